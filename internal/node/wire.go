@@ -1,0 +1,236 @@
+package node
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/capi-refit/refit/internal/disruption"
+)
+
+// Protocol is the version of the wire format. Server and agent must have the same one; they do, because the server brings
+// the agent along.
+const Protocol = 1
+
+// ConflictPolicy says what to do with a file that both the specification and somebody on the node have changed.
+type ConflictPolicy string
+
+// The conflict policies.
+const (
+	// Overwrite keeps a copy of what was on the node and writes what the specification says.
+	Overwrite ConflictPolicy = "Overwrite"
+	// Refuse changes nothing at all and says which file is in conflict.
+	Refuse ConflictPolicy = "Refuse"
+)
+
+// Request is what the agent reads on its stdin for plan and apply.
+type Request struct {
+	// Protocol is the version of the wire format.
+	Protocol int `json:"protocol"`
+	// Machine is the Machine that the node belongs to.
+	Machine MachineID `json:"machine"`
+	// Digest identifies the desired specs. What was applied is recorded under it.
+	Digest string `json:"digest"`
+	// Token fences: the node refuses a token lower than the highest it has seen. Not read by plan.
+	Token int64 `json:"token,omitempty"`
+	// Resources is all that the specs want on the node.
+	Resources []Resource `json:"resources"`
+	// Baseline is what bootstrap laid down. It counts as long as the node has no record of its own. Nil: not known.
+	Baseline *Baseline `json:"baseline,omitempty"`
+	// Rules say what a change of a path takes.
+	Rules disruption.Table `json:"rules"`
+	// OnConflict says what to do with a file that was changed on both sides.
+	OnConflict ConflictPolicy `json:"onConflict"`
+	// WaitSeconds is how long apply waits for the end before it answers with what is under way. 0: not at all.
+	WaitSeconds int `json:"waitSeconds,omitempty"`
+}
+
+// MachineID names a Machine so that a node can tell whether it is meant.
+type MachineID struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+}
+
+// Resource is one thing that is wanted on a node. Exactly one member is set.
+type Resource struct {
+	File *File `json:"file,omitempty"`
+}
+
+// File is a regular file.
+type File struct {
+	// Path is absolute and clean.
+	Path string `json:"path"`
+	// Content is the file's bytes, decoded.
+	Content []byte `json:"content"`
+	// Owner is "user:group", both by name or number.
+	Owner string `json:"owner"`
+	// Mode is the permissions, in octal: "0644".
+	Mode string `json:"mode"`
+}
+
+// Baseline is what the machine's bootstrap data laid down on the node when it was made.
+type Baseline struct {
+	Files []BaselineFile `json:"files"`
+}
+
+// BaselineFile is a file of the bootstrap data, without its bytes.
+type BaselineFile struct {
+	Path string `json:"path"`
+	// SHA256 is the digest of the bytes, in hex.
+	SHA256 string `json:"sha256"`
+	Owner  string `json:"owner"`
+	Mode   string `json:"mode"`
+}
+
+// Plan is what apply would do. Planning changes nothing on the node.
+type Plan struct {
+	Digest string `json:"digest"`
+	// Changes are in the order in which they would be made. Empty: the node shows all that is desired.
+	Changes []FileChange `json:"changes,omitempty"`
+	// Actions are run after all changes, merged and in order.
+	Actions []disruption.Action `json:"actions,omitempty"`
+	// Drift lists what differs from the record on the node although the specs did not change it. It is left alone.
+	Drift []Drift `json:"drift,omitempty"`
+	// Blocked says what keeps the plan from being applied. Nothing is applied while there is an entry.
+	Blocked []Problem `json:"blocked,omitempty"`
+	// Notes are remarks for people, for example that there was no baseline.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Operation is what happens to a file.
+type Operation string
+
+// The operations.
+const (
+	// Write creates a file or replaces its content, mode and owner.
+	Write Operation = "Write"
+	// Remove deletes a file that was not there before it was first applied.
+	Remove Operation = "Remove"
+	// Restore puts back the file that was there before another was first applied over it.
+	Restore Operation = "Restore"
+)
+
+// FileChange is one change to a file.
+type FileChange struct {
+	Path      string    `json:"path"`
+	Operation Operation `json:"operation"`
+	// Conflict says that somebody on the node had changed the file too. A copy of theirs is kept.
+	Conflict bool `json:"conflict,omitempty"`
+	// Actions is what this change takes.
+	Actions []disruption.Action `json:"actions,omitempty"`
+}
+
+// Drift is a file that no longer is what was applied last.
+type Drift struct {
+	Path string `json:"path"`
+	// What differs: "content", "mode", "owner" or "missing".
+	What []string `json:"what"`
+}
+
+// Problem is a reason why something can't be done.
+type Problem struct {
+	Path   string `json:"path,omitempty"`
+	Reason string `json:"reason"`
+}
+
+// RunState is how far a run of the agent has come.
+type RunState string
+
+// The states of a run.
+const (
+	// Idle means that nothing runs and that nothing has run for the digest.
+	Idle RunState = "Idle"
+	// Running means that the work is under way.
+	Running RunState = "Running"
+	// Succeeded means that all was done and that the node shows it.
+	Succeeded RunState = "Succeeded"
+	// Failed means that the work stopped. Message says why, RolledBack whether the node is as it was.
+	Failed RunState = "Failed"
+)
+
+// StatusRequest is what the agent reads on its stdin for status.
+type StatusRequest struct {
+	Protocol int       `json:"protocol"`
+	Machine  MachineID `json:"machine"`
+	Digest   string    `json:"digest"`
+	// WaitSeconds is how long to wait for the end of a run before answering. 0: not at all.
+	WaitSeconds int `json:"waitSeconds,omitempty"`
+}
+
+// Status is how a run stands. It holds no content of files.
+type Status struct {
+	State  RunState `json:"state"`
+	Digest string   `json:"digest,omitempty"`
+	// Token is the one the run was started with.
+	Token int64 `json:"token,omitempty"`
+	// Step is the current or last step, for example "restart kubelet.service".
+	Step string `json:"step,omitempty"`
+	// Done and Total count steps.
+	Done    int    `json:"done,omitempty"`
+	Total   int    `json:"total,omitempty"`
+	Message string `json:"message,omitempty"`
+	// RolledBack says that a failed run has put everything back.
+	RolledBack bool                `json:"rolledBack,omitempty"`
+	Changes    []FileChange        `json:"changes,omitempty"`
+	Actions    []disruption.Action `json:"actions,omitempty"`
+	Notes      []string            `json:"notes,omitempty"`
+	StartedAt  time.Time           `json:"startedAt,omitzero"`
+	FinishedAt time.Time           `json:"finishedAt,omitzero"`
+}
+
+// JournalEntry is one line of the journal that the agent keeps on the node. The journal is appended to, before and after
+// each step, and is the witness of what was done, how often, and for whom.
+type JournalEntry struct {
+	Time   time.Time `json:"time"`
+	Token  int64     `json:"token"`
+	Digest string    `json:"digest"`
+	// Event is "claimed", "adopted", "run-started", "step-started", "step-done", "step-failed", "rolled-back" or "run-done".
+	Event string `json:"event"`
+	Step  string `json:"step,omitempty"`
+	Error string `json:"error,omitempty"`
+}
+
+// Identity is what the agent says about itself.
+type Identity struct {
+	Protocol int    `json:"protocol"`
+	Version  string `json:"version"`
+	// SHA256 is the digest of the agent's own binary, in hex.
+	SHA256   string `json:"sha256"`
+	Hostname string `json:"hostname"`
+}
+
+// ErrorReason says what kind of error the agent met, so that the server knows how to go on.
+type ErrorReason string
+
+// The reasons.
+const (
+	// ReasonInvalid: the request can't be carried out as it is. Trying again does not help.
+	ReasonInvalid ErrorReason = "Invalid"
+	// ReasonStale: the node has seen a higher token. Somebody else does the work now: stop.
+	ReasonStale ErrorReason = "Stale"
+	// ReasonBusy: a run for another digest is under way. Wait for it.
+	ReasonBusy ErrorReason = "Busy"
+	// ReasonOtherMachine: the node has a record of another Machine. The address is likely wrong.
+	ReasonOtherMachine ErrorReason = "OtherMachine"
+	// ReasonBlocked: the plan has problems; the message lists them.
+	ReasonBlocked ErrorReason = "Blocked"
+	// ReasonInternal: something on the node did not work, a full disk for example. Trying again may help.
+	ReasonInternal ErrorReason = "Internal"
+)
+
+// AgentError is an error that the agent reports, as against one of reaching it.
+type AgentError struct {
+	Reason  ErrorReason `json:"reason"`
+	Message string      `json:"message"`
+}
+
+// Error implements error.
+func (e *AgentError) Error() string { return fmt.Sprintf("%s: %s", e.Reason, e.Message) }
+
+// Answer is what the agent writes to its stdout: one member is set.
+type Answer struct {
+	Identity *Identity   `json:"identity,omitempty"`
+	Plan     *Plan       `json:"plan,omitempty"`
+	Status   *Status     `json:"status,omitempty"`
+	Error    *AgentError `json:"error,omitempty"`
+}
