@@ -1,0 +1,200 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// Phase is how far the update of a machine has come.
+// +kubebuilder:validation:Enum=Pending;Waiting;Staging;Draining;Applying;Verifying;Succeeded;Failed
+type Phase string
+
+// The phases, in order. Each can be entered again.
+const (
+	// PhasePending: asked for, not begun.
+	PhasePending Phase = "Pending"
+	// PhaseWaiting: something must happen first. The status' reason says what.
+	PhaseWaiting Phase = "Waiting"
+	// PhaseStaging: the node is reached, the agent brought there, and the work planned. Nothing is changed.
+	PhaseStaging Phase = "Staging"
+	// PhaseDraining: pods leave the node.
+	PhaseDraining Phase = "Draining"
+	// PhaseApplying: the node is being changed.
+	PhaseApplying Phase = "Applying"
+	// PhaseVerifying: the node is asked whether it shows what is desired.
+	PhaseVerifying Phase = "Verifying"
+	// PhaseSucceeded: the node shows what is desired.
+	PhaseSucceeded Phase = "Succeeded"
+	// PhaseFailed: the work stopped. It goes on when the desired specs change or a person asks for it.
+	PhaseFailed Phase = "Failed"
+)
+
+// Reasons of a MachineUpdate that waits.
+const (
+	// ReasonNodeAccess: no NodeAccess, more than one, or one that can't be used, selects the Machine.
+	ReasonNodeAccess = "NodeAccess"
+	// ReasonUnreachable: the node can't be reached.
+	ReasonUnreachable = "Unreachable"
+	// ReasonHostKey: the node's host key is not the one it should be.
+	ReasonHostKey = "HostKey"
+	// ReasonSpecs: the desired specs can't be read, or can't be brought to the node as they are.
+	ReasonSpecs = "Specs"
+	// ReasonBlocked: the node's plan has problems.
+	ReasonBlocked = "Blocked"
+	// ReasonBusy: an earlier run on the node has not ended yet.
+	ReasonBusy = "Busy"
+	// ReasonPaused: the Cluster or the Machine is paused.
+	ReasonPaused = "Paused"
+	// ReasonDeleting: the Machine is being deleted.
+	ReasonDeleting = "Deleting"
+	// ReasonAgent: the agent can't be brought to the node, or can't do its work there.
+	ReasonAgent = "Agent"
+)
+
+// SucceededCondition says whether the update that is asked for has been made.
+const SucceededCondition = "Succeeded"
+
+// MachineUpdateSpec is what is asked for.
+type MachineUpdateSpec struct {
+	// digest identifies the desired specs of the Machine, its infrastructure machine and its bootstrap config, as
+	// Cluster API sent them last. The specs themselves are read from those objects; they may contain secrets.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	Digest string `json:"digest"`
+}
+
+// MachineUpdateStatus is how the update stands.
+type MachineUpdateStatus struct {
+	// phase is how far the update has come.
+	// +optional
+	Phase Phase `json:"phase,omitempty"`
+
+	// reason says in one word what a waiting update waits for, or what made one fail.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason,omitempty"`
+
+	// step is what is being done on the node, or was done last.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Step string `json:"step,omitempty"`
+
+	// message says what happened, why, and what to do. It contains no secrets.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32768
+	Message string `json:"message,omitempty"`
+
+	// observedDigest is the digest that the status is about.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	ObservedDigest string `json:"observedDigest,omitempty"`
+
+	// observedRetry is the value of the retry annotation that was acted upon last.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	ObservedRetry string `json:"observedRetry,omitempty"`
+
+	// attempts counts how often the work on the node was begun for this digest.
+	// +optional
+	Attempts int32 `json:"attempts,omitempty"`
+
+	// instance is the refit server that began the last attempt.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Instance string `json:"instance,omitempty"`
+
+	// address is where the node was reached last.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Address string `json:"address,omitempty"`
+
+	// hostKey is the node's SSH host key as recorded at first contact, when the NodeAccess trusts on first use.
+	// +optional
+	// +kubebuilder:validation:MaxLength=16384
+	HostKey string `json:"hostKey,omitempty"`
+
+	// changes are the files that the node changed for this digest.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	Changes []FileChange `json:"changes,omitempty"`
+
+	// actions are what was done on the node so that the changes take effect, in order.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MaxLength=512
+	Actions []string `json:"actions,omitempty"`
+
+	// notes are remarks about the node, for example files that were edited there and left alone.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MaxLength=4096
+	Notes []string `json:"notes,omitempty"`
+
+	// startedAt is when the first attempt for this digest began.
+	// +optional
+	StartedAt *metav1.Time `json:"startedAt,omitempty"`
+
+	// finishedAt is when the update succeeded or failed.
+	// +optional
+	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
+
+	// conditions of the update. Succeeded is the one there is.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=32
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// FileChange is a change that was made to a file on the node.
+type FileChange struct {
+	// path of the file.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=4096
+	Path string `json:"path"`
+
+	// operation is Write, Remove or Restore.
+	// +required
+	// +kubebuilder:validation:Enum=Write;Remove;Restore
+	Operation string `json:"operation"`
+
+	// conflict says that somebody on the node had changed the file, too. A copy of theirs is kept on the node.
+	// +optional
+	Conflict bool `json:"conflict,omitempty"`
+}
+
+// MachineUpdate is the in-place update of the Machine of the same name. It is made by refit, for one Machine at most one,
+// and goes with the Machine.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=machineupdates,shortName=mu,scope=Namespaced,categories=cluster-api
+// +kubebuilder:printcolumn:name="Machine",type="string",JSONPath=".metadata.ownerReferences[0].name"
+// +kubebuilder:printcolumn:name="Phase",type="string",JSONPath=".status.phase"
+// +kubebuilder:printcolumn:name="Reason",type="string",JSONPath=".status.reason",priority=1
+// +kubebuilder:printcolumn:name="Step",type="string",JSONPath=".status.step"
+// +kubebuilder:printcolumn:name="Message",type="string",JSONPath=".status.message"
+// +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"
+type MachineUpdate struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// spec is what is asked for.
+	// +required
+	Spec MachineUpdateSpec `json:"spec"`
+	// status is how the update stands.
+	// +optional
+	Status MachineUpdateStatus `json:"status,omitzero"`
+}
+
+// MachineUpdateList is a list of MachineUpdates.
+//
+// +kubebuilder:object:root=true
+type MachineUpdateList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []MachineUpdate `json:"items"`
+}

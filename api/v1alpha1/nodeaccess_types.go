@@ -1,0 +1,176 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+)
+
+// NodeAccessSpec says how the nodes of the selected Machines are reached.
+type NodeAccessSpec struct {
+	// clusterName limits the selection to the Machines of one Cluster. Empty: all Clusters of the namespace.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	ClusterName string `json:"clusterName,omitempty"`
+
+	// machineSelector limits the selection to Machines with these labels. Empty: all. A Machine must be selected by
+	// exactly one NodeAccess; otherwise its update waits.
+	// +optional
+	MachineSelector metav1.LabelSelector `json:"machineSelector,omitzero"`
+
+	// addressTypes are the types of the Machine's addresses to try, in order. They are not used for a Machine with the
+	// annotation capi-refit.dev/address.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:default={"InternalIP","ExternalIP","InternalDNS","Hostname"}
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=5
+	AddressTypes []clusterv1.MachineAddressType `json:"addressTypes,omitempty"`
+
+	// ssh says how to log in.
+	// +required
+	SSH SSHAccess `json:"ssh"`
+
+	// agentDirectory is where the agent is put on the node, absolute or relative to the directory of the login. It must
+	// be on a file system from which programs can be run.
+	// +optional
+	// +kubebuilder:default="/var/lib/refit/bin"
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	AgentDirectory string `json:"agentDirectory,omitempty"`
+}
+
+// SSHAccess says how to log in to a node.
+type SSHAccess struct {
+	// user to log in as.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	User string `json:"user"`
+
+	// port of the SSH server.
+	// +optional
+	// +kubebuilder:default=22
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port,omitempty"`
+
+	// privateKeySecretRef is the Secret with the private key; its key is "ssh-privatekey" when none is named.
+	// +required
+	PrivateKeySecretRef SecretKeyReference `json:"privateKeySecretRef"`
+
+	// sudo says that the user needs sudo, which must not ask for a password.
+	// +optional
+	Sudo bool `json:"sudo,omitempty"`
+
+	// hostKeys says which host keys to trust. Connections with a key that is not trusted are refused.
+	// +required
+	HostKeys HostKeys `json:"hostKeys"`
+
+	// jumpHost is the host through which nodes are reached, where they can't be reached directly.
+	// +optional
+	JumpHost *JumpHost `json:"jumpHost,omitempty"`
+}
+
+// JumpHost is a host through which nodes are reached.
+type JumpHost struct {
+	// address of the jump host.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Address string `json:"address"`
+
+	// port of the SSH server.
+	// +optional
+	// +kubebuilder:default=22
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port,omitempty"`
+
+	// user to log in as.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	User string `json:"user"`
+
+	// privateKeySecretRef is the Secret with the private key; its key is "ssh-privatekey" when none is named.
+	// +required
+	PrivateKeySecretRef SecretKeyReference `json:"privateKeySecretRef"`
+
+	// hostKeys says which host keys to trust. TrustOnFirstUse is not possible here: what is recorded is recorded for
+	// each node.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="self.policy != 'TrustOnFirstUse'",message="a jump host's key must be known: use Pinned or CertificateAuthority"
+	HostKeys HostKeys `json:"hostKeys"`
+}
+
+// HostKeyPolicy says how a host key is found to be the right one.
+// +kubebuilder:validation:Enum=Pinned;CertificateAuthority;TrustOnFirstUse
+type HostKeyPolicy string
+
+// The policies.
+const (
+	// HostKeyPinned takes the keys of a known_hosts file.
+	HostKeyPinned HostKeyPolicy = "Pinned"
+	// HostKeyCertificateAuthority takes keys that are signed by a certificate authority.
+	HostKeyCertificateAuthority HostKeyPolicy = "CertificateAuthority"
+	// HostKeyTrustOnFirstUse takes the first key that a node shows, records it in the MachineUpdate, and takes no other
+	// from then on. Whoever can answer in the node's place at that first time is believed.
+	HostKeyTrustOnFirstUse HostKeyPolicy = "TrustOnFirstUse"
+)
+
+// HostKeys says which host keys to trust.
+// +kubebuilder:validation:XValidation:rule="(self.policy == 'TrustOnFirstUse') != has(self.secretRef)",message="secretRef is needed for Pinned and CertificateAuthority, and not possible for TrustOnFirstUse"
+type HostKeys struct {
+	// policy says how a host key is found to be the right one.
+	// +required
+	Policy HostKeyPolicy `json:"policy"`
+
+	// secretRef is the Secret with what is trusted. For Pinned it is a known_hosts file, under the key "known_hosts" when
+	// none is named; for CertificateAuthority the public keys of authorities, one a line, under "ca.pub".
+	// +optional
+	SecretRef *SecretKeyReference `json:"secretRef,omitempty"`
+}
+
+// SecretKeyReference is a key of a Secret in the same namespace.
+type SecretKeyReference struct {
+	// name of the Secret.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// key within the Secret.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Key string `json:"key,omitempty"`
+}
+
+// NodeAccess says how the nodes of the Machines in its namespace are reached.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=nodeaccesses,shortName=na,scope=Namespaced,categories=cluster-api
+// +kubebuilder:printcolumn:name="Cluster",type="string",JSONPath=".spec.clusterName"
+// +kubebuilder:printcolumn:name="User",type="string",JSONPath=".spec.ssh.user"
+// +kubebuilder:printcolumn:name="Host keys",type="string",JSONPath=".spec.ssh.hostKeys.policy"
+// +kubebuilder:printcolumn:name="Jump host",type="string",JSONPath=".spec.ssh.jumpHost.address"
+// +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"
+type NodeAccess struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// spec says how the nodes are reached.
+	// +required
+	Spec NodeAccessSpec `json:"spec"`
+}
+
+// NodeAccessList is a list of NodeAccesses.
+//
+// +kubebuilder:object:root=true
+type NodeAccessList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []NodeAccess `json:"items"`
+}

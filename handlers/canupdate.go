@@ -1,0 +1,136 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
+
+	"github.com/capi-refit/refit/internal/fieldset"
+	"github.com/capi-refit/refit/updaters"
+)
+
+// CanUpdate answers the two hooks that ask what can be made in place.
+type CanUpdate struct {
+	engine  *Engine
+	metrics *Metrics
+}
+
+// NewCanUpdate returns handlers that have the engine decide.
+func NewCanUpdate(engine *Engine, metrics *Metrics) *CanUpdate {
+	return &CanUpdate{engine: engine, metrics: metrics}
+}
+
+// Machine answers CanUpdateMachine.
+func (h *CanUpdate) Machine(ctx context.Context, body []byte) runtimehooksv1.ResponseObject {
+	v, err := h.decide(ctx, body, canUpdateMachineKind, machineLayout)
+	if err != nil {
+		return &runtimehooksv1.CanUpdateMachineResponse{TypeMeta: typeMeta("CanUpdateMachineResponse"), CommonResponse: failure(err)}
+	}
+	return v.machineResponse()
+}
+
+// MachineSet answers CanUpdateMachineSet.
+func (h *CanUpdate) MachineSet(ctx context.Context, body []byte) runtimehooksv1.ResponseObject {
+	v, err := h.decide(ctx, body, canUpdateMachineSetKind, machineSetLayout)
+	if err != nil {
+		return &runtimehooksv1.CanUpdateMachineSetResponse{TypeMeta: typeMeta("CanUpdateMachineSetResponse"), CommonResponse: failure(err)}
+	}
+	return v.machineSetResponse()
+}
+
+// decide has a request judged, and tells operators about what can't be made in place.
+func (h *CanUpdate) decide(ctx context.Context, body []byte, kind string, l layout) (*verdict, error) {
+	log := ctrl.LoggerFrom(ctx)
+	r, err := decodeRequest(body, kind)
+	if err != nil {
+		log.Info("Refused a request", "kind", kind, "reason", err.Error())
+		h.metrics.decided(kind, outcomeError)
+		return nil, err
+	}
+	v, err := h.engine.judge(ctx, r, l)
+	if err != nil {
+		log.Error(err, "Could not judge a change", "kind", kind)
+		h.metrics.decided(kind, outcomeError)
+		return nil, err
+	}
+	if v.decision.InPlace() {
+		h.metrics.decided(kind, outcomeInPlace)
+		log.V(4).Info("The change can be made in place", "kind", kind, "object", v.machine, "fields", len(v.decision))
+		return v, nil
+	}
+	h.metrics.decided(kind, outcomeReplace)
+	for _, f := range v.decision {
+		if !f.Covered() {
+			h.metrics.left(kind, f.Field)
+			log.Info("A field can't be changed in place, so Cluster API replaces the machine", "kind", kind, "object", v.machine,
+				"of", f.Field.Object, "field", f.Field.String(), "reason", f.Reason)
+		}
+	}
+	return v, nil
+}
+
+func (v *verdict) patch(o fieldset.Object) runtimehooksv1.Patch {
+	p, ok := v.patches[o]
+	if !ok {
+		return runtimehooksv1.Patch{}
+	}
+	return runtimehooksv1.Patch{PatchType: runtimehooksv1.JSONPatchType, Patch: p}
+}
+
+func (v *verdict) machineResponse() *runtimehooksv1.CanUpdateMachineResponse {
+	return &runtimehooksv1.CanUpdateMachineResponse{
+		TypeMeta:                   typeMeta("CanUpdateMachineResponse"),
+		CommonResponse:             v.success(),
+		MachinePatch:               v.patch(fieldset.Machine),
+		InfrastructureMachinePatch: v.patch(fieldset.InfrastructureMachine),
+		BootstrapConfigPatch:       v.patch(fieldset.BootstrapConfig),
+	}
+}
+
+func (v *verdict) machineSetResponse() *runtimehooksv1.CanUpdateMachineSetResponse {
+	return &runtimehooksv1.CanUpdateMachineSetResponse{
+		TypeMeta:                           typeMeta("CanUpdateMachineSetResponse"),
+		CommonResponse:                     v.success(),
+		MachineSetPatch:                    v.patch(fieldset.Machine),
+		InfrastructureMachineTemplatePatch: v.patch(fieldset.InfrastructureMachine),
+		BootstrapConfigTemplatePatch:       v.patch(fieldset.BootstrapConfig),
+	}
+}
+
+func (v *verdict) success() runtimehooksv1.CommonResponse {
+	return runtimehooksv1.CommonResponse{Status: runtimehooksv1.ResponseStatusSuccess, Message: summary(v.decision)}
+}
+
+// summary says in one line what was decided.
+func summary(d updaters.Decision) string {
+	left, first := 0, ""
+	for _, v := range d {
+		if !v.Covered() {
+			if left++; left == 1 {
+				first = fmt.Sprintf("%s of the %s: %s", v.Field, v.Field.Object, v.Reason)
+			}
+		}
+	}
+	switch {
+	case len(d) == 0:
+		return "nothing differs"
+	case left == 0:
+		return fmt.Sprintf("all %d changed fields can be updated in place", len(d))
+	case left == 1:
+		return fmt.Sprintf("1 of %d changed fields can't be updated in place: %s", len(d), first)
+	default:
+		return fmt.Sprintf("%d of %d changed fields can't be updated in place, among them %s", left, len(d), first)
+	}
+}
+
+func failure(err error) runtimehooksv1.CommonResponse {
+	return runtimehooksv1.CommonResponse{Status: runtimehooksv1.ResponseStatusFailure, Message: err.Error()}
+}
+
+func typeMeta(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: runtimehooksv1.GroupVersion.String(), Kind: kind}
+}

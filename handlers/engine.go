@@ -1,0 +1,192 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/capi-refit/refit/internal/fieldset"
+	"github.com/capi-refit/refit/updaters"
+)
+
+// Engine decides what of a change can be made in place. It has no state and asks nobody.
+type Engine struct{ registry *updaters.Registry }
+
+// NewEngine returns an Engine that hears the updaters of the registry.
+func NewEngine(registry *updaters.Registry) *Engine { return &Engine{registry: registry} }
+
+// verdict is what was decided about a request.
+type verdict struct {
+	machine  string // namespace/name of the Machine or MachineSet
+	decision updaters.Decision
+	patches  map[fieldset.Object][]byte
+}
+
+// judge decides about a request in which the objects are where the layout says.
+func (e *Engine) judge(ctx context.Context, r *rawRequest, l layout) (*verdict, error) {
+	current, desired := map[fieldset.Object]object{}, map[fieldset.Object]object{}
+	var change fieldset.Change
+	for _, m := range l {
+		c, err := m.decode("current", r.Current)
+		if err != nil {
+			return nil, err
+		}
+		d, err := m.decode("desired", r.Desired)
+		if err != nil {
+			return nil, err
+		}
+		current[m.object], desired[m.object] = c, d
+		oc, differs, err := m.compare(c, d)
+		if err != nil {
+			return nil, err
+		}
+		if differs {
+			change = append(change, oc)
+		}
+	}
+	decision, err := e.registry.Decide(ctx, change)
+	if err != nil {
+		return nil, err
+	}
+	v := &verdict{
+		machine:  current[fieldset.Machine].namespace + "/" + current[fieldset.Machine].name,
+		decision: decision,
+		patches:  map[fieldset.Object][]byte{},
+	}
+	for _, oc := range change {
+		m := l.of(oc.Object)
+		covered := decision.Covered(oc.Object)
+		patch, err := oc.Patch(m.root(), covered)
+		if err != nil {
+			return nil, fmt.Errorf("make the patch of %s: %w", m.field, err)
+		}
+		if patch == nil {
+			continue
+		}
+		if err := m.prove(current[oc.Object], oc, patch, covered); err != nil {
+			return nil, fmt.Errorf("the patch of %s is wrong, so nothing was decided; please report this: %w", m.field, err)
+		}
+		v.patches[oc.Object] = patch
+	}
+	return v, nil
+}
+
+func (l layout) of(o fieldset.Object) member {
+	for _, m := range l {
+		if m.object == o {
+			return m
+		}
+	}
+	return member{}
+}
+
+// root is the JSON pointer of the spec.
+func (m member) root() string {
+	if m.template {
+		return "/spec/template/spec"
+	}
+	return "/spec"
+}
+
+// compare returns what differs between the two sides of an object.
+func (m member) compare(current, desired object) (fieldset.ObjectChange, bool, error) {
+	if current.present != desired.present {
+		// Cluster API does not ask then. An answer would have to be a "no", and that replaces machines.
+		return fieldset.ObjectChange{}, false, &RequestError{Field: m.field, Problem: "is in one of current and desired only"}
+	}
+	if bytes.Equal(current.spec, desired.spec) {
+		return fieldset.ObjectChange{}, false, nil
+	}
+	c, err := m.decodeSpec("current", current)
+	if err != nil {
+		return fieldset.ObjectChange{}, false, err
+	}
+	d, err := m.decodeSpec("desired", desired)
+	if err != nil {
+		return fieldset.ObjectChange{}, false, err
+	}
+	oc, differs := fieldset.NewObjectChange(m.object, c, d)
+	return oc, differs, nil
+}
+
+func (m member) decodeSpec(side string, o object) (fieldset.Spec, error) {
+	s := fieldset.Spec{APIVersion: o.apiVersion, Kind: o.kind}
+	if m.template {
+		s.Kind = strings.TrimSuffix(s.Kind, "Template")
+	}
+	if len(o.spec) == 0 {
+		return s, nil
+	}
+	v, err := fieldset.Decode(o.spec)
+	if err != nil {
+		return s, &RequestError{Field: side + "." + m.field + strings.ReplaceAll(m.root(), "/", "."), Problem: "can't be read"}
+	}
+	if m.object == fieldset.Machine {
+		v = rolloutFields(v)
+	}
+	s.Value = v
+	return s, nil
+}
+
+// notCompared are the fields of a MachineSpec that Cluster API blanks before it compares (internal/util/inplace), since
+// they never are a reason for a rollout.
+var notCompared = []string{"clusterName", "bootstrap", "infrastructureRef", "providerID", "minReadySeconds", "readinessGates", "taints"}
+
+var notComparedDeletion = []string{"nodeDrainTimeoutSeconds", "nodeVolumeDetachTimeoutSeconds", "nodeDeletionTimeoutSeconds"}
+
+// rolloutFields returns the fields of a MachineSpec that Cluster API compares. It changes its argument.
+func rolloutFields(spec any) any {
+	m, ok := spec.(map[string]any)
+	if !ok {
+		return spec
+	}
+	for _, f := range notCompared {
+		delete(m, f)
+	}
+	if deletion, ok := m["deletion"].(map[string]any); ok {
+		for _, f := range notComparedDeletion {
+			delete(deletion, f)
+		}
+		if len(deletion) == 0 {
+			delete(m, "deletion")
+		}
+	}
+	return m
+}
+
+// prove applies the patch as Cluster API will, and compares what then differs from desired with what was not covered.
+func (m member) prove(current object, oc fieldset.ObjectChange, patch []byte, covered *fieldpath.Set) error {
+	patched, err := fieldset.ApplyPatch(current.raw, patch)
+	if err != nil {
+		return err
+	}
+	o, err := m.decode("patched", map[string]json.RawMessage{m.field: patched})
+	if err != nil {
+		return err
+	}
+	spec, err := m.decodeSpec("patched", o)
+	if err != nil {
+		return err
+	}
+	remaining := fieldpath.NewSet()
+	if rest, differs := fieldset.NewObjectChange(m.object, spec, oc.Desired); differs {
+		for _, f := range rest.Fields {
+			remaining.Insert(f.Path)
+		}
+	}
+	left := fieldpath.NewSet()
+	for _, f := range oc.Fields {
+		if !covered.Has(f.Path) {
+			left.Insert(f.Path)
+		}
+	}
+	if !remaining.Equals(left) {
+		return errors.New("what it leaves is not what no updater covers")
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+package handlers
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/capi-refit/refit/internal/fieldset"
+)
+
+// Outcomes of a CanUpdate hook, as labels.
+const (
+	outcomeInPlace = "InPlace"
+	outcomeReplace = "Replace"
+	outcomeError   = "Error"
+)
+
+// Metrics counts what was decided.
+type Metrics struct {
+	decisions *prometheus.CounterVec
+	fields    *prometheus.CounterVec
+}
+
+// NewMetrics registers the metrics.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "refit_can_update_decisions_total",
+			Help: "CanUpdate hooks answered, by hook and by what Cluster API does then: InPlace, Replace, or Error (it asks again).",
+		}, []string{"hook", "outcome"}),
+		fields: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "refit_can_update_fields_left_total",
+			Help: "Changed fields that could not be updated in place, by hook, object and field. List items are left out of the field.",
+		}, []string{"hook", "object", "field"}),
+	}
+	r.MustRegister(m.decisions, m.fields)
+	return m
+}
+
+func (m *Metrics) decided(kind, outcome string) {
+	m.decisions.WithLabelValues(strings.TrimSuffix(kind, "Request"), outcome).Inc()
+}
+
+// maxFieldDepth bounds the number of label values: below it, providers' free-form mappings begin.
+const maxFieldDepth = 4
+
+func (m *Metrics) left(kind string, f fieldset.Field) {
+	name := "spec"
+	for i, e := range f.Path {
+		switch {
+		case i == maxFieldDepth:
+			m.fields.WithLabelValues(strings.TrimSuffix(kind, "Request"), string(f.Object), name+".…").Inc()
+			return
+		case e.FieldName != nil:
+			name += "." + *e.FieldName
+		default:
+			name += "[]"
+		}
+	}
+	m.fields.WithLabelValues(strings.TrimSuffix(kind, "Request"), string(f.Object), name).Inc()
+}

@@ -1,0 +1,134 @@
+package updaters
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/fieldset"
+	"github.com/capi-refit/refit/internal/node"
+)
+
+// noUpdater is the reason for a field that no updater's family contains.
+const noUpdater = "no updater knows this field"
+
+// Registry is an ordered set of updaters. All of them are heard before it decides; where two cover the same field, the
+// one registered first brings it to the node.
+type Registry struct{ updaters []Updater }
+
+// NewRegistry returns a Registry of the updaters. Two with the same name are an error.
+func NewRegistry(updaters ...Updater) (*Registry, error) {
+	seen := map[string]bool{}
+	for _, u := range updaters {
+		if seen[u.Name()] {
+			return nil, fmt.Errorf("updater %q is registered twice", u.Name())
+		}
+		seen[u.Name()] = true
+	}
+	return &Registry{updaters: slices.Clone(updaters)}, nil
+}
+
+// Verdict is what was decided about one field: it has an Updater, or a Reason why it has none.
+type Verdict struct {
+	Field   fieldset.Field
+	Updater string
+	Actions []disruption.Action
+	Reason  string
+}
+
+// Covered says whether the field is made in place.
+func (v Verdict) Covered() bool { return v.Updater != "" }
+
+// Decision has a Verdict for each field of a change, in the change's order.
+type Decision []Verdict
+
+// InPlace says whether every field is covered.
+func (d Decision) InPlace() bool {
+	return !slices.ContainsFunc(d, func(v Verdict) bool { return !v.Covered() })
+}
+
+// Covered returns the covered fields of one object.
+func (d Decision) Covered(o fieldset.Object) *fieldpath.Set {
+	set := fieldpath.NewSet()
+	for _, v := range d {
+		if v.Covered() && v.Field.Object == o {
+			set.Insert(v.Field.Path)
+		}
+	}
+	return set
+}
+
+// Actions returns what all covered fields take on the node, merged and in order.
+func (d Decision) Actions() []disruption.Action {
+	var lists [][]disruption.Action
+	for _, v := range d {
+		lists = append(lists, v.Actions)
+	}
+	return disruption.Merge(lists...)
+}
+
+// Decide hears every updater about the change. An error means that the change could not be judged.
+func (r *Registry) Decide(ctx context.Context, c fieldset.Change) (Decision, error) {
+	fields := c.Fields()
+	decision := make(Decision, len(fields))
+	at := make(map[string]int, len(fields))
+	for i, f := range fields {
+		decision[i] = Verdict{Field: f, Reason: noUpdater}
+		at[id(f)] = i
+	}
+	for _, u := range r.updaters {
+		claim, err := u.Claim(ctx, c)
+		if err != nil {
+			return nil, fmt.Errorf("updater %s could not judge the change: %w", u.Name(), err)
+		}
+		if err := decision.hear(u.Name(), claim, at); err != nil {
+			return nil, err
+		}
+	}
+	return decision, nil
+}
+
+// hear takes an updater's claim into the decision.
+func (d Decision) hear(updater string, claim Claim, at map[string]int) error {
+	for _, c := range claim.Covered {
+		i, ok := at[id(c.Field)]
+		if !ok {
+			return fmt.Errorf("updater %s claims %s of the %s, which is not a field of the change", updater, c.Field, c.Field.Object)
+		}
+		if !d[i].Covered() {
+			d[i] = Verdict{Field: d[i].Field, Updater: updater, Actions: c.Actions}
+		}
+	}
+	for _, l := range claim.Left {
+		i, ok := at[id(l.Field)]
+		if !ok {
+			return fmt.Errorf("updater %s leaves %s of the %s, which is not a field of the change", updater, l.Field, l.Field.Object)
+		}
+		if !d[i].Covered() {
+			d[i].Reason = l.Reason
+		}
+	}
+	return nil
+}
+
+func id(f fieldset.Field) string { return string(f.Object) + f.Path.String() }
+
+// Desire returns the resources that all updaters want on the machine's node.
+func (r *Registry) Desire(d Desired) ([]node.Resource, error) {
+	var resources []node.Resource
+	for _, u := range r.updaters {
+		nu, ok := u.(NodeUpdater)
+		if !ok {
+			continue
+		}
+		rs, err := nu.Desire(d)
+		if err != nil {
+			return nil, fmt.Errorf("updater %s: %w", u.Name(), err)
+		}
+		resources = append(resources, rs...)
+	}
+	return resources, nil
+}
