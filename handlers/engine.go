@@ -127,36 +127,10 @@ func (m member) decodeSpec(side string, o object) (fieldset.Spec, error) {
 		return s, &RequestError{Field: side + "." + m.field + strings.ReplaceAll(m.root(), "/", "."), Problem: "can't be read"}
 	}
 	if m.object == fieldset.Machine {
-		v = rolloutFields(v)
+		v = fieldset.RolloutFields(v)
 	}
 	s.Value = v
 	return s, nil
-}
-
-// notCompared are the fields of a MachineSpec that Cluster API blanks before it compares (internal/util/inplace), since
-// they never are a reason for a rollout.
-var notCompared = []string{"clusterName", "bootstrap", "infrastructureRef", "providerID", "minReadySeconds", "readinessGates", "taints"}
-
-var notComparedDeletion = []string{"nodeDrainTimeoutSeconds", "nodeVolumeDetachTimeoutSeconds", "nodeDeletionTimeoutSeconds"}
-
-// rolloutFields returns the fields of a MachineSpec that Cluster API compares. It changes its argument.
-func rolloutFields(spec any) any {
-	m, ok := spec.(map[string]any)
-	if !ok {
-		return spec
-	}
-	for _, f := range notCompared {
-		delete(m, f)
-	}
-	if deletion, ok := m["deletion"].(map[string]any); ok {
-		for _, f := range notComparedDeletion {
-			delete(deletion, f)
-		}
-		if len(deletion) == 0 {
-			delete(m, "deletion")
-		}
-	}
-	return m
 }
 
 // prove applies the patch as Cluster API will, and compares what then differs from desired with what was not covered.

@@ -2,10 +2,6 @@ package handlers
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"fmt"
 	"math"
 	"time"
 
@@ -88,42 +84,6 @@ func decodeUpdate(body []byte) (namespace, name, digest string, err error) {
 	if namespace == "" || name == "" {
 		return "", "", "", &RequestError{Field: "desired.machine.metadata", Problem: "has no name or no namespace"}
 	}
-	digest, err = Digest(specs)
+	digest, err = fieldset.Digest(specs)
 	return namespace, name, digest, err
-}
-
-// Digest identifies the desired specs of a machine. It leaves out what is no reason for a rollout, and the discovery
-// part of a KubeadmConfig, whose tokens change by themselves.
-func Digest(specs map[fieldset.Object]any) (string, error) {
-	view := map[fieldset.Object]any{}
-	for o, v := range specs {
-		view[o] = v
-	}
-	view[fieldset.Machine] = rolloutFields(view[fieldset.Machine])
-	view[fieldset.BootstrapConfig] = withoutDiscovery(view[fieldset.BootstrapConfig])
-	canonical, err := json.Marshal(view) // the keys of mappings are sorted
-	if err != nil {
-		return "", fmt.Errorf("digest the desired specs: %w", err)
-	}
-	sum := sha256.Sum256(canonical)
-	return hex.EncodeToString(sum[:]), nil
-}
-
-func withoutDiscovery(spec any) any {
-	m, _ := spec.(map[string]any)
-	join, ok := m["joinConfiguration"].(map[string]any)
-	if !ok {
-		return spec
-	}
-	copied, copiedJoin := map[string]any{}, map[string]any{}
-	for k, v := range m {
-		copied[k] = v
-	}
-	for k, v := range join {
-		if k != "discovery" {
-			copiedJoin[k] = v
-		}
-	}
-	copied["joinConfiguration"] = copiedJoin
-	return copied
 }

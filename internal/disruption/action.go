@@ -80,8 +80,8 @@ func (a Action) rank() int {
 }
 
 // Merge joins lists of actions into the one list that makes all of their changes real, in the order in which it is run.
-// Equal actions are done once, None vanishes beside others, a Restart includes the Reload of the same unit, Reboot
-// includes all but Drain, and Replace includes everything. The result does not depend on the order of the arguments.
+// Equal actions are done once, None vanishes beside others, a Restart includes the Reload of the same unit, and a Reboot
+// or a Replace includes everything. The result does not depend on the order of the arguments.
 func Merge(lists ...[]Action) []Action {
 	all := slices.Concat(lists...)
 	slices.SortFunc(all, func(a, b Action) int {

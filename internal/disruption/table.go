@@ -94,7 +94,7 @@ func (t Table) Actions(p string) ([]Action, error) {
 	}
 	rule, ok := t.match(p)
 	if !ok {
-		return nil, fmt.Errorf("no rule says what a change of %s takes on a node", p)
+		return nil, fmt.Errorf("no rule says what a change of %s takes on a node; if it takes nothing, name its directory with --allow-paths", p)
 	}
 	actions := slices.Clone(rule.Actions)
 	for i, a := range actions {

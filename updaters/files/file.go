@@ -1,23 +1,16 @@
 package files
 
 import (
-	"bytes"
-	"compress/gzip"
-	"encoding/base64"
-	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/capi-refit/refit/internal/cloudinit"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 )
-
-// maxDecoded bounds a file's decoded content, so that a small archive can't fill a node's memory.
-const maxDecoded = 32 << 20
 
 // Defaults of cloud-init's write_files, which lays the files down on a new machine.
 const (
@@ -68,27 +61,21 @@ func (f file) unsupportedContent(format string) string {
 		}
 		return ""
 	}
-	if f.str("encoding") != "" {
-		if _, err := f.decode([]byte(f.str("content"))); err != nil {
-			return err.Error()
-		}
-		return ""
-	}
-	return literal(f.str("content"), format)
-}
-
-// literal says why cloud-init would lay down other bytes than the content, or nothing.
-func literal(content, format string) string {
-	if format == "ignition" {
-		return ""
-	}
-	if i := slices.IndexFunc([]string{"{{", "{%", "{#"}, func(s string) bool { return strings.Contains(content, s) }); i >= 0 {
-		return "the content has a Jinja expression, which cloud-init renders on a new machine only; write it in base64 to have it as it is"
-	}
-	if strings.ContainsRune(content, '\r') {
-		return "the content has carriage returns, which cloud-init's YAML changes on a new machine; write it in base64 to have it as it is"
+	if _, err := f.bytes([]byte(f.str("content")), format); err != nil {
+		return err.Error()
 	}
 	return ""
+}
+
+// bytes returns what a new machine would have in the file, given the content as it was written.
+func (f file) bytes(raw []byte, format string) ([]byte, error) {
+	if f.str("encoding") != "" || format == "ignition" {
+		return cloudinit.Decode(f.str("encoding"), raw)
+	}
+	if err := cloudinit.Verbatim(string(raw)); err != nil {
+		return nil, err
+	}
+	return cloudinit.LiteralBlock(raw), nil
 }
 
 func (f file) usesSecret() bool { _, ok := f["contentFrom"]; return ok }
@@ -133,54 +120,19 @@ func (f file) owner() (string, error) {
 	return user + ":" + group, nil
 }
 
-// decode undoes the file's encoding.
-func (f file) decode(raw []byte) ([]byte, error) {
-	encoding := f.str("encoding")
-	if strings.HasSuffix(encoding, "base64") {
-		compact := bytes.Join(bytes.Fields(raw), nil)
-		decoded, err := base64.StdEncoding.AppendDecode(nil, compact)
-		if err != nil {
-			return nil, errors.New("the content is not valid base64")
-		}
-		raw = decoded
-	}
-	if !strings.HasPrefix(encoding, "gzip") {
-		return raw, nil
-	}
-	r, err := gzip.NewReader(bytes.NewReader(raw))
-	if err != nil {
-		return nil, errors.New("the content is not valid gzip")
-	}
-	plain, err := io.ReadAll(io.LimitReader(r, maxDecoded+1))
-	if err != nil {
-		return nil, errors.New("the content is not valid gzip")
-	}
-	if len(plain) > maxDecoded {
-		return nil, fmt.Errorf("the content is larger than %d MiB when unpacked", maxDecoded>>20)
-	}
-	return plain, nil
-}
-
 // resource returns the file as the agent takes it.
 func (f file) resource(format string, secret func(name, key string) ([]byte, error)) (node.Resource, error) {
 	raw := []byte(f.str("content"))
 	if f.usesSecret() {
-		name, key := f.secret()
-		b, err := secret(name, key)
+		b, err := secret(f.secret())
 		if err != nil {
 			return node.Resource{}, fmt.Errorf("read the content: %w", err)
 		}
 		raw = b
-		if reason := literal(string(raw), format); f.str("encoding") == "" && reason != "" {
-			return node.Resource{}, fmt.Errorf("key %s of Secret %s: %s", key, name, reason)
-		}
 	}
-	content, err := f.decode(raw)
+	content, err := f.bytes(raw, format)
 	if err != nil {
 		return node.Resource{}, err
-	}
-	if f.str("encoding") == "" && format != "ignition" {
-		content = asLiteralBlock(content)
 	}
 	mode, err := f.mode()
 	if err != nil {
@@ -194,14 +146,4 @@ func (f file) resource(format string, secret func(name, key string) ([]byte, err
 		return node.Resource{}, err
 	}
 	return node.Resource{File: &node.File{Path: f.path(), Content: content, Owner: owner, Mode: mode}}, nil
-}
-
-// asLiteralBlock ends the content with exactly one newline. The bootstrap provider hands plain content to cloud-init as
-// a YAML literal block, which has this effect; a machine updated in place should hold the same bytes as a new one.
-func asLiteralBlock(content []byte) []byte {
-	trimmed := bytes.TrimRight(content, "\n")
-	if len(trimmed) == 0 {
-		return nil
-	}
-	return append(bytes.Clone(trimmed), '\n')
 }

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/component-base/logs"
+	logsv1 "k8s.io/component-base/logs/api/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
+	"sigs.k8s.io/cluster-api/util/flags"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/internal/machineupdate"
+	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/webhook"
+)
+
+// How long Cluster API waits for an answer. The hooks answer in milliseconds; what remains is for a busy machine and a
+// slow network. Cluster API takes 30 s at most.
+const hookTimeout = 10 * time.Second
+
+type serveOptions struct {
+	kubeconfig       string
+	namespace        string
+	healthAddr       string
+	webhookHost      string
+	webhookPort      int
+	webhookCertDir   string
+	clientCAFile     string
+	selfSigned       bool
+	selfSignedHosts  []string
+	leaderElect      bool
+	leaseDuration    time.Duration
+	renewDeadline    time.Duration
+	retryPeriod      time.Duration
+	leaderNamespace  string
+	qps              float32
+	burst            int
+	agentDir         string
+	maxUpdates       int
+	onConflict       string
+	diagnostics      flags.ManagerOptions
+	logs             *logs.Options
+	rules            ruleFlags
+	shutdownDeadline time.Duration
+}
+
+func newServeCommand() *cobra.Command {
+	o := &serveOptions{logs: logs.NewOptions()}
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Answer Cluster API's in-place update hooks and update machines",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := logsv1.ValidateAndApply(o.logs, nil); err != nil {
+				return err
+			}
+			ctrl.SetLogger(klog.Background())
+			return o.run(cmd.Context())
+		},
+	}
+	o.add(cmd.Flags())
+	return cmd
+}
+
+func (o *serveOptions) add(fs *pflag.FlagSet) {
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig of the management cluster. Unset: the cluster that refit runs in, or the usual places.")
+	fs.StringVar(&o.namespace, "namespace", "", "Namespace to watch. Unset: all namespaces.")
+	fs.StringVar(&o.healthAddr, "health-addr", ":9440", "Address of the health and readiness endpoints.")
+	fs.StringVar(&o.webhookHost, "webhook-host", "", "Address on which the hooks are served. Unset: all addresses.")
+	fs.IntVar(&o.webhookPort, "webhook-port", 9443, "Port on which the hooks are served.")
+	fs.StringVar(&o.webhookCertDir, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs/", "Directory with tls.crt and tls.key. They are read again when they change.")
+	fs.StringVar(&o.clientCAFile, "client-ca-file", "", "File with the authorities of client certificates, which managers must then show (their --runtime-extension-client-cert-file). It is read again when it changes. Unset: none are asked for.")
+	fs.BoolVar(&o.selfSigned, "self-signed", false, "Make certificates, write them to --webhook-cert-dir, and print the CA bundle for the ExtensionConfig. For trying refit out.")
+	fs.StringSliceVar(&o.selfSignedHosts, "self-signed-hosts", []string{"localhost", "127.0.0.1", "::1"}, "Names and addresses in the self-signed certificate.")
+	fs.BoolVar(&o.leaderElect, "leader-elect", false, "Elect a leader among the replicas. All of them answer hooks; the leader updates machines.")
+	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", 15*time.Second, "How long the others wait before they take the leadership over.")
+	fs.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", 10*time.Second, "How long the leader tries to renew before it gives up.")
+	fs.DurationVar(&o.retryPeriod, "leader-elect-retry-period", 2*time.Second, "How long to wait between two tries.")
+	fs.StringVar(&o.leaderNamespace, "leader-elect-namespace", "", "Namespace of the election's Lease. Unset: the one that refit runs in.")
+	fs.Float32Var(&o.qps, "kube-api-qps", 100, "Queries per second to the API server, on average.")
+	fs.IntVar(&o.burst, "kube-api-burst", 200, "Queries at once to the API server.")
+	fs.StringVar(&o.agentDir, "agent-dir", "/agents", "Directory with the agents for nodes, refit-node-linux-amd64 and refit-node-linux-arm64.")
+	fs.IntVar(&o.maxUpdates, "max-concurrent-updates", 100, "How many machines to update at once, over all clusters.")
+	fs.StringVar(&o.onConflict, "on-conflict", string(node.Overwrite), "What to do with a file that was changed both in the specs and on the node: Overwrite (a copy is kept on the node) or Refuse (the update waits).")
+	fs.DurationVar(&o.shutdownDeadline, "shutdown-timeout", 30*time.Second, "How long to wait at the end for hooks and controllers that are under way. Work on nodes goes on without refit and is taken up again.")
+	flags.AddManagerOptions(fs, &o.diagnostics)
+	o.rules.add(fs)
+	logsv1.AddFlags(o.logs, fs)
+}
+
+func (o *serveOptions) run(ctx context.Context) error {
+	log := ctrl.Log.WithName("serve")
+	if o.selfSigned {
+		bundle, err := webhook.WriteSelfSigned(o.webhookCertDir, o.selfSignedHosts, time.Now())
+		if err != nil {
+			return fmt.Errorf("make certificates: %w", err)
+		}
+		fmt.Print(string(bundle))
+	}
+	if _, err := os.Stat(filepath.Join(o.webhookCertDir, "tls.crt")); err != nil {
+		return fmt.Errorf("no serving certificate: %w; mount one, say where it is with --webhook-cert-dir, or try --self-signed", err)
+	}
+	mgr, hooks, err := o.manager(ctx)
+	if err != nil {
+		return err
+	}
+	if err := o.addUpdates(mgr, hooks); err != nil {
+		return err
+	}
+	log.Info("Starting", "version", version)
+	return mgr.Start(ctx)
+}
+
+// manager returns the manager, with the server for the hooks in it.
+func (o *serveOptions) manager(ctx context.Context) (ctrl.Manager, ctrlwebhook.Server, error) {
+	cfg, err := o.restConfig()
+	if err != nil {
+		return nil, nil, err
+	}
+	tlsOpts, metricsOpts, err := flags.GetManagerOptions(o.diagnostics)
+	if err != nil {
+		return nil, nil, err
+	}
+	hookTLS := append([]func(*tls.Config){}, tlsOpts...)
+	if o.clientCAFile != "" {
+		clientCA, err := webhook.ClientCA(ctx, o.clientCAFile)
+		if err != nil {
+			return nil, nil, err
+		}
+		hookTLS = append(hookTLS, clientCA)
+	}
+	hooks := ctrlwebhook.NewServer(ctrlwebhook.Options{Host: o.webhookHost, Port: o.webhookPort, CertDir: o.webhookCertDir, TLSOpts: hookTLS})
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, refitv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, nil, err
+		}
+	}
+	opts := ctrl.Options{
+		Scheme:                        scheme,
+		Metrics:                       *metricsOpts,
+		HealthProbeBindAddress:        o.healthAddr,
+		WebhookServer:                 hooks,
+		LeaderElection:                o.leaderElect,
+		LeaderElectionID:              "controller-leader-election-refit",
+		LeaderElectionNamespace:       o.leaderNamespace,
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 &o.leaseDuration,
+		RenewDeadline:                 &o.renewDeadline,
+		RetryPeriod:                   &o.retryPeriod,
+		GracefulShutdownTimeout:       &o.shutdownDeadline,
+	}
+	if o.namespace != "" {
+		opts.Cache.DefaultNamespaces = map[string]cache.Config{o.namespace: {}}
+	}
+	mgr, err := ctrl.NewManager(cfg, opts)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reach the management cluster: %w", err)
+	}
+	if err := errors.Join(
+		mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("hooks", hooks.StartedChecker()),
+	); err != nil {
+		return nil, nil, err
+	}
+	return mgr, hooks, nil
+}
+
+func (o *serveOptions) restConfig() (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("find the management cluster: %w; say where it is with --kubeconfig", err)
+	}
+	cfg.QPS, cfg.Burst, cfg.UserAgent = o.qps, o.burst, "refit/"+version
+	return cfg, nil
+}
+
+// addUpdates adds what answers hooks and updates machines to the manager.
+func (o *serveOptions) addUpdates(mgr ctrl.Manager, on ctrlwebhook.Server) error {
+	conflict := node.ConflictPolicy(o.onConflict)
+	if conflict != node.Overwrite && conflict != node.Refuse {
+		return fmt.Errorf("--on-conflict is %q and can be %s or %s", o.onConflict, node.Overwrite, node.Refuse)
+	}
+	agents, err := node.LoadAgents(o.agentDir)
+	if err != nil {
+		return err
+	}
+	rules, err := o.rules.rules()
+	if err != nil {
+		return err
+	}
+	reg, err := registry(rules)
+	if err != nil {
+		return err
+	}
+	hostname, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	reconciler := &machineupdate.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Registry: reg, Rules: rules, OnConflict: conflict,
+		Dialer: node.SSHDialer{}, Agents: agents, Recorder: mgr.GetEventRecorder("refit"), Clock: clock.RealClock{},
+		Metrics:  machineupdate.NewMetrics(metrics.Registry),
+		Instance: fmt.Sprintf("%s_%d", hostname, os.Getpid()),
+	}
+	if err := reconciler.SetupWithManager(mgr, o.maxUpdates); err != nil {
+		return fmt.Errorf("add the controller: %w", err)
+	}
+	canUpdate := handlers.NewCanUpdate(handlers.NewEngine(reg), handlers.NewMetrics(metrics.Registry))
+	update := handlers.NewUpdate(&machineupdate.Store{Client: mgr.GetClient(), Live: mgr.GetAPIReader()})
+	server, err := webhook.NewServer(ctrl.Log.WithName("hooks"), webhook.NewMetrics(metrics.Registry))
+	if err != nil {
+		return err
+	}
+	return server.Register(on, []webhook.Hook{
+		{Hook: runtimehooksv1.CanUpdateMachine, Name: "can-update-machine", Timeout: hookTimeout, Handle: canUpdate.Machine},
+		{Hook: runtimehooksv1.CanUpdateMachineSet, Name: "can-update-machine-set", Timeout: hookTimeout, Handle: canUpdate.MachineSet},
+		{Hook: runtimehooksv1.UpdateMachine, Name: "update-machine", Timeout: hookTimeout, Handle: update.Machine},
+	})
+}

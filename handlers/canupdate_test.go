@@ -1,0 +1,288 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
+
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/fieldset"
+	"github.com/capi-refit/refit/updaters"
+	"github.com/capi-refit/refit/updaters/files"
+)
+
+func engine(t testing.TB, allowed ...string) *Engine {
+	rules, err := disruption.AllowPaths(allowed)
+	require.NoError(t, err)
+	reg, err := updaters.NewRegistry(files.New(append(disruption.Builtin(), rules...)))
+	require.NoError(t, err)
+	return NewEngine(reg)
+}
+
+func recorded(t testing.TB, name string) []byte {
+	data, err := os.ReadFile(filepath.Join("testdata", name+".json"))
+	require.NoError(t, err)
+	return data
+}
+
+// TestRecordedRequests gives requests that real managers sent, and then does with the answer what Cluster API does.
+func TestRecordedRequests(t *testing.T) {
+	for name, tc := range map[string]struct {
+		allowed []string
+		verdict string
+		left    []string
+	}{
+		"canupdatemachine-file-content": {[]string{"/etc/demo.conf"}, VerdictInPlace, nil},
+		"canupdatemachine-mixed": {[]string{"/etc/demo.conf"}, VerdictReplace, []string{
+			"spec.backend.inMemory.vm.provisioning.startupDuration",
+			`spec.clusterConfiguration.apiServer.extraArgs[name="audit-log-maxage"]`,
+			`spec.clusterConfiguration.apiServer.extraArgs[name="profiling"]`,
+			`spec.clusterConfiguration.etcd.local.extraArgs[name="quota-backend-bytes"]`,
+			"spec.diskSetup.filesystems",
+			`spec.joinConfiguration.nodeRegistration.kubeletExtraArgs[name="max-pods"]`,
+			`spec.joinConfiguration.nodeRegistration.kubeletExtraArgs[name="eviction-hard"]`,
+			"spec.mounts",
+			"spec.postKubeadmCommands",
+		}},
+		"canupdatemachine-users":           {nil, VerdictReplace, []string{`spec.users[name="ops"]`}},
+		"canupdatemachine-version":         {nil, VerdictReplace, []string{"spec.version"}},
+		"canupdatemachineset-file-removed": {[]string{"/etc/demo.conf"}, VerdictInPlace, nil},
+		"canupdatemachineset-files-ntp-users": {nil, VerdictReplace, []string{
+			`spec.files[path="/etc/containers/registries.conf"]`, "spec.ntp.enabled", "spec.ntp.servers", `spec.users[name="ops"]`,
+		}},
+		"canupdatemachineset-version": {nil, VerdictReplace, []string{"spec.version"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body := recorded(t, name)
+			x, err := engine(t, tc.allowed...).Explain(t.Context(), body)
+			require.NoError(t, err)
+			require.Equal(t, tc.verdict, x.Verdict)
+			var left []string
+			for _, f := range x.Fields {
+				if !f.Covered {
+					left = append(left, f.Path)
+					require.NotEmpty(t, f.Reason)
+				}
+			}
+			require.Equal(t, tc.left, left)
+			response, err := json.Marshal(x.Response)
+			require.NoError(t, err)
+			require.Equal(t, tc.verdict == VerdictInPlace, clusterAPIAgrees(t, body, response))
+		})
+	}
+}
+
+func TestPathThatNoRuleNames(t *testing.T) {
+	x, err := engine(t).Explain(t.Context(), recorded(t, "canupdatemachine-file-content"))
+	require.NoError(t, err)
+	require.Equal(t, VerdictReplace, x.Verdict)
+	require.Contains(t, x.Fields[0].Reason, "--allow-paths")
+}
+
+// clusterAPIAgrees applies the patches of a response and compares, as Cluster API v1.14.2 does in canUpdateMachine and
+// canUpdateMachineSet: the patches with its library, Machines by their Go types, the rest as unstructured JSON.
+func clusterAPIAgrees(t testing.TB, request, response []byte) bool {
+	var req struct {
+		Current map[string]json.RawMessage `json:"current"`
+		Desired map[string]json.RawMessage `json:"desired"`
+	}
+	require.NoError(t, json.Unmarshal(request, &req))
+	var patches map[string]json.RawMessage
+	require.NoError(t, json.Unmarshal(response, &patches))
+	for name, current := range req.Current {
+		var p runtimehooksv1.Patch
+		if raw, ok := patches[name+"Patch"]; ok {
+			require.NoError(t, json.Unmarshal(raw, &p))
+			require.Equal(t, runtimehooksv1.JSONPatchType, p.PatchType)
+			decoded, err := jsonpatch.DecodePatch(p.Patch)
+			require.NoError(t, err)
+			current, err = decoded.Apply(current)
+			require.NoError(t, err)
+		}
+		if !sameSpec(t, name, current, req.Desired[name]) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameSpec(t testing.TB, name string, a, b []byte) bool {
+	switch name {
+	case "machine":
+		var x, y clusterv1.Machine
+		require.NoError(t, json.Unmarshal(a, &x))
+		require.NoError(t, json.Unmarshal(b, &y))
+		return x.Spec.Version == y.Spec.Version && x.Spec.FailureDomain == y.Spec.FailureDomain
+	case "machineSet":
+		var x, y clusterv1.MachineSet
+		require.NoError(t, json.Unmarshal(a, &x))
+		require.NoError(t, json.Unmarshal(b, &y))
+		return x.Spec.Template.Spec.Version == y.Spec.Template.Spec.Version
+	default:
+		x, err := fieldset.Decode(a)
+		require.NoError(t, err)
+		y, err := fieldset.Decode(b)
+		require.NoError(t, err)
+		return cmp.Equal(x.(map[string]any)["spec"], y.(map[string]any)["spec"])
+	}
+}
+
+// edit changes a recorded request.
+func edit(t testing.TB, name string, change func(map[string]any)) []byte {
+	var m map[string]any
+	require.NoError(t, json.Unmarshal(recorded(t, name), &m))
+	change(m)
+	out, err := json.Marshal(m)
+	require.NoError(t, err)
+	return out
+}
+
+func side(m map[string]any, name string) map[string]any { return m[name].(map[string]any) }
+
+func TestFailures(t *testing.T) {
+	const name = "canupdatemachine-file-content"
+	for title, tc := range map[string]struct {
+		body []byte
+		want string
+	}{
+		"nothing":                {nil, "is not valid JSON"},
+		"no JSON":                {[]byte("{"), "is not valid JSON"},
+		"another JSON type":      {[]byte(`[]`), "is a JSON array"},
+		"a field of another":     {[]byte(`{"kind":1}`), "field kind is a JSON number"},
+		"no kind":                {[]byte(`{}`), "field kind"},
+		"another kind":           {edit(t, name, func(m map[string]any) { m["kind"] = "UpdateMachineRequest" }), "field kind"},
+		"another version":        {edit(t, name, func(m map[string]any) { m["apiVersion"] = "hooks.runtime.cluster.x-k8s.io/v9" }), "field apiVersion"},
+		"no current":             {edit(t, name, func(m map[string]any) { delete(m, "current") }), "field current.machine is required"},
+		"no desired machine":     {edit(t, name, func(m map[string]any) { delete(side(m, "desired"), "machine") }), "field desired.machine is required"},
+		"no infra machine":       {edit(t, name, func(m map[string]any) { side(m, "current")["infrastructureMachine"] = nil }), "field current.infrastructureMachine is required"},
+		"a machine that is none": {edit(t, name, func(m map[string]any) { side(m, "current")["machine"] = "x" }), "field current.machine is not a Kubernetes object"},
+		"a machine of a kind": {
+			edit(t, name, func(m map[string]any) { side(side(m, "current"), "machine")["kind"] = "Pod" }), `field current.machine.kind is "Pod"`,
+		},
+		"an object without kind": {
+			edit(t, name, func(m map[string]any) { delete(side(side(m, "desired"), "bootstrapConfig"), "kind") }), "field desired.bootstrapConfig has no kind",
+		},
+		"a bootstrap config on one side": {
+			edit(t, name, func(m map[string]any) { delete(side(m, "desired"), "bootstrapConfig") }), "field bootstrapConfig is in one of current and desired only",
+		},
+	} {
+		t.Run(title, func(t *testing.T) {
+			h := NewCanUpdate(engine(t), NewMetrics(prometheus.NewRegistry()))
+			r := h.Machine(t.Context(), tc.body)
+			require.Equal(t, runtimehooksv1.ResponseStatusFailure, r.GetStatus())
+			require.Contains(t, r.GetMessage(), tc.want)
+		})
+	}
+}
+
+func TestWithoutBootstrapConfig(t *testing.T) {
+	body := edit(t, "canupdatemachine-file-content", func(m map[string]any) {
+		delete(side(m, "current"), "bootstrapConfig")
+		delete(side(m, "desired"), "bootstrapConfig")
+	})
+	x, err := engine(t).Explain(t.Context(), body)
+	require.NoError(t, err)
+	require.Equal(t, VerdictInPlace, x.Verdict)
+	require.Empty(t, x.Fields)
+}
+
+func TestFieldOfANewerAPI(t *testing.T) {
+	body := edit(t, "canupdatemachine-file-content", func(m map[string]any) {
+		side(side(side(m, "desired"), "machine"), "spec")["addedLater"] = map[string]any{"x": 1}
+	})
+	x, err := engine(t, "/etc/demo.conf").Explain(t.Context(), body)
+	require.NoError(t, err)
+	require.Equal(t, VerdictReplace, x.Verdict, "a field that this program does not know is a difference all the same")
+	require.Equal(t, "spec.addedLater.x", x.Fields[0].Path)
+}
+
+func TestFieldsThatAreNotCompared(t *testing.T) {
+	body := edit(t, "canupdatemachine-file-content", func(m map[string]any) {
+		spec := side(side(side(m, "desired"), "machine"), "spec")
+		spec["providerID"], spec["minReadySeconds"] = "other", 5
+		spec["deletion"] = map[string]any{"nodeDrainTimeoutSeconds": 1}
+	})
+	x, err := engine(t, "/etc/demo.conf").Explain(t.Context(), body)
+	require.NoError(t, err)
+	require.Equal(t, VerdictInPlace, x.Verdict)
+}
+
+// broken is an updater that does not do what it promises.
+type broken struct {
+	claim updaters.Claim
+	err   error
+}
+
+func (broken) Name() string { return "broken" }
+
+func (b broken) Claim(context.Context, fieldset.Change) (updaters.Claim, error) {
+	return b.claim, b.err
+}
+
+func TestUpdaterThatCanNotJudgeReplacesNothing(t *testing.T) {
+	for name, u := range map[string]broken{
+		"an error":                    {err: errors.New("no idea")},
+		"a field that did not change": {claim: updaters.Claim{Covered: []updaters.Covered{{Field: fieldset.Field{Object: fieldset.Machine}}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reg, err := updaters.NewRegistry(u)
+			require.NoError(t, err)
+			r := NewCanUpdate(NewEngine(reg), NewMetrics(prometheus.NewRegistry())).Machine(t.Context(), recorded(t, "canupdatemachine-file-content"))
+			require.Equal(t, runtimehooksv1.ResponseStatusFailure, r.GetStatus())
+			require.Contains(t, r.GetMessage(), "broken")
+		})
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	h := NewCanUpdate(engine(t, "/etc/demo.conf"), NewMetrics(reg))
+	h.Machine(t.Context(), recorded(t, "canupdatemachine-file-content"))
+	h.Machine(t.Context(), recorded(t, "canupdatemachine-users"))
+	h.MachineSet(t.Context(), recorded(t, "canupdatemachineset-version"))
+	h.MachineSet(t.Context(), nil)
+	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
+# HELP refit_can_update_decisions_total CanUpdate hooks answered, by hook and by what Cluster API does then: InPlace, Replace, or Error (it asks again).
+# TYPE refit_can_update_decisions_total counter
+refit_can_update_decisions_total{hook="CanUpdateMachine",outcome="InPlace"} 1
+refit_can_update_decisions_total{hook="CanUpdateMachine",outcome="Replace"} 1
+refit_can_update_decisions_total{hook="CanUpdateMachineSet",outcome="Error"} 1
+refit_can_update_decisions_total{hook="CanUpdateMachineSet",outcome="Replace"} 1
+# HELP refit_can_update_fields_left_total Changed fields that could not be updated in place, by hook, object and field. List items are left out of the field.
+# TYPE refit_can_update_fields_left_total counter
+refit_can_update_fields_left_total{field="spec.users[]",hook="CanUpdateMachine",object="bootstrapConfig"} 1
+refit_can_update_fields_left_total{field="spec.version",hook="CanUpdateMachineSet",object="machine"} 1
+`)))
+}
+
+// FuzzRequest takes any body: the answer has a status, and a Success is one that Cluster API can apply.
+func FuzzRequest(f *testing.F) {
+	for _, name := range []string{"canupdatemachine-file-content", "canupdatemachine-mixed", "canupdatemachineset-file-removed", "updatemachine-worker"} {
+		f.Add(recorded(f, name))
+	}
+	f.Add([]byte(`{"apiVersion":"hooks.runtime.cluster.x-k8s.io/v1alpha1","kind":"CanUpdateMachineRequest","current":{},"desired":{}}`))
+	e := engine(f, "/etc")
+	metrics := NewMetrics(prometheus.NewRegistry())
+	update := NewUpdate(updatesFunc(func(string, string, string) (Progress, error) { return Progress{}, nil }))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		h := NewCanUpdate(e, metrics)
+		for _, handle := range []func(context.Context, []byte) runtimehooksv1.ResponseObject{h.Machine, h.MachineSet, update.Machine} {
+			r := handle(t.Context(), body)
+			require.Contains(t, []runtimehooksv1.ResponseStatus{runtimehooksv1.ResponseStatusSuccess, runtimehooksv1.ResponseStatusFailure}, r.GetStatus())
+			require.NotContains(t, r.GetMessage(), "please report this")
+		}
+	})
+}

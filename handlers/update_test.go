@@ -1,0 +1,76 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
+)
+
+// updatesFunc is a fake of what makes updates.
+type updatesFunc func(namespace, machine, digest string) (Progress, error)
+
+func (f updatesFunc) Update(_ context.Context, namespace, machine, digest string) (Progress, error) {
+	return f(namespace, machine, digest)
+}
+
+func respond(t *testing.T, body []byte, p Progress, err error) *runtimehooksv1.UpdateMachineResponse {
+	t.Helper()
+	h := NewUpdate(updatesFunc(func(string, string, string) (Progress, error) { return p, err }))
+	return h.Machine(t.Context(), body).(*runtimehooksv1.UpdateMachineResponse)
+}
+
+func TestUpdateMachine(t *testing.T) {
+	body := recorded(t, "updatemachine-controlplane")
+	for name, tc := range map[string]struct {
+		p     Progress
+		err   error
+		retry int32
+	}{
+		"done is the only 0":                    {Progress{Done: true, RetryAfter: time.Minute}, nil, 0},
+		"an unknown estimate is not 0":          {Progress{}, nil, 1},
+		"parts of a second are rounded up":      {Progress{RetryAfter: 1100 * time.Millisecond}, nil, 2},
+		"less than a second is not 0":           {Progress{RetryAfter: time.Nanosecond}, nil, 1},
+		"a negative estimate is not done":       {Progress{RetryAfter: -time.Hour}, nil, 1},
+		"an absurd estimate does not overflow":  {Progress{RetryAfter: math.MaxInt64}, nil, 3600},
+		"what passes is in progress, not wrong": {Progress{}, errors.New("etcd is slow"), 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := respond(t, body, tc.p, tc.err)
+			require.Equal(t, runtimehooksv1.ResponseStatusSuccess, r.Status)
+			require.Equal(t, tc.retry, r.RetryAfterSeconds)
+		})
+	}
+}
+
+func TestUpdateMachineHandsOver(t *testing.T) {
+	digests := map[string]string{}
+	for _, name := range []string{"updatemachine-controlplane", "updatemachine-worker"} {
+		h := NewUpdate(updatesFunc(func(namespace, _, digest string) (Progress, error) {
+			require.Equal(t, "lab", namespace)
+			digests[name] = digest
+			return Progress{Message: "going on"}, nil
+		}))
+		require.Equal(t, "going on", h.Machine(t.Context(), recorded(t, name)).GetMessage())
+	}
+	require.NotEqual(t, digests["updatemachine-controlplane"], digests["updatemachine-worker"])
+}
+
+func TestUpdateMachineFailures(t *testing.T) {
+	for name, body := range map[string][]byte{
+		"no JSON":   []byte("x"),
+		"no object": []byte(`{"apiVersion":"hooks.runtime.cluster.x-k8s.io/v1alpha1","kind":"UpdateMachineRequest","desired":{}}`),
+		"no name": edit(t, "updatemachine-worker", func(m map[string]any) {
+			delete(side(side(side(m, "desired"), "machine"), "metadata"), "name")
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, runtimehooksv1.ResponseStatusFailure, respond(t, body, Progress{Done: true}, nil).Status)
+		})
+	}
+}

@@ -1,0 +1,85 @@
+// Package cloudinit knows how cloud-init reads what the kubeadm bootstrap provider hands to it, so that a file means the
+// same on a running node as on a new one.
+package cloudinit
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// maxDecoded bounds what a file may unpack to, in bytes, so that a small archive can't fill the memory.
+const maxDecoded = 32 << 20
+
+// Decode undoes the encoding of a file of write_files. It knows all of cloud-init's names for encodings. Its errors say
+// nothing of the content.
+func Decode(encoding string, raw []byte) ([]byte, error) {
+	switch encoding {
+	case "", "text/plain":
+		return raw, nil
+	case "b64", "base64":
+		return unbase64(raw)
+	case "gz", "gzip":
+		return Gunzip(raw)
+	case "gz+b64", "gz+base64", "gzip+b64", "gzip+base64":
+		packed, err := unbase64(raw)
+		if err != nil {
+			return nil, err
+		}
+		return Gunzip(packed)
+	default:
+		return nil, fmt.Errorf("unknown encoding %q", encoding)
+	}
+}
+
+// unbase64 ignores white space, as cloud-init does.
+func unbase64(raw []byte) ([]byte, error) {
+	decoded, err := base64.StdEncoding.AppendDecode(nil, bytes.Join(bytes.Fields(raw), nil))
+	if err != nil {
+		return nil, errors.New("the content is not valid base64")
+	}
+	return decoded, nil
+}
+
+// Gunzip unpacks gzip.
+func Gunzip(raw []byte) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(raw))
+	if err != nil {
+		return nil, errors.New("the content is not valid gzip")
+	}
+	plain, err := io.ReadAll(io.LimitReader(r, maxDecoded+1))
+	if err != nil {
+		return nil, errors.New("the content is not valid gzip")
+	}
+	if len(plain) > maxDecoded {
+		return nil, fmt.Errorf("the content is larger than %d MiB when unpacked", maxDecoded>>20)
+	}
+	return plain, nil
+}
+
+// Verbatim returns an error that says why cloud-init would lay down other bytes than plain content, or nil.
+func Verbatim(content string) error {
+	for _, mark := range []string{"{{", "{%", "{#"} {
+		if strings.Contains(content, mark) {
+			return errors.New("the content has a Jinja expression, which cloud-init renders on a new machine only; write it in base64 to have it as it is")
+		}
+	}
+	if strings.ContainsRune(content, '\r') {
+		return errors.New("the content has carriage returns, which cloud-init's YAML changes on a new machine; write it in base64 to have it as it is")
+	}
+	return nil
+}
+
+// LiteralBlock returns plain content as it comes out of the YAML literal block in which the bootstrap provider hands it
+// to cloud-init: it ends with exactly one newline.
+func LiteralBlock(content []byte) []byte {
+	trimmed := bytes.TrimRight(content, "\n")
+	if len(trimmed) == 0 {
+		return nil
+	}
+	return append(bytes.Clone(trimmed), '\n')
+}

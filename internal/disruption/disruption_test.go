@@ -1,0 +1,138 @@
+package disruption
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func action(t ActionType, unit ...string) Action {
+	a := Action{Type: t}
+	if len(unit) > 0 {
+		a.Unit = unit[0]
+	}
+	return a
+}
+
+func TestMerge(t *testing.T) {
+	for name, tc := range map[string]struct{ in, want []Action }{
+		"nothing":                              {nil, nil},
+		"two Nones are one":                    {[]Action{action(None), action(None)}, []Action{action(None)}},
+		"None vanishes beside Drain":           {[]Action{action(None), action(Drain)}, []Action{action(Drain)}},
+		"equal actions are done once":          {[]Action{action(Reload, "a.service"), action(Reload, "a.service")}, []Action{action(Reload, "a.service")}},
+		"unit files are read before a restart": {[]Action{action(Restart, "a.service"), action(DaemonReload)}, []Action{action(DaemonReload), action(Restart, "a.service")}},
+		"reloads come before restarts":         {[]Action{action(Restart, "a.service"), action(Reload, "b.service")}, []Action{action(Reload, "b.service"), action(Restart, "a.service")}},
+		"restart beats reload of the same unit": {
+			[]Action{action(Reload, "crio.service"), action(Restart, "crio.service")}, []Action{action(Restart, "crio.service")},
+		},
+		"reboot swallows the rest":   {[]Action{action(Restart, "a.service"), action(Reboot), action(Drain)}, []Action{action(Reboot)}},
+		"replace swallows even that": {[]Action{action(Reboot), action(Replace)}, []Action{action(Replace)}},
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, tc.want, Merge(tc.in)) })
+	}
+}
+
+func TestMergeLaws(t *testing.T) {
+	actions := rapid.SliceOf(rapid.Custom(func(t *rapid.T) Action {
+		typ := rapid.SampledFrom([]ActionType{None, DaemonReload, Reload, Restart, StaticPodRefresh, Drain, Reboot, Replace}).Draw(t, "type")
+		if typ == Reload || typ == Restart {
+			return action(typ, rapid.SampledFrom([]string{"a.service", "b.service"}).Draw(t, "unit"))
+		}
+		return action(typ)
+	}))
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := actions.Draw(t, "a"), actions.Draw(t, "b")
+		require.Equal(t, Merge(a, b), Merge(b, a), "the order of the arguments does not matter")
+		require.Equal(t, Merge(a, b), Merge(Merge(a), Merge(b)), "merging merged lists changes nothing")
+	})
+}
+
+func TestBuiltin(t *testing.T) {
+	for path, want := range map[string]string{
+		"/var/lib/kubelet/config.json":                 "[None]",
+		"/etc/containers/policy.json":                  "[Reload crio.service]",
+		"/etc/containers/registries.d/a.yaml":          "[Reload crio.service]",
+		"/etc/containerd/certs.d/docker.io/hosts.toml": "[None]",
+		"/etc/kubernetes/credential-providers/config":  "[Restart kubelet.service]",
+		"/etc/sysctl.d/90-k8s.conf":                    "[Restart systemd-sysctl.service]",
+		"/etc/modules-load.d/k8s.conf":                 "[Restart systemd-modules-load.service]",
+		"/etc/ssh/sshd_config.d/a.conf":                "[Reload ssh.service]",
+		"/etc/systemd/system/a.service":                "[DaemonReload Restart a.service]",
+		"/etc/systemd/system/kubelet.service.d/x.conf": "[DaemonReload Restart kubelet.service]",
+		"/etc/motd":                                             "[None]",
+		"/etc/containers/registries.conf":                       "a change of /etc/containers/registries.conf takes Drain, which is not done in place yet",
+		"/etc/containerd/config.toml":                           "a change of /etc/containerd/config.toml takes Drain, which is not done in place yet",
+		"/etc/kubernetes/manifests/a.yaml":                      "a change of /etc/kubernetes/manifests/a.yaml takes StaticPodRefresh, which is not done in place yet",
+		"/etc/systemd/system/multi-user.target.wants/a.service": "/etc/systemd/system/multi-user.target.wants/a.service is neither a unit nor a drop-in of one",
+		"/etc/systemd/system/a@.service":                        "/etc/systemd/system/a@.service is neither a unit nor a drop-in of one",
+		"/etc/systemd/system/a.service.d/x/y.conf":              "/etc/systemd/system/a.service.d/x/y.conf is neither a unit nor a drop-in of one",
+		"/etc/systemd/system/.service":                          "/etc/systemd/system/.service is neither a unit nor a drop-in of one",
+		"/etc/systemd/system/notes.txt":                         "/etc/systemd/system/notes.txt is neither a unit nor a drop-in of one",
+		"/etc/issuefoo":                                         "no rule says what a change of /etc/issuefoo takes on a node; if it takes nothing, name its directory with --allow-paths",
+		"etc/motd":                                              `path "etc/motd" is not absolute`,
+		"/etc/cron.d/../shadow":                                 `path "/etc/cron.d/../shadow" is not clean; write it as "/etc/shadow"`,
+	} {
+		t.Run(path, func(t *testing.T) {
+			actions, err := Builtin().Actions(path)
+			if err != nil {
+				require.Equal(t, want, err.Error())
+				return
+			}
+			got := "["
+			for i, a := range actions {
+				if i > 0 {
+					got += " "
+				}
+				got += a.String()
+			}
+			require.Equal(t, want, got+"]")
+		})
+	}
+}
+
+func TestLongestPathWins(t *testing.T) {
+	rule := func(p, unit string) Rule { return Rule{p, []Action{action(Restart, unit)}} }
+	table := Table{rule("/f1/f2", "two.service"), rule("/f1", "one.service"), rule("/f1/f2/f3", "three.service")}
+	for path, want := range map[string]string{
+		"/f1/f2/example": "two.service",
+		"/f1/f2":         "two.service",
+		"/f1/f2/f3/x":    "three.service",
+		"/f1/f2f3":       "one.service",
+	} {
+		got, err := table.Actions(path)
+		require.NoError(t, err)
+		require.Equal(t, want, got[0].Unit, path)
+	}
+	_, err := Table{rule("/f1/f2", "two.service")}.Actions("/f1/sibling")
+	require.Error(t, err)
+	got, err := append(table, rule("/f1/f2", "later.service")).Actions("/f1/f2/x")
+	require.NoError(t, err)
+	require.Equal(t, "later.service", got[0].Unit, "between equal paths the later rule wins")
+}
+
+func TestAllowPaths(t *testing.T) {
+	table, err := AllowPaths([]string{"/etc/app/", "/opt/x"})
+	require.NoError(t, err)
+	for _, p := range []string{"/etc/app/a", "/etc/app", "/opt/x/y/z"} {
+		actions, err := table.Actions(p)
+		require.NoError(t, err)
+		require.Equal(t, []Action{action(None)}, actions)
+	}
+	for _, bad := range []string{"/", "etc", "/etc/../x", ""} {
+		_, err := AllowPaths([]string{bad})
+		require.Error(t, err, bad)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	for _, bad := range []Action{
+		action(Reload), action(Restart, ".service"), action(Restart, "a.unknown"), action(Restart, "a b.service"),
+		action(None, "a.service"), action("Explode"), action(Restart, UnitOfPath),
+	} {
+		require.Error(t, bad.Validate(), "%v", bad)
+	}
+	for _, good := range []Action{action(None), action(DaemonReload), action(Reload, "crio.service"), action(Restart, "dev-sda.device")} {
+		require.NoError(t, good.Validate(), "%v", good)
+	}
+}

@@ -1,0 +1,171 @@
+package machineupdate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/node"
+)
+
+// Keys of Secrets where a NodeAccess names none.
+const (
+	defaultPrivateKey = "ssh-privatekey"
+	defaultKnownHosts = "known_hosts"
+	defaultHostCA     = "ca.pub"
+)
+
+// access is how the node of a Machine is reached.
+type access struct {
+	target node.Target
+	spec   refitv1.NodeAccessSpec
+}
+
+// secretFunc returns the value of a key of a Secret.
+type secretFunc func(name, key string) ([]byte, error)
+
+// findAccess returns the one NodeAccess that selects the Machine.
+func (r *Reconciler) findAccess(ctx context.Context, machine *clusterv1.Machine) (*refitv1.NodeAccess, error) {
+	var list refitv1.NodeAccessList
+	if err := r.Client.List(ctx, &list, client.InNamespace(machine.Namespace)); err != nil {
+		return nil, fmt.Errorf("list NodeAccesses: %w", err)
+	}
+	var selected []refitv1.NodeAccess
+	for _, na := range list.Items {
+		ok, err := selects(&na, machine)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			selected = append(selected, na)
+		}
+	}
+	switch len(selected) {
+	case 0:
+		return nil, fmt.Errorf("no NodeAccess in namespace %s selects Machine %s, so refit does not know how to reach its node; create one", machine.Namespace, machine.Name)
+	case 1:
+		return &selected[0], nil
+	}
+	names := make([]string, len(selected))
+	for i, na := range selected {
+		names[i] = na.Name
+	}
+	slices.Sort(names)
+	return nil, fmt.Errorf("the NodeAccesses %s all select Machine %s; narrow their clusterName or machineSelector so that one does", strings.Join(names, ", "), machine.Name)
+}
+
+func selects(na *refitv1.NodeAccess, machine *clusterv1.Machine) (bool, error) {
+	if na.Spec.ClusterName != "" && na.Spec.ClusterName != machine.Spec.ClusterName {
+		return false, nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(&na.Spec.MachineSelector)
+	if err != nil {
+		return false, fmt.Errorf("NodeAccess %s: spec.machineSelector: %w", na.Name, err)
+	}
+	return selector.Matches(labels.Set(machine.Labels)), nil
+}
+
+// resolveAccess reads what a NodeAccess refers to. With TrustOnFirstUse, recorded is the host key of the first contact,
+// and record keeps a new one.
+func resolveAccess(na *refitv1.NodeAccess, machine *clusterv1.Machine, secret secretFunc, recorded string, record node.RecordFunc) (*access, error) {
+	fail := func(field string, err error) (*access, error) {
+		return nil, fmt.Errorf("NodeAccess %s: %s: %w", na.Name, field, err)
+	}
+	addresses, err := addressesOf(machine, na.Spec)
+	if err != nil {
+		return nil, err
+	}
+	ssh := na.Spec.SSH
+	key, err := secret(ssh.PrivateKeySecretRef.Name, cmp.Or(ssh.PrivateKeySecretRef.Key, defaultPrivateKey))
+	if err != nil {
+		return fail("spec.ssh.privateKeySecretRef", err)
+	}
+	hostKeys, err := resolveHostKeys(ssh.HostKeys, secret, recorded, record)
+	if err != nil {
+		return fail("spec.ssh.hostKeys", err)
+	}
+	a := &access{spec: na.Spec, target: node.Target{Addresses: addresses, User: ssh.User, PrivateKey: key, HostKeys: hostKeys}}
+	if j := ssh.JumpHost; j != nil {
+		key, err := secret(j.PrivateKeySecretRef.Name, cmp.Or(j.PrivateKeySecretRef.Key, defaultPrivateKey))
+		if err != nil {
+			return fail("spec.ssh.jumpHost.privateKeySecretRef", err)
+		}
+		hostKeys, err := resolveHostKeys(j.HostKeys, secret, "", nil)
+		if err != nil {
+			return fail("spec.ssh.jumpHost.hostKeys", err)
+		}
+		a.target.Jump = &node.Target{
+			Addresses: []node.Address{{Host: j.Address, Port: int(j.Port)}}, User: j.User, PrivateKey: key, HostKeys: hostKeys,
+		}
+	}
+	return a, nil
+}
+
+func resolveHostKeys(h refitv1.HostKeys, secret secretFunc, recorded string, record node.RecordFunc) (node.HostKeys, error) {
+	if h.Policy == refitv1.HostKeyTrustOnFirstUse {
+		return node.TrustOnFirstUse(recorded, record)
+	}
+	if h.SecretRef == nil {
+		return nil, fmt.Errorf("policy %s needs a secretRef", h.Policy)
+	}
+	defaultKey := defaultKnownHosts
+	if h.Policy == refitv1.HostKeyCertificateAuthority {
+		defaultKey = defaultHostCA
+	}
+	data, err := secret(h.SecretRef.Name, cmp.Or(h.SecretRef.Key, defaultKey))
+	if err != nil {
+		return nil, err
+	}
+	switch h.Policy {
+	case refitv1.HostKeyPinned:
+		return node.KnownHosts(data)
+	case refitv1.HostKeyCertificateAuthority:
+		return node.HostAuthorities(data)
+	default:
+		return nil, fmt.Errorf("unknown policy %q", h.Policy)
+	}
+}
+
+// addressesOf returns where the Machine's node may be reached, in order.
+func addressesOf(machine *clusterv1.Machine, spec refitv1.NodeAccessSpec) ([]node.Address, error) {
+	port := int(cmp.Or(spec.SSH.Port, 22))
+	if text, ok := machine.Annotations[refitv1.AddressAnnotation]; ok {
+		a, err := node.ParseAddress(text)
+		if err != nil {
+			return nil, fmt.Errorf("the annotation %s of Machine %s: %w", refitv1.AddressAnnotation, machine.Name, err)
+		}
+		if _, _, err := net.SplitHostPort(text); err != nil {
+			a.Port = port // the annotation names none
+		}
+		return []node.Address{a}, nil
+	}
+	types := spec.AddressTypes
+	if len(types) == 0 {
+		types = []clusterv1.MachineAddressType{
+			clusterv1.MachineInternalIP, clusterv1.MachineExternalIP, clusterv1.MachineInternalDNS, clusterv1.MachineHostName,
+		}
+	}
+	var out []node.Address
+	for _, t := range types {
+		for _, a := range machine.Status.Addresses {
+			if a.Type == t && a.Address != "" {
+				out = append(out, node.Address{Host: a.Address, Port: port})
+			}
+		}
+	}
+	if len(out) == 0 {
+		return nil, errors.New("the Machine has no address of the types that its NodeAccess takes; set the annotation " + refitv1.AddressAnnotation)
+	}
+	return out, nil
+}

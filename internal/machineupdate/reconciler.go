@@ -1,0 +1,151 @@
+package machineupdate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/updaters"
+)
+
+// +kubebuilder:rbac:groups=capi-refit.dev,resources=machineupdates,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=capi-refit.dev,resources=machineupdates/status,verbs=update
+// +kubebuilder:rbac:groups=capi-refit.dev,resources=nodeaccesses,verbs=get;list;watch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines;clusters,verbs=get;list;watch
+// +kubebuilder:rbac:groups=bootstrap.cluster.x-k8s.io;infrastructure.cluster.x-k8s.io,resources=*,verbs=get
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
+
+// Reconciler makes the updates that MachineUpdates ask for. It runs in the leader only.
+type Reconciler struct {
+	// Client reads from a cache.
+	Client client.Client
+	// Live reads from the API server.
+	Live client.Reader
+	// Registry has the updaters.
+	Registry *updaters.Registry
+	// Rules say what a change of a path takes on a node.
+	Rules disruption.Table
+	// OnConflict says what to do with a file that was changed on the node as well.
+	OnConflict node.ConflictPolicy
+	Dialer     node.Dialer
+	Agents     *node.Agents
+	Recorder   events.EventRecorder
+	Clock      clock.PassiveClock
+	Metrics    *Metrics
+	// Instance is the name of this server, shown in the MachineUpdates that it works on.
+	Instance string
+}
+
+// SetupWithManager has the manager run the Reconciler, for at most concurrency updates at once.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrency int) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		For(&refitv1.MachineUpdate{}).
+		Watches(&refitv1.NodeAccess{}, handler.EnqueueRequestsFromMapFunc(r.waiting)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
+		Complete(r)
+}
+
+// waiting returns the MachineUpdates that a change of a NodeAccess may let go on.
+func (r *Reconciler) waiting(ctx context.Context, obj client.Object) []ctrl.Request {
+	var list refitv1.MachineUpdateList
+	if err := r.Client.List(ctx, &list, client.InNamespace(obj.GetNamespace())); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Could not list MachineUpdates")
+		return nil
+	}
+	var requests []ctrl.Request
+	for _, mu := range list.Items {
+		if mu.Status.Phase == refitv1.PhaseWaiting {
+			requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&mu)})
+		}
+	}
+	return requests
+}
+
+// Reconcile brings one update as far as it can be brought now.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var cached refitv1.MachineUpdate
+	if err := r.Client.Get(ctx, req.NamespacedName, &cached); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if finished(&cached) {
+		return ctrl.Result{}, nil
+	}
+	// From here on nothing is decided on what a cache says.
+	var mu refitv1.MachineUpdate
+	if err := r.Live.Get(ctx, req.NamespacedName, &mu); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if finished(&mu) || !mu.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil
+	}
+	u := &update{Reconciler: r, mu: &mu}
+	result, err := u.run(ctx)
+	if apierrors.IsConflict(err) {
+		// Somebody else has written: other specs, or another leader. Look again.
+		return ctrl.Result{RequeueAfter: time.Second}, nil
+	}
+	return result, err
+}
+
+// finished says whether there is nothing to do until specs change or somebody asks for another try.
+func finished(mu *refitv1.MachineUpdate) bool {
+	if mu.Status.ObservedDigest != mu.Spec.Digest {
+		return false
+	}
+	switch mu.Status.Phase {
+	case refitv1.PhaseSucceeded:
+		return true
+	case refitv1.PhaseFailed:
+		return !retryAsked(mu)
+	default:
+		return false
+	}
+}
+
+func retryAsked(mu *refitv1.MachineUpdate) bool {
+	asked := mu.Annotations[refitv1.RetryAnnotation]
+	return asked != "" && asked != mu.Status.ObservedRetry
+}
+
+// machine returns the Machine, or nil with what the update waits for.
+func (u *update) machine(ctx context.Context) (*clusterv1.Machine, *wait, error) {
+	key := client.ObjectKeyFromObject(u.mu)
+	var machine clusterv1.Machine
+	if err := u.Live.Get(ctx, key, &machine); err != nil {
+		return nil, nil, fmt.Errorf("read Machine %s: %w", key, err)
+	}
+	if !metav1.IsControlledBy(u.mu, &machine) {
+		return nil, &wait{reason: refitv1.ReasonDeleting, message: "the Machine was made anew; this MachineUpdate belongs to the one before it and is about to go"}, nil
+	}
+	if !machine.DeletionTimestamp.IsZero() {
+		return nil, &wait{reason: refitv1.ReasonDeleting, message: "the Machine is being deleted; its node is not touched any more"}, nil
+	}
+	var cluster clusterv1.Cluster
+	clusterKey := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.ClusterName}
+	if err := u.Live.Get(ctx, clusterKey, &cluster); err != nil {
+		return nil, nil, fmt.Errorf("read Cluster %s: %w", clusterKey, err)
+	}
+	if annotations.IsPaused(&cluster, &machine) {
+		return nil, &wait{reason: refitv1.ReasonPaused, message: "the Cluster or the Machine is paused; the update goes on when it no longer is"}, nil
+	}
+	return &machine, nil, nil
+}

@@ -1,0 +1,125 @@
+package machineupdate
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+)
+
+// wait is something that must happen before an update can go on.
+type wait struct {
+	reason  string
+	message string
+	// retry is when to look again; retryDefault if 0.
+	retry time.Duration
+}
+
+// retryDefault is how long an update waits before it looks whether it can go on.
+const retryDefault = 10 * time.Second
+
+// set changes the status. It fails with a conflict when somebody else has written in between: another leader, say.
+func (u *update) set(ctx context.Context, change func(*refitv1.MachineUpdateStatus)) error {
+	before := u.mu.Status.DeepCopy()
+	change(&u.mu.Status)
+	st := &u.mu.Status
+	status, reason := metav1.ConditionUnknown, st.Reason
+	switch st.Phase {
+	case refitv1.PhaseSucceeded:
+		status = metav1.ConditionTrue
+	case refitv1.PhaseFailed:
+		status = metav1.ConditionFalse
+	}
+	if reason == "" {
+		reason = string(st.Phase)
+	}
+	meta.SetStatusCondition(&st.Conditions, metav1.Condition{
+		Type: refitv1.SucceededCondition, Status: status, Reason: reason, Message: st.Message, ObservedGeneration: u.mu.Generation,
+	})
+	if reflect.DeepEqual(before, st) {
+		return nil
+	}
+	if err := u.Client.Status().Update(ctx, u.mu); err != nil {
+		return fmt.Errorf("write the status of MachineUpdate %s/%s: %w", u.mu.Namespace, u.mu.Name, err)
+	}
+	if before.Phase != st.Phase || before.Reason != st.Reason {
+		ctrl.LoggerFrom(ctx).Info("The update is in another phase", "phase", st.Phase, "reason", st.Reason, "message", st.Message)
+	}
+	return nil
+}
+
+// enter begins a phase.
+func (u *update) enter(ctx context.Context, phase refitv1.Phase, step, message string) error {
+	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		s.Phase, s.Reason, s.Step, s.Message = phase, "", step, message
+	})
+}
+
+// await has the update wait.
+func (u *update) await(ctx context.Context, w *wait) (ctrl.Result, error) {
+	news := u.mu.Status.Reason != w.reason
+	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		s.Phase, s.Reason, s.Message = refitv1.PhaseWaiting, w.reason, w.message
+	})
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if news {
+		u.event(corev1.EventTypeWarning, "InPlaceUpdateWaiting", "Wait", w.message)
+	}
+	if w.retry == 0 {
+		w.retry = retryDefault
+	}
+	return ctrl.Result{RequeueAfter: w.retry}, nil
+}
+
+// fail ends the update until a person asks for another try or the desired specs change.
+func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result, error) {
+	message += fmt.Sprintf("; when the cause is gone, try again with: kubectl annotate machineupdate -n %s %s --overwrite %s=\"$(date +%%s)\"",
+		u.mu.Namespace, u.mu.Name, refitv1.RetryAnnotation)
+	now := metav1.NewTime(u.Clock.Now())
+	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		s.Phase, s.Reason, s.Message, s.FinishedAt = refitv1.PhaseFailed, reason, message, &now
+	})
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	u.Metrics.finished(false, u.duration())
+	u.event(corev1.EventTypeWarning, "InPlaceUpdateFailed", "Update", message)
+	return ctrl.Result{}, nil
+}
+
+func (u *update) succeed(ctx context.Context, message string, notes []string) (ctrl.Result, error) {
+	now := metav1.NewTime(u.Clock.Now())
+	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		s.Phase, s.Reason, s.Step, s.Message, s.Notes, s.FinishedAt = refitv1.PhaseSucceeded, "", "", message, notes, &now
+	})
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	u.Metrics.finished(true, u.duration())
+	u.event(corev1.EventTypeNormal, "InPlaceUpdateSucceeded", "Update", message)
+	return ctrl.Result{}, nil
+}
+
+func (u *update) duration() time.Duration {
+	if u.mu.Status.StartedAt == nil {
+		return 0
+	}
+	return u.Clock.Since(u.mu.Status.StartedAt.Time)
+}
+
+// event tells about the update at its Machine, where people look first.
+func (u *update) event(kind, reason, action, message string) {
+	if u.regarding == nil {
+		return
+	}
+	u.Recorder.Eventf(u.regarding, u.mu, kind, reason, action, "%s", message)
+}

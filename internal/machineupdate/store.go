@@ -1,0 +1,147 @@
+package machineupdate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/handlers"
+)
+
+// How long until Cluster API asks again. It does not ask earlier, whatever happens.
+const (
+	retrySoon    = 1 * time.Second  // the node is being asked whether it is done
+	retryWorking = 2 * time.Second  // work is under way
+	retryWaiting = 15 * time.Second // something else must happen first
+	retryFailed  = 60 * time.Second // a person must act
+)
+
+// Store records what Cluster API asks for, and answers how it stands. It has no state of its own, so that every replica
+// gives the same answers.
+type Store struct {
+	// Client reads from a cache.
+	Client client.Client
+	// Live reads from the API server.
+	Live client.Reader
+}
+
+var _ handlers.Updates = (*Store)(nil)
+
+// Update implements handlers.Updates.
+func (s *Store) Update(ctx context.Context, namespace, name, digest string) (handlers.Progress, error) {
+	key := types.NamespacedName{Namespace: namespace, Name: name}
+	var mu refitv1.MachineUpdate
+	switch err := s.Client.Get(ctx, key, &mu); {
+	case apierrors.IsNotFound(err):
+		return s.create(ctx, key, digest)
+	case err != nil:
+		return handlers.Progress{}, fmt.Errorf("read MachineUpdate %s: %w", key, err)
+	}
+	var machine clusterv1.Machine
+	if err := s.Client.Get(ctx, key, &machine); err != nil {
+		return handlers.Progress{}, fmt.Errorf("read Machine %s: %w", key, err)
+	}
+	if !metav1.IsControlledBy(&mu, &machine) {
+		return s.discard(ctx, &mu)
+	}
+	if mu.Spec.Digest != digest {
+		return s.supersede(ctx, &mu, digest)
+	}
+	return s.progress(ctx, &mu)
+}
+
+func (s *Store) create(ctx context.Context, key types.NamespacedName, digest string) (handlers.Progress, error) {
+	var machine clusterv1.Machine
+	if err := s.Client.Get(ctx, key, &machine); err != nil {
+		return handlers.Progress{}, fmt.Errorf("read Machine %s: %w", key, err)
+	}
+	mu := &refitv1.MachineUpdate{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: key.Namespace,
+			Name:      key.Name,
+			Labels:    map[string]string{clusterv1.ClusterNameLabel: machine.Spec.ClusterName},
+			OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(&machine, clusterv1.GroupVersion.WithKind("Machine")),
+			},
+		},
+		Spec: refitv1.MachineUpdateSpec{Digest: digest},
+	}
+	// That it exists means that another replica, or this one before its cache knew, was asked as well.
+	if err := s.Client.Create(ctx, mu); err != nil && !apierrors.IsAlreadyExists(err) {
+		return handlers.Progress{}, fmt.Errorf("create MachineUpdate %s: %w", key, err)
+	}
+	return pending(), nil
+}
+
+// discard deletes the MachineUpdate of an earlier Machine of the same name.
+func (s *Store) discard(ctx context.Context, mu *refitv1.MachineUpdate) (handlers.Progress, error) {
+	err := s.Client.Delete(ctx, mu, client.Preconditions{UID: &mu.UID})
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return handlers.Progress{}, fmt.Errorf("delete the MachineUpdate of an earlier Machine: %w", err)
+	}
+	return pending(), nil
+}
+
+// supersede asks for other specs than before. What is under way for the earlier ones ends first.
+func (s *Store) supersede(ctx context.Context, mu *refitv1.MachineUpdate, digest string) (handlers.Progress, error) {
+	changed := mu.DeepCopy()
+	changed.Spec.Digest = digest
+	err := s.Client.Patch(ctx, changed, client.MergeFromWithOptions(mu, client.MergeFromWithOptimisticLock{}))
+	switch {
+	case apierrors.IsConflict(err) || apierrors.IsNotFound(err): // the cache is behind; the next call sees more
+	case err != nil:
+		return handlers.Progress{}, fmt.Errorf("ask MachineUpdate %s for other specs: %w", client.ObjectKeyFromObject(mu), err)
+	default:
+		ctrl.LoggerFrom(ctx).Info("Cluster API asks for other specs", "machineUpdate", client.ObjectKeyFromObject(mu))
+	}
+	return pending(), nil
+}
+
+// progress answers how an update stands.
+func (s *Store) progress(ctx context.Context, mu *refitv1.MachineUpdate) (handlers.Progress, error) {
+	p := progressOf(mu)
+	if !p.Done {
+		return p, nil
+	}
+	// Done can't be taken back, and the cache may be behind.
+	var live refitv1.MachineUpdate
+	if err := s.Live.Get(ctx, client.ObjectKeyFromObject(mu), &live); err != nil {
+		return handlers.Progress{}, fmt.Errorf("read MachineUpdate %s: %w", client.ObjectKeyFromObject(mu), err)
+	}
+	if live.UID != mu.UID || live.Spec.Digest != mu.Spec.Digest {
+		return pending(), nil
+	}
+	return progressOf(&live), nil
+}
+
+func pending() handlers.Progress {
+	return handlers.Progress{Message: "the update is recorded and begins shortly", RetryAfter: retryWorking}
+}
+
+func progressOf(mu *refitv1.MachineUpdate) handlers.Progress {
+	st := mu.Status
+	if st.ObservedDigest != mu.Spec.Digest {
+		return pending()
+	}
+	p := handlers.Progress{Message: st.Message, RetryAfter: retryWorking}
+	switch st.Phase {
+	case refitv1.PhaseSucceeded:
+		p.Done = true
+	case refitv1.PhaseFailed:
+		p.RetryAfter = retryFailed
+	case refitv1.PhaseWaiting:
+		p.RetryAfter = retryWaiting
+	case refitv1.PhaseVerifying:
+		p.RetryAfter = retrySoon
+	}
+	return p
+}

@@ -1,0 +1,316 @@
+package machineupdate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/node"
+)
+
+// How long one call of the agent waits for the end of the work.
+const (
+	applyWaitSeconds  = 5
+	statusWaitSeconds = 10
+)
+
+// update is one reconciliation of a MachineUpdate.
+type update struct {
+	*Reconciler
+	mu        *refitv1.MachineUpdate
+	regarding *clusterv1.Machine
+}
+
+// run brings the update as far as it can be brought now.
+func (u *update) run(ctx context.Context) (ctrl.Result, error) {
+	if err := u.begin(ctx); err != nil {
+		return ctrl.Result{}, err
+	}
+	machine, w, err := u.machine(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if w != nil {
+		return u.await(ctx, w)
+	}
+	u.regarding = machine
+	request, w, err := u.request(ctx, machine)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if w != nil {
+		return u.await(ctx, w)
+	}
+	access, w, err := u.access(ctx, machine)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if w != nil {
+		return u.await(ctx, w)
+	}
+	return u.onNode(ctx, access, request)
+}
+
+// begin resets the status when specs are asked for that it is not about, or when another try is.
+func (u *update) begin(ctx context.Context) error {
+	if u.mu.Status.ObservedDigest == u.mu.Spec.Digest && !retryAsked(u.mu) {
+		return nil
+	}
+	now := metav1.NewTime(u.Clock.Now())
+	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		*s = refitv1.MachineUpdateStatus{
+			Phase: refitv1.PhasePending, Message: "the update begins", StartedAt: &now, Conditions: s.Conditions,
+			ObservedDigest: u.mu.Spec.Digest, ObservedRetry: u.mu.Annotations[refitv1.RetryAnnotation],
+			// What is known of the node does not depend on the specs.
+			HostKey: s.HostKey, Address: s.Address,
+		}
+	})
+}
+
+// request is what the node is asked for.
+func (u *update) request(ctx context.Context, machine *clusterv1.Machine) (*node.Request, *wait, error) {
+	specs, err := u.readSpecs(ctx, machine)
+	if err != nil {
+		return nil, nil, err
+	}
+	if specs.digest != u.mu.Spec.Digest {
+		return nil, &wait{
+			reason: refitv1.ReasonSpecs, retry: 2 * time.Second,
+			message: "the Machine, its infrastructure machine or its bootstrap config has changed since Cluster API asked for this update; waiting for Cluster API to ask for the new specs",
+		}, nil
+	}
+	resources, err := u.Registry.Desire(specs.desired)
+	if err != nil {
+		return nil, &wait{reason: refitv1.ReasonSpecs, message: "the desired specs can't be brought to the node: " + err.Error()}, nil
+	}
+	baseline, err := u.readBaseline(ctx, machine)
+	if err != nil {
+		return nil, &wait{reason: refitv1.ReasonSpecs, message: "what bootstrap laid down on the node can't be told: " + err.Error()}, nil
+	}
+	return &node.Request{
+		Protocol:   node.Protocol,
+		Machine:    node.MachineID{Namespace: machine.Namespace, Name: machine.Name, UID: string(machine.UID)},
+		Digest:     u.mu.Spec.Digest,
+		Resources:  resources,
+		Baseline:   baseline,
+		Rules:      u.Rules,
+		OnConflict: u.OnConflict,
+	}, nil, nil
+}
+
+func (u *update) access(ctx context.Context, machine *clusterv1.Machine) (*access, *wait, error) {
+	na, err := u.findAccess(ctx, machine)
+	var a *access
+	if err == nil {
+		record := func(ctx context.Context, key string) error {
+			return u.set(ctx, func(s *refitv1.MachineUpdateStatus) { s.HostKey = key })
+		}
+		a, err = resolveAccess(na, machine, u.secretReader(ctx, machine.Namespace), u.mu.Status.HostKey, record)
+	}
+	if err != nil {
+		return nil, &wait{reason: refitv1.ReasonNodeAccess, message: err.Error()}, nil
+	}
+	return a, nil, nil
+}
+
+// onNode does what is done over a connection to the node. One connection serves the whole update.
+func (u *update) onNode(ctx context.Context, a *access, request *node.Request) (ctrl.Result, error) {
+	// An update that waits is shown as waiting until the node has answered.
+	if u.mu.Status.Phase != refitv1.PhaseWaiting {
+		if err := u.enter(ctx, refitv1.PhaseStaging, "connect", "connecting to the node"); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	conn, err := u.Dialer.Dial(ctx, a.target)
+	if err != nil {
+		return u.nodeError(ctx, err)
+	}
+	defer conn.Close() //nolint:errcheck // the work is done, or goes on without the connection
+	if err := u.enter(ctx, refitv1.PhaseStaging, "plan", "the node compares itself with what is desired"); err != nil {
+		return ctrl.Result{}, err
+	}
+	client, err := node.NewClient(conn, node.ClientOptions{Agents: u.Agents, Dir: a.spec.AgentDirectory, Sudo: a.spec.SSH.Sudo})
+	if err != nil {
+		return u.await(ctx, &wait{reason: refitv1.ReasonNodeAccess, message: err.Error()})
+	}
+	plan, err := client.Plan(ctx, *request)
+	if err != nil {
+		return u.nodeError(ctx, err)
+	}
+	if len(plan.Blocked) > 0 {
+		return u.await(ctx, &wait{reason: refitv1.ReasonBlocked, message: "the node can't be updated in place: " + problems(plan.Blocked)})
+	}
+	status, err := u.apply(ctx, client, a, request, plan)
+	if err != nil {
+		return u.nodeError(ctx, err)
+	}
+	if status.State == node.Failed {
+		return u.fail(ctx, "NodeFailed", "the node reports: "+status.Message)
+	}
+	return u.verify(ctx, client, request, status)
+}
+
+// apply has the node do the work, or finds it under way, and follows it to its end.
+func (u *update) apply(ctx context.Context, client *node.Client, a *access, request *node.Request, plan node.Plan) (node.Status, error) {
+	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		s.Phase, s.Reason, s.Step, s.Message = refitv1.PhaseApplying, "", "apply", describe(plan)
+		s.Attempts++
+		s.Instance = u.Instance
+		s.Address = a.target.Addresses[0].String()
+	})
+	if err != nil {
+		return node.Status{}, err
+	}
+	// The version of the object that says that this attempt has begun only grows, and two who believe to lead can't both
+	// have written it last.
+	if request.Token, err = strconv.ParseInt(u.mu.ResourceVersion, 10, 64); err != nil {
+		return node.Status{}, fmt.Errorf("the resourceVersion %q can't fence: %w", u.mu.ResourceVersion, err)
+	}
+	request.WaitSeconds = applyWaitSeconds
+	status, err := client.Apply(ctx, *request)
+	for err == nil && status.State == node.Running {
+		if err = u.follow(ctx, status); err != nil {
+			return status, err
+		}
+		status, err = client.Status(ctx, node.StatusRequest{
+			Protocol: node.Protocol, Machine: request.Machine, Digest: request.Digest, WaitSeconds: statusWaitSeconds,
+		})
+	}
+	if err == nil && status.State == node.Idle {
+		err = &node.AgentError{Reason: node.ReasonInternal, Message: "the node has lost track of the work"}
+	}
+	return status, err
+}
+
+// follow shows how far the node has come.
+func (u *update) follow(ctx context.Context, status node.Status) error {
+	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		s.Step = status.Step
+		s.Message = fmt.Sprintf("the node has done %d of %d steps", status.Done, status.Total)
+	})
+}
+
+// verify asks the node to compare itself with what is desired once more. Only when nothing is left to do the update is
+// done.
+func (u *update) verify(ctx context.Context, client *node.Client, request *node.Request, status node.Status) (ctrl.Result, error) {
+	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		s.Phase, s.Reason, s.Step, s.Message = refitv1.PhaseVerifying, "", "compare", "comparing the node with what is desired"
+		s.Changes, s.Actions = nil, nil
+		for _, c := range status.Changes {
+			s.Changes = append(s.Changes, refitv1.FileChange{Path: c.Path, Operation: string(c.Operation), Conflict: c.Conflict})
+		}
+		for _, a := range status.Actions {
+			s.Actions = append(s.Actions, a.String())
+		}
+	})
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	plan, err := client.Plan(ctx, *request)
+	if err != nil {
+		return u.nodeError(ctx, err)
+	}
+	if len(plan.Blocked) > 0 || len(plan.Changes) > 0 {
+		return u.fail(ctx, "NotVerified", "the node does not show what was applied: "+describe(plan))
+	}
+	notes := status.Notes
+	for _, d := range plan.Drift {
+		notes = append(notes, fmt.Sprintf("%s was changed on the node (%s) and not in the specs; it was left as it is", d.Path, strings.Join(d.What, ", ")))
+	}
+	return u.succeed(ctx, fmt.Sprintf("the node shows what is desired: %d files changed, actions: %s", len(status.Changes), actionsOf(u.mu.Status.Actions)), notes)
+}
+
+// nodeError turns an error of reaching the node, or of the agent on it, into what the update waits for. Errors of the
+// management cluster are returned.
+func (u *update) nodeError(ctx context.Context, err error) (ctrl.Result, error) {
+	if ctx.Err() != nil {
+		return ctrl.Result{}, ctx.Err() // shutting down; whoever leads next goes on
+	}
+	if w := waitFor(err); w != nil {
+		return u.await(ctx, w)
+	}
+	return ctrl.Result{}, err
+}
+
+// waitFor says what the update waits for after an error on the way to the node, or nil for other errors.
+func waitFor(err error) *wait {
+	var hostKey *node.HostKeyError
+	var agent *node.AgentError
+	var push *node.PushError
+	var answer *node.AnswerError
+	var command *node.CommandError
+	var dial *node.DialError
+	message := err.Error()
+	switch {
+	case errors.As(err, &hostKey):
+		return &wait{reason: refitv1.ReasonHostKey, message: message, retry: time.Minute}
+	case errors.Is(err, node.ErrUnauthorized):
+		return &wait{reason: refitv1.ReasonNodeAccess, message: "the node refuses the login: " + message, retry: 30 * time.Second}
+	case errors.As(err, &agent):
+		return waitForAgent(agent)
+	case errors.As(err, &push), errors.As(err, &answer), errors.As(err, &command):
+		return &wait{reason: refitv1.ReasonAgent, message: message, retry: 30 * time.Second}
+	case errors.Is(err, node.ErrUnreachable), errors.Is(err, node.ErrConnectionLost), errors.As(err, &dial):
+		return &wait{reason: refitv1.ReasonUnreachable, message: "the node can't be reached: " + message}
+	default:
+		return nil
+	}
+}
+
+func waitForAgent(e *node.AgentError) *wait {
+	switch e.Reason {
+	case node.ReasonBusy:
+		return &wait{reason: refitv1.ReasonBusy, message: e.Message, retry: 2 * time.Second}
+	case node.ReasonStale:
+		return &wait{reason: refitv1.ReasonBusy, message: e.Message}
+	case node.ReasonBlocked, node.ReasonOtherMachine, node.ReasonInvalid:
+		return &wait{reason: refitv1.ReasonBlocked, message: e.Message, retry: 30 * time.Second}
+	default:
+		return &wait{reason: refitv1.ReasonAgent, message: "the agent on the node reports: " + e.Message}
+	}
+}
+
+func problems(list []node.Problem) string {
+	texts := make([]string, len(list))
+	for i, p := range list {
+		texts[i] = p.Reason
+		if p.Path != "" && !strings.Contains(p.Reason, p.Path) {
+			texts[i] = p.Path + ": " + p.Reason
+		}
+	}
+	return strings.Join(texts, "; ")
+}
+
+// describe says what a plan does.
+func describe(p node.Plan) string {
+	var parts []string
+	for _, c := range p.Changes {
+		parts = append(parts, strings.ToLower(string(c.Operation))+" "+c.Path)
+	}
+	for _, a := range p.Actions {
+		parts = append(parts, a.String())
+	}
+	if len(p.Blocked) > 0 {
+		parts = append(parts, problems(p.Blocked))
+	}
+	if len(parts) == 0 {
+		return "nothing to change"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func actionsOf(actions []string) string {
+	if len(actions) == 0 {
+		return "none"
+	}
+	return strings.Join(actions, ", ")
+}
