@@ -1,0 +1,225 @@
+package machineupdate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/updaters"
+	"github.com/capi-refit/refit/updaters/files"
+)
+
+var key = types.NamespacedName{Namespace: "lab", Name: "m1"}
+
+// secretContent must not be found anywhere but in requests to the node.
+const secretContent = "hunter2-the-content"
+
+// fakeNode is a fake of the agent on a node: it answers as it is told.
+type fakeNode struct {
+	mu      sync.Mutex
+	dialErr error
+	plans   []node.Plan   // one a call; the last one stays
+	applied []node.Status // one for apply, then one a status
+	err     *node.AgentError
+	calls   []string
+	tokens  []int64
+}
+
+func (f *fakeNode) Dial(context.Context, node.Target) (node.Conn, error) {
+	if f.dialErr != nil {
+		return nil, f.dialErr
+	}
+	return f, nil
+}
+
+func (f *fakeNode) Close() error { return nil }
+
+func (f *fakeNode) Run(_ context.Context, command string, stdin io.Reader, stdout io.Writer) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	verb := strings.TrimRight(command[strings.LastIndex(command, " ")+1:], "'")
+	f.calls = append(f.calls, verb)
+	if f.err != nil {
+		return json.NewEncoder(stdout).Encode(node.Answer{Error: f.err})
+	}
+	switch verb {
+	case "plan":
+		return json.NewEncoder(stdout).Encode(node.Answer{Plan: ptr.To(next(&f.plans))})
+	case "apply":
+		var r node.Request
+		if err := json.NewDecoder(stdin).Decode(&r); err != nil {
+			return err
+		}
+		f.tokens = append(f.tokens, r.Token)
+		return json.NewEncoder(stdout).Encode(node.Answer{Status: ptr.To(next(&f.applied))})
+	case "status":
+		return json.NewEncoder(stdout).Encode(node.Answer{Status: ptr.To(next(&f.applied))})
+	default:
+		return fmt.Errorf("the fake does not know %q", command)
+	}
+}
+
+func next[T any](list *[]T) T {
+	var out T
+	if len(*list) == 0 {
+		return out
+	}
+	out = (*list)[0]
+	if len(*list) > 1 {
+		*list = (*list)[1:]
+	}
+	return out
+}
+
+// world is a management cluster, a fake of one, with one machine that is to be updated.
+type world struct {
+	client.Client
+	t          *testing.T
+	node       *fakeNode
+	store      *Store
+	reconciler *Reconciler
+	clock      *clocktesting.FakePassiveClock
+	events     *events.FakeRecorder
+}
+
+func newWorld(t *testing.T) *world {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, clusterv1.AddToScheme, bootstrapv1.AddToScheme, apiextensionsv1.AddToScheme, refitv1.AddToScheme,
+	} {
+		require.NoError(t, add(scheme))
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&refitv1.MachineUpdate{}).WithObjects(objects()...).Build()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "refit-node-linux-amd64"), []byte("agent"), 0o600))
+	agents, err := node.LoadAgents(dir)
+	require.NoError(t, err)
+	rules, err := disruption.AllowPaths([]string{"/etc/app"})
+	require.NoError(t, err)
+	registry, err := updaters.NewRegistry(files.New(rules))
+	require.NoError(t, err)
+	w := &world{
+		Client: c, t: t, node: &fakeNode{}, store: &Store{Client: c, Live: c},
+		clock: clocktesting.NewFakePassiveClock(time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC)), events: events.NewFakeRecorder(100),
+	}
+	w.reconciler = &Reconciler{
+		Client: c, Live: c, Registry: registry, Rules: rules, OnConflict: node.Overwrite, Dialer: w.node, Agents: agents,
+		Recorder: w.events, Clock: w.clock, Metrics: NewMetrics(prometheus.NewRegistry()), Instance: "refit-0",
+	}
+	return w
+}
+
+func objects() []client.Object {
+	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: key.Namespace, Name: name} }
+	crd := func(group, plural, kind string) *apiextensionsv1.CustomResourceDefinition {
+		return &apiextensionsv1.CustomResourceDefinition{
+			ObjectMeta: metav1.ObjectMeta{Name: plural + "." + group, Labels: map[string]string{"cluster.x-k8s.io/v1beta2": "v1beta2"}},
+			Spec:       apiextensionsv1.CustomResourceDefinitionSpec{Group: group, Names: apiextensionsv1.CustomResourceDefinitionNames{Kind: kind}},
+		}
+	}
+	machine := &clusterv1.Machine{ObjectMeta: meta(key.Name)}
+	machine.UID = "uid-1"
+	machine.Spec.ClusterName, machine.Spec.Version = "c1", "v1.36.0"
+	machine.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{APIGroup: bootstrapv1.GroupVersion.Group, Kind: "KubeadmConfig", Name: key.Name}
+	// Any kind that is there will do for an infrastructure machine.
+	machine.Spec.InfrastructureRef = machine.Spec.Bootstrap.ConfigRef
+	machine.Status.Addresses = clusterv1.MachineAddresses{{Type: clusterv1.MachineInternalIP, Address: "192.0.2.1"}}
+	config := &bootstrapv1.KubeadmConfig{ObjectMeta: meta(key.Name)}
+	config.Spec.Files = []bootstrapv1.File{{Path: "/etc/app/a", Content: secretContent + "\n"}}
+	access := &refitv1.NodeAccess{ObjectMeta: meta("all")}
+	access.Spec.SSH = refitv1.SSHAccess{
+		User: "refit", Port: 22, PrivateKeySecretRef: refitv1.SecretKeyReference{Name: "ssh"},
+		HostKeys: refitv1.HostKeys{Policy: refitv1.HostKeyTrustOnFirstUse},
+	}
+	return []client.Object{
+		crd(bootstrapv1.GroupVersion.Group, "kubeadmconfigs", "KubeadmConfig"),
+		&clusterv1.Cluster{ObjectMeta: meta("c1")}, machine, config, access,
+		&corev1.Secret{ObjectMeta: meta("ssh"), Data: map[string][]byte{"ssh-privatekey": []byte("a key")}},
+	}
+}
+
+// digest is that of the machine's specs as they are now.
+func (w *world) digest() string {
+	var machine clusterv1.Machine
+	require.NoError(w.t, w.Get(w.t.Context(), key, &machine))
+	s, err := w.reconciler.readSpecs(w.t.Context(), &machine)
+	require.NoError(w.t, err)
+	return s.digest
+}
+
+// ask does as Cluster API does: it asks for the specs as they are now.
+func (w *world) ask() (done bool, message string) {
+	p, err := w.store.Update(w.t.Context(), key.Namespace, key.Name, w.digest())
+	require.NoError(w.t, err)
+	require.NotContains(w.t, p.Message, secretContent)
+	return p.Done, p.Message
+}
+
+func (w *world) reconcile() ctrl.Result {
+	result, err := w.reconciler.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: key})
+	require.NoError(w.t, err)
+	return result
+}
+
+func (w *world) update() *refitv1.MachineUpdate {
+	var mu refitv1.MachineUpdate
+	require.NoError(w.t, w.Get(w.t.Context(), key, &mu))
+	text, err := json.Marshal(mu)
+	require.NoError(w.t, err)
+	require.NotContains(w.t, string(text), secretContent)
+	return &mu
+}
+
+// change edits the machine's bootstrap config.
+func (w *world) change(content string) {
+	var config bootstrapv1.KubeadmConfig
+	require.NoError(w.t, w.Get(w.t.Context(), key, &config))
+	config.Spec.Files[0].Content = content
+	require.NoError(w.t, w.Update(w.t.Context(), &config))
+}
+
+var (
+	errRefused = errors.Join(node.ErrUnreachable, errors.New("192.0.2.1:22: connection refused"))
+	writeA     = node.Plan{Changes: []node.FileChange{{Path: "/etc/app/a", Operation: node.Write}}, Actions: []disruption.Action{{Type: disruption.None}}}
+	succeeded  = node.Status{State: node.Succeeded, Changes: writeA.Changes, Actions: writeA.Actions}
+)
+
+func secret(name string) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: name}}
+}
+
+// machine edits the machine.
+func (w *world) machine(change func(*clusterv1.Machine)) {
+	var m clusterv1.Machine
+	require.NoError(w.t, w.Get(w.t.Context(), key, &m))
+	change(&m)
+	require.NoError(w.t, w.Update(w.t.Context(), &m))
+}

@@ -1,0 +1,290 @@
+package machineupdate
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/node"
+)
+
+func TestUpdateIsMadeOnceAndThenDone(t *testing.T) {
+	w := newWorld(t)
+	w.node.plans = []node.Plan{writeA, {Drift: []node.Drift{{Path: "/etc/app/b", What: []string{"content"}}}}}
+	w.node.applied = []node.Status{{State: node.Running, Step: "write /etc/app/a", Done: 1, Total: 2}, succeeded}
+
+	done, _ := w.ask()
+	require.False(t, done)
+	require.Zero(t, w.reconcile().RequeueAfter)
+	require.Equal(t, []string{"plan", "apply", "status", "plan"}, w.node.calls)
+
+	mu := w.update()
+	require.Equal(t, refitv1.PhaseSucceeded, mu.Status.Phase)
+	require.Equal(t, []refitv1.FileChange{{Path: "/etc/app/a", Operation: "Write"}}, mu.Status.Changes)
+	require.Equal(t, []string{"None"}, mu.Status.Actions)
+	require.Contains(t, mu.Status.Notes[0], "/etc/app/b was changed on the node")
+	require.Equal(t, int32(1), mu.Status.Attempts)
+	require.Equal(t, "192.0.2.1:22", mu.Status.Address)
+	require.Equal(t, "m1", mu.OwnerReferences[0].Name)
+	require.Equal(t, metav1.ConditionTrue, mu.Status.Conditions[0].Status)
+
+	done, _ = w.ask()
+	require.True(t, done)
+	w.reconcile()
+	require.Len(t, w.node.calls, 4, "a finished update is not made again")
+}
+
+func TestWhatAnUpdateWaitsFor(t *testing.T) {
+	for name, tc := range map[string]struct {
+		arrange func(*world)
+		reason  string
+		message string
+	}{
+		"no NodeAccess": {func(w *world) {
+			require.NoError(t, w.Delete(t.Context(), &refitv1.NodeAccess{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "all"}}))
+		}, refitv1.ReasonNodeAccess, "no NodeAccess in namespace lab selects Machine m1"},
+		"two NodeAccesses": {func(w *world) {
+			two := &refitv1.NodeAccess{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "too"}}
+			require.NoError(t, w.Create(t.Context(), two))
+		}, refitv1.ReasonNodeAccess, "the NodeAccesses all, too all select Machine m1"},
+		"no key": {func(w *world) {
+			require.NoError(t, w.Update(t.Context(), withoutKey(w)))
+		}, refitv1.ReasonNodeAccess, `NodeAccess all: spec.ssh.privateKeySecretRef: the Secret lab/other has no key`},
+		"an address that is none": {func(w *world) {
+			w.machine(func(m *clusterv1.Machine) { m.Annotations = map[string]string{refitv1.AddressAnnotation: "a:b:c"} })
+		}, refitv1.ReasonNodeAccess, "capi-refit.dev/address"},
+		"a node that is not reachable": {func(w *world) { w.node.dialErr = errRefused }, refitv1.ReasonUnreachable, "connection refused"},
+		"a wrong host key": {func(w *world) {
+			w.node.dialErr = &node.DialError{Attempts: []node.Attempt{{Address: "192.0.2.1:22", Err: &node.HostKeyError{Host: "192.0.2.1:22", Want: "X"}}}}
+		}, refitv1.ReasonHostKey, "nothing was sent to it"},
+		"a login that is refused":  {func(w *world) { w.node.dialErr = node.ErrUnauthorized }, refitv1.ReasonNodeAccess, "refuses the login"},
+		"a connection that breaks": {func(w *world) { w.node.dialErr = node.ErrConnectionLost }, refitv1.ReasonUnreachable, "connection lost"},
+		"a plan that is blocked": {func(w *world) {
+			w.node.plans = []node.Plan{{Blocked: []node.Problem{{Path: "/etc/app/a", Reason: "it is a directory"}}}}
+		}, refitv1.ReasonBlocked, "/etc/app/a: it is a directory"},
+		"an earlier run": {func(w *world) { w.node.err = &node.AgentError{Reason: node.ReasonBusy, Message: "busy"} }, refitv1.ReasonBusy, "busy"},
+		"another machine's node": {func(w *world) {
+			w.node.err = &node.AgentError{Reason: node.ReasonOtherMachine, Message: "this is the node of m2"}
+		}, refitv1.ReasonBlocked, "this is the node of m2"},
+		"a full disk": {func(w *world) { w.node.err = &node.AgentError{Reason: node.ReasonInternal, Message: "no space left"} }, refitv1.ReasonAgent, "no space left"},
+		"a paused Machine": {func(w *world) {
+			w.machine(func(m *clusterv1.Machine) { m.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} })
+		}, refitv1.ReasonPaused, "paused"},
+		"a Machine that goes": {func(w *world) {
+			w.machine(func(m *clusterv1.Machine) { m.Finalizers = []string{"x/y"} })
+			require.NoError(t, w.Delete(t.Context(), &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "m1"}}))
+		}, refitv1.ReasonDeleting, "not touched any more"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.ask()
+			tc.arrange(w)
+			require.Positive(t, w.reconcile().RequeueAfter)
+			mu := w.update()
+			require.Equal(t, refitv1.PhaseWaiting, mu.Status.Phase)
+			require.Equal(t, tc.reason, mu.Status.Reason)
+			require.Contains(t, mu.Status.Message, tc.message)
+			require.NotContains(t, w.node.calls, "apply")
+			p := progressOf(mu)
+			require.False(t, p.Done)
+			require.Equal(t, retryWaiting, p.RetryAfter)
+		})
+	}
+}
+
+// withoutKey returns the NodeAccess with a Secret that lacks the key.
+func withoutKey(w *world) *refitv1.NodeAccess {
+	require.NoError(w.t, w.Create(w.t.Context(), secret("other")))
+	var access refitv1.NodeAccess
+	require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKey{Namespace: "lab", Name: "all"}, &access))
+	access.Spec.SSH.PrivateKeySecretRef.Name = "other"
+	return &access
+}
+
+func TestWaitingEndsByItself(t *testing.T) {
+	w := newWorld(t)
+	w.ask()
+	w.node.dialErr = errRefused
+	w.reconcile()
+	w.reconcile()
+	require.Len(t, w.events.Events, 1, "the same news is told once")
+	w.node.dialErr, w.node.plans, w.node.applied = nil, []node.Plan{writeA, {}}, []node.Status{succeeded}
+	w.reconcile()
+	require.Equal(t, refitv1.PhaseSucceeded, w.update().Status.Phase)
+}
+
+func TestFailedIsTriedAgainWhenAsked(t *testing.T) {
+	w := newWorld(t)
+	w.ask()
+	w.node.plans = []node.Plan{writeA}
+	w.node.applied = []node.Status{{State: node.Failed, Message: "restart x.service failed", RolledBack: true}}
+	require.Zero(t, w.reconcile())
+	mu := w.update()
+	require.Equal(t, refitv1.PhaseFailed, mu.Status.Phase)
+	require.Contains(t, mu.Status.Message, "restart x.service failed")
+	require.Contains(t, mu.Status.Message, "kubectl annotate machineupdate -n lab m1")
+	done, _ := w.ask()
+	require.False(t, done)
+
+	calls := len(w.node.calls)
+	require.Zero(t, w.reconcile())
+	require.Len(t, w.node.calls, calls, "not without being asked")
+
+	mu.Annotations = map[string]string{refitv1.RetryAnnotation: "1"}
+	require.NoError(t, w.Update(t.Context(), mu))
+	w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{succeeded}
+	w.reconcile()
+	require.Equal(t, refitv1.PhaseSucceeded, w.update().Status.Phase)
+	require.Greater(t, w.node.tokens[1], w.node.tokens[0], "each attempt has a higher token")
+}
+
+func TestNotDoneBeforeTheNodeShowsIt(t *testing.T) {
+	w := newWorld(t)
+	w.ask()
+	w.node.plans, w.node.applied = []node.Plan{writeA}, []node.Status{succeeded}
+	w.reconcile()
+	require.Equal(t, refitv1.PhaseFailed, w.update().Status.Phase)
+	require.Contains(t, w.update().Status.Message, "the node does not show what was applied")
+}
+
+func TestOtherSpecsWhileWaiting(t *testing.T) {
+	w := newWorld(t)
+	w.ask()
+	w.node.dialErr = errRefused
+	w.reconcile()
+	first := w.update().Spec.Digest
+	w.change("two\n")
+	w.reconcile()
+	require.Equal(t, refitv1.ReasonSpecs, w.update().Status.Reason, "the specs that Cluster API asked for are gone")
+	w.ask()
+	require.NotEqual(t, first, w.update().Spec.Digest)
+	w.node.dialErr, w.node.plans, w.node.applied = nil, []node.Plan{writeA, {}}, []node.Status{succeeded}
+	w.reconcile()
+	require.Equal(t, w.update().Spec.Digest, w.update().Status.ObservedDigest)
+	require.Equal(t, refitv1.PhaseSucceeded, w.update().Status.Phase)
+}
+
+func TestDoneIsNotAnsweredForOtherSpecs(t *testing.T) {
+	w := newWorld(t)
+	w.ask()
+	w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{succeeded}
+	w.reconcile()
+	w.change("two\n")
+	done, _ := w.ask()
+	require.False(t, done)
+	done, _ = w.ask()
+	require.False(t, done, "what is known is about the specs before")
+}
+
+func TestDoneIsNotAnsweredOutOfAStaleCache(t *testing.T) {
+	w := newWorld(t)
+	w.ask()
+	w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{succeeded}
+	w.reconcile()
+	digest := w.digest()
+	stale := newWorld(t) // as the cache was: nothing but this MachineUpdate is read from it
+	mu := w.update()
+	mu.ResourceVersion = ""
+	require.NoError(t, stale.Create(t.Context(), mu.DeepCopy()))
+	mu = w.update()
+	mu.Spec.Digest = "another"
+	require.NoError(t, w.Update(t.Context(), mu))
+	p, err := (&Store{Client: stale, Live: w}).Update(t.Context(), key.Namespace, key.Name, digest)
+	require.NoError(t, err)
+	require.False(t, p.Done)
+}
+
+func TestMachineUpdateOfAnEarlierMachine(t *testing.T) {
+	w := newWorld(t)
+	w.ask()
+	mu := w.update()
+	mu.OwnerReferences[0].UID = "uid-0"
+	mu.Status.Phase, mu.Status.ObservedDigest = refitv1.PhaseSucceeded, mu.Spec.Digest
+	require.NoError(t, w.Update(t.Context(), mu))
+	done, _ := w.ask()
+	require.False(t, done, "the Machine before this one was updated, not this one")
+	w.ask()
+	require.Equal(t, "uid-1", string(w.update().OwnerReferences[0].UID))
+}
+
+func TestLostRaceOfTwoLeaders(t *testing.T) {
+	w := newWorld(t)
+	w.ask()
+	w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{succeeded}
+	mu := w.update()
+	other := w.update()
+	other.Status.Instance = "refit-1"
+	require.NoError(t, w.Status().Update(t.Context(), other))
+	u := &update{Reconciler: w.reconciler, mu: mu}
+	_, err := u.run(t.Context())
+	require.Error(t, err, "somebody else has written")
+	require.Empty(t, w.node.calls, "the node is not touched")
+}
+
+func TestHostKeyIsRecordedBeforeAnythingIsSent(t *testing.T) {
+	w := newWorld(t)
+	w.ask()
+	mu := w.update()
+	u := &update{Reconciler: w.reconciler, mu: mu}
+	require.NoError(t, u.begin(t.Context()))
+	require.NoError(t, u.set(t.Context(), func(s *refitv1.MachineUpdateStatus) { s.HostKey = "ssh-ed25519 AAAA" }))
+	require.Equal(t, "ssh-ed25519 AAAA", w.update().Status.HostKey)
+	w.change("two\n")
+	w.ask()
+	u = &update{Reconciler: w.reconciler, mu: w.update()}
+	require.NoError(t, u.begin(t.Context()))
+	require.Equal(t, "ssh-ed25519 AAAA", w.update().Status.HostKey, "other specs do not make it another node")
+}
+
+func TestAddresses(t *testing.T) {
+	machine := &clusterv1.Machine{}
+	machine.Status.Addresses = clusterv1.MachineAddresses{
+		{Type: clusterv1.MachineHostName, Address: "host"}, {Type: clusterv1.MachineExternalIP, Address: "203.0.113.1"},
+		{Type: clusterv1.MachineInternalIP, Address: "192.0.2.1"}, {Type: clusterv1.MachineInternalIP, Address: "2001:db8::1"},
+	}
+	for name, tc := range map[string]struct {
+		annotation string
+		types      []clusterv1.MachineAddressType
+		want       []string
+	}{
+		"the default order":             {"", nil, []string{"192.0.2.1:2222", "[2001:db8::1]:2222", "203.0.113.1:2222", "host:2222"}},
+		"the NodeAccess' order":         {"", []clusterv1.MachineAddressType{clusterv1.MachineHostName}, []string{"host:2222"}},
+		"the annotation wins":           {"10.0.0.1:22", nil, []string{"10.0.0.1:22"}},
+		"an annotation without port":    {"10.0.0.1", nil, []string{"10.0.0.1:2222"}},
+		"an IPv6 annotation":            {"2001:db8::22", nil, []string{"[2001:db8::22]:2222"}},
+		"an IPv6 annotation and a port": {"[2001:db8::22]:22", nil, []string{"[2001:db8::22]:22"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := machine.DeepCopy()
+			if tc.annotation != "" {
+				m.Annotations = map[string]string{refitv1.AddressAnnotation: tc.annotation}
+			}
+			got, err := addressesOf(m, refitv1.NodeAccessSpec{AddressTypes: tc.types, SSH: refitv1.SSHAccess{Port: 2222}})
+			require.NoError(t, err)
+			var texts []string
+			for _, a := range got {
+				texts = append(texts, a.String())
+			}
+			require.Equal(t, tc.want, texts)
+		})
+	}
+	_, err := addressesOf(&clusterv1.Machine{}, refitv1.NodeAccessSpec{})
+	require.ErrorContains(t, err, refitv1.AddressAnnotation)
+}
+
+func TestRetryAfter(t *testing.T) {
+	for phase, want := range map[refitv1.Phase]time.Duration{
+		refitv1.PhasePending: retryWorking, refitv1.PhaseStaging: retryWorking, refitv1.PhaseApplying: retryWorking,
+		refitv1.PhaseVerifying: retrySoon, refitv1.PhaseWaiting: retryWaiting, refitv1.PhaseFailed: retryFailed,
+	} {
+		p := progressOf(&refitv1.MachineUpdate{Status: refitv1.MachineUpdateStatus{Phase: phase}})
+		require.False(t, p.Done, phase)
+		require.Equal(t, want, p.RetryAfter, phase)
+	}
+}
