@@ -177,18 +177,28 @@ func (u *update) apply(ctx context.Context, client *node.Client, a *access, requ
 	}
 	request.WaitSeconds = applyWaitSeconds
 	status, err := client.Apply(ctx, *request)
-	for err == nil && status.State == node.Running {
+	for err == nil && status.State == node.Running && (status.Digest == request.Digest || status.Digest == "") {
 		if err = u.follow(ctx, status); err != nil {
 			return status, err
+		}
+		if status.Interrupted {
+			// The work has lost who did it. Asked for again, it goes on at the first step that is not done.
+			status, err = client.Apply(ctx, *request)
+			continue
 		}
 		status, err = client.Status(ctx, node.StatusRequest{
 			Protocol: node.Protocol, Machine: request.Machine, Digest: request.Digest, WaitSeconds: statusWaitSeconds,
 		})
 	}
-	if err == nil && status.State == node.Idle {
-		err = &node.AgentError{Reason: node.ReasonInternal, Message: "the node has lost track of the work"}
+	switch {
+	case err != nil:
+		return status, err
+	case status.Digest != "" && status.Digest != request.Digest:
+		return status, &node.AgentError{Reason: node.ReasonBusy, Message: "the node works on other specs; waiting for that to end"}
+	case status.State == node.Idle:
+		return status, &node.AgentError{Reason: node.ReasonInternal, Message: "the node has lost track of the work"}
 	}
-	return status, err
+	return status, nil
 }
 
 // follow shows how far the node has come.

@@ -66,6 +66,9 @@ type File struct {
 	Owner string `json:"owner"`
 	// Mode is the permissions, in octal: "0644".
 	Mode string `json:"mode"`
+	// Unmanaged says that the specs name the file, but that it is not made in place: it is left as it is, and it is not
+	// taken for removed. Of the other fields only Path is set.
+	Unmanaged bool `json:"unmanaged,omitempty"`
 }
 
 // Baseline is what the machine's bootstrap data laid down on the node when it was made.
@@ -169,6 +172,9 @@ type Status struct {
 	Done    int    `json:"done,omitempty"`
 	Total   int    `json:"total,omitempty"`
 	Message string `json:"message,omitempty"`
+	// Interrupted says that nobody works on a run under way: the node was rebooted, for example. Apply takes it up again at
+	// the first step that is not done.
+	Interrupted bool `json:"interrupted,omitempty"`
 	// RolledBack says that a failed run has put everything back.
 	RolledBack bool                `json:"rolledBack,omitempty"`
 	Changes    []FileChange        `json:"changes,omitempty"`
@@ -188,6 +194,8 @@ type JournalEntry struct {
 	Event string `json:"event"`
 	Step  string `json:"step,omitempty"`
 	Error string `json:"error,omitempty"`
+	// Note says what is remarkable about a step that is done, for example that a unit was not active and not reloaded.
+	Note string `json:"note,omitempty"`
 }
 
 // Identity is what the agent says about itself.

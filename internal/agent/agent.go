@@ -1,0 +1,136 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/capi-refit/refit/internal/node"
+)
+
+const (
+	// defaultActionTimeout is how long an action may take. A kubelet or a container runtime restarts within seconds.
+	defaultActionTimeout = 2 * time.Minute
+	// defaultSettle is how long a restarted service is watched. One that can't read its configuration exits within it.
+	defaultSettle = 2 * time.Second
+)
+
+// Clock tells the time and lets it pass.
+type Clock interface {
+	Now() time.Time
+	// Wait returns after d, or with ctx's error when ctx ends before.
+	Wait(ctx context.Context, d time.Duration) error
+}
+
+// Config is what an Agent needs to know about where it runs. Only Root and Clock are required.
+type Config struct {
+	// Root is the directory that everything on the node is under.
+	Root string
+	// Clock tells the time.
+	Clock Clock
+	// Version is the agent's own.
+	Version string
+	// Hostname is the node's.
+	Hostname string
+	// Executable is the path of the agent's own binary.
+	Executable string
+	// Units controls systemd's units. Nil: the systemctl below Root does.
+	Units Units
+	// Launcher starts what works on a run. Nil: a transient systemd unit does where there is systemd, else a process of
+	// its own.
+	Launcher Launcher
+	// ActionTimeout is how long one action may take. 0: two minutes.
+	ActionTimeout time.Duration
+	// Settle is how long restarted services are watched. 0: two seconds where there is systemd. Negative: not at all.
+	Settle time.Duration
+	// NoSync leaves out what makes writes survive a loss of power. It is for directories that stand for nodes.
+	NoSync bool
+}
+
+// Agent plans and applies on one node.
+type Agent struct {
+	cfg   Config
+	root  rootFS
+	disk  disk
+	state stateDir
+	// boundary is called at each point at which tests let the agent die. An error from it is death: nothing may be done
+	// after it.
+	boundary func(where string) error
+}
+
+// New returns an Agent for the node below cfg.Root.
+func New(cfg Config) (*Agent, error) {
+	if !filepath.IsAbs(cfg.Root) {
+		return nil, invalidf("root %q is not an absolute path", cfg.Root)
+	}
+	cfg.Root = filepath.Clean(cfg.Root)
+	root := rootFS{dir: cfg.Root}
+	state, err := root.resolve(stateRoot)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.ActionTimeout == 0 {
+		cfg.ActionTimeout = defaultActionTimeout
+	}
+	if cfg.Settle == 0 && hasSystemd(cfg.Root) {
+		cfg.Settle = defaultSettle
+	}
+	if cfg.Units == nil {
+		cfg.Units = findSystemctl(root)
+	}
+	if cfg.Launcher == nil {
+		cfg.Launcher = newLauncher(cfg.Root, cfg.Executable, filepath.Join(state, "run.log"))
+	}
+	d := disk{noSync: cfg.NoSync}
+	root.state = state
+	return &Agent{
+		cfg:      cfg,
+		root:     root,
+		disk:     d,
+		state:    stateDir{dir: state, disk: d},
+		boundary: func(string) error { return nil },
+	}, nil
+}
+
+// Identity says which agent this is.
+func (a *Agent) Identity() (node.Identity, error) {
+	id := node.Identity{Protocol: node.Protocol, Version: a.cfg.Version, Hostname: a.cfg.Hostname}
+	f, err := os.Open(a.cfg.Executable)
+	if err != nil {
+		return id, fmt.Errorf("read the agent's own binary: %w", err)
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return id, fmt.Errorf("read the agent's own binary: %w", err)
+	}
+	id.SHA256 = hex.EncodeToString(h.Sum(nil))
+	return id, nil
+}
+
+// checkMachine returns an error if the node has a record, or a run, of another Machine.
+func (a *Agent) checkMachine(m node.MachineID) error {
+	rec, err := a.state.loadRecord()
+	if err != nil {
+		return err
+	}
+	known := node.MachineID{}
+	if rec != nil {
+		known = rec.Machine
+	} else if last, err := a.state.loadStatus(); err != nil {
+		return err
+	} else if last != nil {
+		known = last.Machine
+	}
+	if known.UID != "" && known.UID != m.UID {
+		return reasonf(node.ReasonOtherMachine,
+			"this node has a record of Machine %s/%s (%s), not of %s/%s (%s); if the host was reused, remove %s on it",
+			known.Namespace, known.Name, known.UID, m.Namespace, m.Name, m.UID, stateRoot)
+	}
+	return nil
+}

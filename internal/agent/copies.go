@@ -1,0 +1,150 @@
+package agent
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// keptRuns is how many runs' backups stay on the node.
+const keptRuns = 3
+
+// kept describes a copy. It is written after the copy, so where it is the copy is complete.
+type kept struct {
+	Path  string    `json:"path"`
+	State fileState `json:"state"`
+}
+
+// copies is a directory with copies of files, each under the digest of its path.
+type copies struct {
+	name  string // below the state directory
+	state stateDir
+}
+
+func (s stateDir) originals() copies { return copies{name: "originals", state: s} }
+
+func (s stateDir) backups(digest string, token int64) copies {
+	return copies{name: filepath.Join("backups", fmt.Sprintf("%s-%d", digest, token)), state: s}
+}
+
+// nodePath returns where on the node the copy of p is, for people.
+func (c copies) nodePath(p string) string { return filepath.Join(stateRoot, c.name, pathKey(p)) }
+
+func pathKey(p string) string {
+	sum := sha256.Sum256([]byte(p))
+	return hex.EncodeToString(sum[:])
+}
+
+// get returns what the copy of p is of, and whether there is a copy. One of a file that was not there counts.
+func (c copies) get(p string) (fileState, bool, error) {
+	var k kept
+	ok, err := c.state.load(filepath.Join(c.name, pathKey(p)+".json"), &k)
+	return k.State, ok, err
+}
+
+// keep copies what is at p, or notes that nothing is.
+func (c copies) keep(root rootFS, p string) error {
+	if err := c.state.disk.mkdirs(c.state.path(c.name), 0o700); err != nil {
+		return err
+	}
+	f, state, err := root.open(p)
+	if err != nil {
+		return err
+	}
+	if f != nil {
+		defer f.Close()
+		h := sha256.New()
+		if err := c.state.disk.write(c.data(p), io.TeeReader(f, h), private); err != nil {
+			return fmt.Errorf("keep a copy of %s: %w", p, err)
+		}
+		state.SHA256 = hex.EncodeToString(h.Sum(nil))
+	}
+	return c.state.save(filepath.Join(c.name, pathKey(p)+".json"), kept{Path: p, State: state})
+}
+
+// putBack makes p what it was when it was copied, if it is not so already.
+func (c copies) putBack(root rootFS, p string) error {
+	state, ok, err := c.get(p)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fmt.Errorf("the copy of %s is missing", p)
+	}
+	if now, err := root.observe(p); err == nil && now == state {
+		return nil
+	}
+	target, err := root.resolve(p)
+	if err != nil {
+		return err
+	}
+	if !state.Exists {
+		return c.state.disk.remove(target)
+	}
+	f, err := os.Open(c.data(p))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return c.state.disk.write(target, f, state)
+}
+
+func (c copies) data(p string) string { return c.state.path(c.name, pathKey(p)) }
+
+// sweepOriginals removes the originals of paths that rec does not list.
+func (s stateDir) sweepOriginals(rec *record) error {
+	wanted := map[string]bool{}
+	if rec != nil {
+		for p := range rec.Files {
+			wanted[pathKey(p)] = true
+		}
+	}
+	entries, err := os.ReadDir(s.path("originals"))
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !wanted[strings.TrimSuffix(e.Name(), ".json")] {
+			if err := os.Remove(s.path("originals", e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// pruneBackups removes the backups of all but the last runs. Tokens only grow, so they tell which those are.
+func (s stateDir) pruneBackups() error {
+	entries, err := os.ReadDir(s.path("backups"))
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	slices.SortFunc(names, func(a, b string) int { return int(min(max(tokenOf(b)-tokenOf(a), -1), 1)) })
+	for _, name := range names[min(keptRuns, len(names)):] {
+		if err := os.RemoveAll(s.path("backups", name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func tokenOf(backup string) int64 {
+	token, _ := strconv.ParseInt(backup[strings.LastIndex(backup, "-")+1:], 10, 64)
+	return token
+}

@@ -1,0 +1,102 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// Launcher starts something that calls Run and does not die with whoever has started it.
+type Launcher interface {
+	// Launch starts it under a name that tells runs apart. It does not wait for its end.
+	Launch(ctx context.Context, name string) error
+}
+
+// LauncherFunc is a Launcher that is one function.
+type LauncherFunc func(ctx context.Context, name string) error
+
+// Launch implements Launcher.
+func (f LauncherFunc) Launch(ctx context.Context, name string) error { return f(ctx, name) }
+
+// hasSystemd says whether root is that of a running system whose service manager is systemd.
+func hasSystemd(root string) bool {
+	if root != "/" {
+		return false
+	}
+	info, err := os.Stat("/run/systemd/system")
+	return err == nil && info.IsDir()
+}
+
+func newLauncher(root, executable, log string) Launcher {
+	if hasSystemd(root) {
+		if program := (rootFS{dir: root}).find("/usr/bin/systemd-run", "/bin/systemd-run"); program != "" {
+			return transientUnit{program: program, executable: executable, root: root}
+		}
+	}
+	return detached{executable: executable, root: root, log: log}
+}
+
+// unitName names the unit of a run after what it is for and who has asked.
+func unitName(digest string, token int64) string {
+	const short = 12
+	name := strings.NewReplacer(":", "-", "_", "-").Replace(digest)
+	return fmt.Sprintf("refit-%s-%s", name[:min(short, len(name))], strconv.FormatInt(token, 10))
+}
+
+// transientUnit has systemd run the agent, outside of the session that the server came in by.
+type transientUnit struct {
+	program, executable, root string
+}
+
+// Launch implements Launcher.
+func (t transientUnit) Launch(ctx context.Context, name string) error {
+	cmd := exec.CommandContext(ctx, t.program, t.args(name)...)
+	cmd.Env = commandEnv(t.root)
+	cmd.WaitDelay = waitDelay
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("systemd-run of unit %s failed: %w (see journalctl -u %s on the node)", name, err, name)
+	}
+	return nil
+}
+
+func (t transientUnit) args(name string) []string {
+	return []string{
+		"--unit=" + name,
+		"--description=refit updates this node in place",
+		"--collect", // a failed unit must not keep the name from the next attempt
+		"--quiet",
+		"--no-ask-password",
+		"--property=OOMScoreAdjust=-900",
+		"--property=TimeoutStopSec=10s",
+		"--",
+		t.executable, "--root", t.root, "run",
+	}
+}
+
+// detached runs the agent in a session of its own, where nothing hangs up on it.
+type detached struct {
+	executable, root, log string
+}
+
+// Launch implements Launcher. The context does not end the process: to live on is what it is for.
+func (d detached) Launch(context.Context, string) error {
+	log, err := os.OpenFile(filepath.Clean(d.log), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(d.executable, "--root", d.root, "run")
+	cmd.Dir = "/"
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the agent to work on the run: %w", err)
+	}
+	go func() { _ = cmd.Wait() }() // while this process lives, it has to collect its child
+	return nil
+}

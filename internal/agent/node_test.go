@@ -1,0 +1,247 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/node"
+)
+
+var machine = node.MachineID{Namespace: "default", Name: "worker-1", UID: "uid-1"}
+
+// testRules are short enough to be read at a glance.
+var testRules = disruption.Table{
+	{Path: "/etc/quiet", Actions: []disruption.Action{{Type: disruption.None}}},
+	{Path: "/etc/crio", Actions: []disruption.Action{{Type: disruption.Reload, Unit: "crio.service"}}},
+	{Path: "/etc/kubelet", Actions: []disruption.Action{{Type: disruption.Restart, Unit: "kubelet.service"}}},
+	{Path: "/etc/ssh", Actions: []disruption.Action{{Type: disruption.Reload, Unit: "ssh.service"}}},
+	{Path: "/etc/drain", Actions: []disruption.Action{{Type: disruption.Drain}}},
+	{Path: "/etc/systemd/system", Actions: []disruption.Action{
+		{Type: disruption.DaemonReload}, {Type: disruption.Restart, Unit: disruption.UnitOfPath},
+	}},
+}
+
+// testNode is a directory that stands for a node, with an agent that works on runs in the test's own process.
+type testNode struct {
+	t interface {
+		require.TestingT
+		Helper()
+	}
+	root  string
+	units *fakeUnits
+	agent *Agent
+}
+
+func newTestNode(t *testing.T) *testNode {
+	t.Helper()
+	return layOut(t, t.TempDir())
+}
+
+func layOut(t interface {
+	require.TestingT
+	Helper()
+}, root string,
+) *testNode {
+	n := &testNode{t: t, root: root, units: newFakeUnits()}
+	n.put("/etc/passwd", fmt.Sprintf("root:x:%d:%d::/root:/bin/sh\nother:x:4711:4711::/:/bin/sh\n", os.Getuid(), os.Getgid()))
+	n.put("/etc/group", fmt.Sprintf("root:x:%d:\nother:x:4711:\n", os.Getgid()))
+	n.agent = n.newAgent()
+	return n
+}
+
+// newAgent returns another process, so to speak, on the same node.
+func (n *testNode) newAgent() *Agent {
+	n.t.Helper()
+	var a *Agent
+	a, err := New(Config{
+		Root: n.root, Clock: testClock{}, Units: n.units, NoSync: true, ActionTimeout: time.Minute, Settle: -1,
+		Launcher: LauncherFunc(func(ctx context.Context, _ string) error {
+			_, _ = a.Run(ctx) // how it ended is in the status
+			return nil
+		}),
+	})
+	require.NoError(n.t, err)
+	return a
+}
+
+func (n *testNode) put(path, content string) {
+	n.t.Helper()
+	host := filepath.Join(n.root, path)
+	require.NoError(n.t, os.MkdirAll(filepath.Dir(host), 0o755))
+	require.NoError(n.t, os.WriteFile(host, []byte(content), 0o644))
+	require.NoError(n.t, os.Chmod(host, 0o644))
+}
+
+func (n *testNode) delete(path string) {
+	n.t.Helper()
+	require.NoError(n.t, os.Remove(filepath.Join(n.root, path)))
+}
+
+// content returns what is at path, or "(missing)".
+func (n *testNode) content(path string) string {
+	n.t.Helper()
+	data, err := os.ReadFile(filepath.Join(n.root, path))
+	if errors.Is(err, os.ErrNotExist) {
+		return "(missing)"
+	}
+	require.NoError(n.t, err)
+	return string(data)
+}
+
+func (n *testNode) plan(req node.Request) node.Plan {
+	n.t.Helper()
+	plan, err := n.agent.Plan(context.Background(), req)
+	require.NoError(n.t, err)
+	return plan
+}
+
+func (n *testNode) apply(req node.Request) node.Status {
+	n.t.Helper()
+	status, err := n.agent.Apply(context.Background(), req)
+	require.NoError(n.t, err)
+	return status
+}
+
+func (n *testNode) succeed(req node.Request) node.Status {
+	n.t.Helper()
+	status := n.apply(req)
+	require.Equal(n.t, node.Succeeded, status.State, status.Message)
+	return status
+}
+
+func (n *testNode) fail(req node.Request) node.Status {
+	n.t.Helper()
+	status := n.apply(req)
+	require.Equal(n.t, node.Failed, status.State, status.Message)
+	return status
+}
+
+func (n *testNode) refuse(req node.Request, reason node.ErrorReason) string {
+	n.t.Helper()
+	_, err := n.agent.Apply(context.Background(), req)
+	var reported *node.AgentError
+	require.ErrorAs(n.t, err, &reported)
+	require.Equal(n.t, reason, reported.Reason, reported.Message)
+	return reported.Message
+}
+
+// events returns "event step" of the whole journal.
+func (n *testNode) events() []string {
+	n.t.Helper()
+	entries, err := n.agent.state.journalFrom(0)
+	require.NoError(n.t, err)
+	var out []string
+	for _, e := range entries {
+		line := e.Event
+		if e.Step != "" {
+			line += " " + e.Step
+		}
+		out = append(out, line)
+	}
+	return out
+}
+
+func (n *testNode) count(event string) int {
+	n.t.Helper()
+	count := 0
+	for _, e := range n.events() {
+		if e == event {
+			count++
+		}
+	}
+	return count
+}
+
+// noLeftovers requires that no temporary file and no content is left behind.
+func (n *testNode) noLeftovers() {
+	n.t.Helper()
+	require.NoError(n.t, filepath.WalkDir(n.root, func(path string, d os.DirEntry, err error) error {
+		if err == nil && tempForm.MatchString(d.Name()) {
+			err = fmt.Errorf("%s was left behind", path)
+		}
+		return err
+	}))
+	require.NoFileExists(n.t, n.agent.state.path("run.json"))
+}
+
+// request wants files, given as path and content in turn, under a digest that is also the token's.
+func request(token int64, pathsAndContents ...string) node.Request {
+	req := node.Request{
+		Protocol: node.Protocol, Machine: machine, Digest: fmt.Sprintf("digest-%d", token), Token: token,
+		Rules: testRules, OnConflict: node.Overwrite, Baseline: &node.Baseline{},
+	}
+	for pair := range slices.Chunk(pathsAndContents, 2) {
+		req.Resources = append(req.Resources, wanted(pair[0], pair[1]))
+	}
+	return req
+}
+
+func wanted(path, content string) node.Resource {
+	return node.Resource{File: &node.File{Path: path, Content: []byte(content), Owner: "root:root", Mode: "0644"}}
+}
+
+func laidDown(path, content string) node.BaselineFile {
+	e := entryOf(content)
+	return node.BaselineFile{Path: path, SHA256: e.SHA256, Owner: e.Owner, Mode: e.Mode}
+}
+
+type testClock struct{}
+
+func (testClock) Now() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
+
+func (testClock) Wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(min(d, time.Millisecond)):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// fakeUnits is a service manager all of whose units are well until a test says otherwise.
+type fakeUnits struct {
+	mu     sync.Mutex
+	states map[string]UnitState
+	fails  map[string]error // by "verb unit"
+	calls  []string
+	hook   func(ctx context.Context, call string) error
+}
+
+func newFakeUnits() *fakeUnits {
+	return &fakeUnits{states: map[string]UnitState{}, fails: map[string]error{}}
+}
+
+func (f *fakeUnits) Show(_ context.Context, unit string) (UnitState, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s, ok := f.states[unit]; ok {
+		return s, nil
+	}
+	return UnitState{LoadState: "loaded", ActiveState: "active", Type: "simple", InvocationID: "1"}, nil
+}
+
+func (f *fakeUnits) Do(ctx context.Context, verb, unit string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	call := verb
+	if unit != "" {
+		call += " " + unit
+	}
+	f.calls = append(f.calls, call)
+	if f.hook != nil {
+		if err := f.hook(ctx, call); err != nil {
+			return err
+		}
+	}
+	return f.fails[call]
+}

@@ -1,0 +1,287 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/node"
+)
+
+// Plan returns what Apply would do, and changes nothing.
+func (a *Agent) Plan(_ context.Context, req node.Request) (node.Plan, error) {
+	files, err := validate(req)
+	if err != nil {
+		return node.Plan{}, err
+	}
+	if err := a.checkMachine(req.Machine); err != nil {
+		return node.Plan{}, err
+	}
+	p, err := a.plan(req, files)
+	if err != nil {
+		return node.Plan{}, err
+	}
+	last, err := a.state.loadStatus()
+	if err == nil && last != nil && last.Status.State == node.Running {
+		p.work.Plan.Notes = append(p.work.Plan.Notes, "a run is under way for digest "+last.Status.Digest)
+	}
+	return p.work.Plan, err
+}
+
+// planner compares, path by path, what is desired with what was applied last and with what is observed.
+type planner struct {
+	req     node.Request
+	root    rootFS
+	kept    copies
+	owners  owners
+	files   map[string]node.File
+	current *record // nil: there is no record on the node
+	applied *record // the record, or what stands in for it; nil: nothing is known
+	work    work
+	// removals are made after all writes.
+	removals []node.FileChange
+}
+
+func (a *Agent) plan(req node.Request, files map[string]node.File) (*planner, error) {
+	rec, err := a.state.loadRecord()
+	if err != nil {
+		return nil, err
+	}
+	o, err := loadOwners(a.root)
+	if err != nil {
+		return nil, err
+	}
+	p := &planner{
+		req: req, root: a.root, kept: a.state.originals(), owners: o, files: files, current: rec, applied: rec,
+		work: work{
+			Machine: req.Machine, Digest: req.Digest, Token: req.Token, Plan: node.Plan{Digest: req.Digest},
+			Contents: map[string][]byte{}, Expect: map[string]fileState{},
+			Next: record{Machine: req.Machine, Digest: req.Digest, Files: map[string]entry{}},
+		},
+	}
+	switch {
+	case rec == nil && req.Baseline != nil:
+		p.applied = baselineRecord(req.Baseline)
+	case rec == nil:
+		p.note("the baseline is missing: what the node was made with is not known, so what differs counts as changed")
+	}
+	return p, p.run()
+}
+
+func (p *planner) run() error {
+	paths := map[string]bool{}
+	for path := range p.files {
+		paths[path] = true
+	}
+	if p.applied != nil {
+		for path := range p.applied.Files {
+			paths[path] = true
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		if err := p.decide(path); err != nil {
+			return err
+		}
+	}
+	plan := &p.work.Plan
+	plan.Changes = append(plan.Changes, p.removals...)
+	lists := make([][]disruption.Action, 0, len(plan.Changes))
+	for _, c := range plan.Changes {
+		lists = append(lists, c.Actions)
+	}
+	plan.Actions = disruption.Merge(lists...)
+	p.refuseTwins()
+	return nil
+}
+
+func (p *planner) decide(path string) error {
+	f, desired := p.files[path]
+	was, applied := entry{}, false
+	if p.applied != nil {
+		was, applied = p.applied.Files[path]
+	}
+	switch {
+	case !desired:
+		return p.dropped(path, was)
+	case f.Unmanaged:
+		if applied { // should it be dropped one day, this is what it was
+			p.work.Next.Files[path] = was
+		}
+		return nil
+	}
+	want, unknownOwner := wantedState(f, p.owners)
+	is := entry{SHA256: want.SHA256, Owner: f.Owner, Mode: f.Mode, Origin: originNone}
+	if applied {
+		is.Origin = was.Origin
+	}
+	p.work.Next.Files[path] = is
+	if applied && is.same(was, p.owners) {
+		p.unchanged(path, want, unknownOwner)
+		return nil
+	}
+	if unknownOwner != nil {
+		p.block(path, unknownOwner)
+		return nil
+	}
+	return p.changed(path, want, was, applied)
+}
+
+// unchanged looks at a file that the specs did not change. It is never touched: an edit of it on the node, by a command of
+// the bootstrap data for example, may be what keeps the node working.
+func (p *planner) unchanged(path string, want fileState, unknownOwner error) {
+	observed, err := p.root.observe(path)
+	var what []string
+	switch {
+	case err != nil:
+		what = []string{"content"}
+	default:
+		what = want.differs(observed)
+	}
+	if unknownOwner != nil && observed.Exists && !slices.Contains(what, "owner") {
+		what = append(what, "owner")
+	}
+	if len(what) > 0 {
+		p.work.Plan.Drift = append(p.work.Plan.Drift, node.Drift{Path: path, What: what})
+	}
+}
+
+// changed plans a file that the specs have added or changed.
+func (p *planner) changed(path string, want fileState, was entry, applied bool) error {
+	observed, err := p.root.observe(path)
+	if err != nil {
+		p.block(path, err)
+		return nil
+	}
+	if !applied {
+		if err := p.keepOriginal(path, observed, want); err != nil {
+			return err
+		}
+	}
+	p.work.Expect[path] = want
+	if observed == want {
+		return nil
+	}
+	if p.propose(node.Write, path, observed, was, applied) {
+		p.work.Contents[path] = p.files[path].Content
+	}
+	return nil
+}
+
+// keepOriginal notes what was at a path before it is applied for the first time. Without record and baseline, a file that
+// is as desired was most likely laid down by bootstrap.
+func (p *planner) keepOriginal(path string, observed, want fileState) error {
+	_, ok, err := p.kept.get(path)
+	if err != nil {
+		return err
+	}
+	if ok || observed.Exists && (p.applied != nil || observed != want) {
+		e := p.work.Next.Files[path]
+		e.Origin = originKept
+		p.work.Next.Files[path] = e
+		if !ok { // one that a failed run has left is the older, and the true one
+			p.work.Keep = append(p.work.Keep, path)
+		}
+	}
+	return nil
+}
+
+// dropped plans a file that the specs no longer list.
+func (p *planner) dropped(path string, was entry) error {
+	if _, err := p.req.Rules.Actions(path); err != nil && p.current == nil {
+		return nil // bootstrap lays down much that is not the specs' own: certificates, kubeadm's configuration
+	}
+	want, operation := fileState{}, node.Remove
+	if was.Origin == originKept {
+		original, ok, err := p.kept.get(path)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			p.block(path, fmt.Errorf("the copy of what was at %s before is missing, so it can't be put back", path))
+			return nil
+		}
+		want, operation = original, node.Restore
+	}
+	observed, err := p.root.observe(path)
+	if err != nil {
+		p.block(path, err)
+		return nil
+	}
+	if !observed.Exists || observed == want {
+		return nil
+	}
+	if p.propose(operation, path, observed, was, true) {
+		p.work.Expect[path] = want
+	}
+	return nil
+}
+
+// propose adds a change to the plan, or what keeps it from being made.
+func (p *planner) propose(op node.Operation, path string, observed fileState, was entry, applied bool) bool {
+	actions, err := p.req.Rules.Actions(path)
+	if err != nil {
+		p.block(path, err)
+		return false
+	}
+	c := node.FileChange{Path: path, Operation: op, Actions: actions}
+	if applied {
+		before, err := specState(was, p.owners)
+		c.Conflict = err != nil || before != observed
+	}
+	if c.Conflict && p.req.OnConflict == node.Refuse {
+		p.block(path, fmt.Errorf("%s was changed on the node as well as in the specs, and conflicts are refused", path))
+		return false
+	}
+	if op == node.Write {
+		p.work.Plan.Changes = append(p.work.Plan.Changes, c)
+	} else {
+		p.removals = append(p.removals, c)
+	}
+	return true
+}
+
+// refuseTwins blocks changes of one file under two names, which would undo each other.
+func (p *planner) refuseTwins() {
+	names := map[string]string{}
+	for _, path := range slices.Sorted(maps.Keys(p.work.Next.Files)) {
+		p.claimTarget(names, path, false)
+	}
+	for _, c := range p.removals {
+		p.claimTarget(names, c.Path, true)
+	}
+}
+
+func (p *planner) claimTarget(names map[string]string, path string, changed bool) {
+	target, err := p.root.resolve(path)
+	if err != nil {
+		return
+	}
+	other, taken := names[target]
+	if !taken {
+		names[target] = path
+		return
+	}
+	for _, c := range p.work.Plan.Changes {
+		changed = changed || c.Path == path || c.Path == other
+	}
+	if changed {
+		p.block(path, fmt.Errorf("%s and %s are the same file on the node", other, path))
+	}
+}
+
+func (p *planner) block(path string, err error) {
+	p.work.Plan.Blocked = append(p.work.Plan.Blocked, node.Problem{Path: path, Reason: err.Error()})
+}
+
+func (p *planner) note(text string) {
+	p.work.Plan.Notes = append(p.work.Plan.Notes, text)
+}
+
+// settled says whether there is nothing to do at all, not even to record.
+func (p *planner) settled() bool {
+	next := p.work.Next
+	return len(p.work.Plan.Changes) == 0 && p.current != nil && p.current.Digest == next.Digest &&
+		maps.Equal(p.current.Files, next.Files)
+}

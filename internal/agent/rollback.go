@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/node"
+)
+
+// stepVerifyBack is the last step of a rollback that has acted on units.
+const stepVerifyBack = "verify again"
+
+// outcome is how a rollback ended.
+type outcome struct {
+	complete bool
+	message  string
+}
+
+// rollBack puts back every file of which the change was begun, and repeats the actions that were: a service that has read
+// the new files must read the old ones again. It goes on past failures, so that as much as possible is put back. An error
+// says that the run was interrupted.
+func (r *runner) rollBack(ctx context.Context) (outcome, error) {
+	cause := *r.progress.failed
+	changes, actions := r.begun()
+	var failures []string
+	for _, s := range r.stepsBack(changes, actions) {
+		failure, interrupted := r.step(ctx, s)
+		if interrupted != nil {
+			return outcome{}, interrupted
+		}
+		if failure != nil {
+			failures = append(failures, fmt.Sprintf("%s failed: %v", s.name, failure))
+		}
+	}
+	if len(failures) == 0 {
+		if err := r.forgetOriginals(); err != nil {
+			failures = append(failures, err.Error())
+		}
+	}
+	if len(failures) == 0 && !r.progress.rolledBack {
+		_ = r.journal(eventRolledBack, "", "", nil) // as with the end of a run
+	}
+	return outcome{complete: len(failures) == 0, message: failureMessage(cause, changes, actions, failures)}, nil
+}
+
+// begun returns what has to be undone, last change first.
+func (r *runner) begun() (changes []node.FileChange, actions []disruption.Action) {
+	for _, c := range slices.Backward(r.work.Plan.Changes) {
+		if r.progress.started[changeName(c)] {
+			changes = append(changes, c)
+		}
+	}
+	for _, a := range r.work.Plan.Actions {
+		if r.progress.started[actionName(a)] {
+			actions = append(actions, a)
+		}
+	}
+	return changes, actions
+}
+
+func (r *runner) stepsBack(changes []node.FileChange, actions []disruption.Action) []step {
+	backups := r.state.backups(r.work.Digest, r.work.Token)
+	var steps []step
+	for _, c := range changes {
+		steps = append(steps, step{"put back " + c.Path, func(context.Context) (string, error) {
+			return "", backups.putBack(r.root, c.Path)
+		}})
+	}
+	for _, a := range actions {
+		steps = append(steps, step{actionName(a) + " again", func(ctx context.Context) (string, error) {
+			return r.again(ctx, a)
+		}})
+	}
+	if len(actions) > 0 {
+		steps = append(steps, step{stepVerifyBack, func(ctx context.Context) (string, error) {
+			return "", r.verifyUnits(ctx, actions)
+		}})
+	}
+	return steps
+}
+
+// forgetOriginals removes the copies that the run has kept for a record that it did not come to.
+func (r *runner) forgetOriginals() error {
+	rec, err := r.state.loadRecord()
+	if err != nil {
+		return err
+	}
+	return r.state.sweepOriginals(rec)
+}
+
+// failureMessage says what happened, why, and how the node is left.
+func failureMessage(cause node.JournalEntry, changes []node.FileChange, actions []disruption.Action, failures []string) string {
+	message := fmt.Sprintf("%s failed: %s; ", cause.Step, cause.Error)
+	switch {
+	case len(failures) > 0:
+		return message + "the node could not be put back as it was: " + strings.Join(failures, "; ") +
+			"; look at it before anything else is done to it"
+	case len(changes) == 0:
+		return message + "nothing was changed on the node"
+	}
+	message += "the files were put back"
+	for i, a := range actions {
+		if i == len(actions)-1 {
+			message += " and "
+		} else {
+			message += ", "
+		}
+		message += past(a)
+	}
+	return message
+}
+
+// past returns an action as it is told when it is done.
+func past(a disruption.Action) string {
+	switch a.Type {
+	case disruption.Reload:
+		return a.Unit + " reloaded"
+	case disruption.Restart:
+		return a.Unit + " restarted"
+	default:
+		return "systemd's configuration reloaded"
+	}
+}

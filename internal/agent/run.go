@@ -1,0 +1,234 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/capi-refit/refit/internal/node"
+)
+
+// errInterrupted ends a run without a word about how it ended: it has not, and is taken up again.
+var errInterrupted = errors.New("the run was interrupted; apply takes it up again at the first step that is not done")
+
+// runner works on one run.
+type runner struct {
+	*Agent
+	work     *work
+	last     *lastRun
+	progress progress
+}
+
+// step is a part of a run that can be repeated. It returns a note for people, if there is something to note.
+type step struct {
+	name string
+	do   func(ctx context.Context) (string, error)
+}
+
+// Run works on the run that Apply has begun, from the first step that is not done. If somebody else does already it waits
+// for that one's end. Without a run under way it does nothing.
+func (a *Agent) Run(ctx context.Context) (node.Status, error) {
+	if err := a.state.create(); err != nil {
+		return node.Status{}, err
+	}
+	release, err := a.state.lock(runLock)
+	if err != nil {
+		return node.Status{}, err
+	}
+	defer release()
+	r := &runner{Agent: a}
+	if r.last, err = a.state.loadStatus(); err != nil {
+		return node.Status{}, err
+	}
+	if r.last == nil {
+		return node.Status{State: node.Idle}, nil
+	}
+	if r.last.Status.State != node.Running {
+		return r.last.Status, nil
+	}
+	if r.work, err = a.state.loadWork(); err != nil {
+		return node.Status{}, err
+	}
+	if r.progress, err = a.state.progress(r.last.Offset); err != nil {
+		return node.Status{}, err
+	}
+	if err := r.sweep(); err != nil {
+		return node.Status{}, err
+	}
+	return r.run(ctx)
+}
+
+func (r *runner) run(ctx context.Context) (node.Status, error) {
+	if err := r.forward(ctx); err != nil {
+		return node.Status{}, err
+	}
+	end := r.last.Status
+	end.Step, end.Done = r.progress.last, r.forwardDone()
+	if cause := r.progress.failed; cause == nil {
+		end.State, end.Message = node.Succeeded, r.success()
+	} else {
+		outcome, err := r.rollBack(ctx)
+		if err != nil {
+			return node.Status{}, err
+		}
+		end.State, end.Step = node.Failed, cause.Step
+		end.RolledBack, end.Message = outcome.complete, outcome.message
+	}
+	end.Notes = slices.Concat(end.Notes, r.progress.notes)
+	return end, r.finish(end)
+}
+
+// forward does what is to be done until a step fails, now or before the run was taken up. An error says that the run was
+// interrupted.
+func (r *runner) forward(ctx context.Context) error {
+	for _, s := range r.steps(r.work) {
+		if r.progress.failed != nil {
+			return nil
+		}
+		if _, interrupted := r.step(ctx, s); interrupted != nil {
+			return interrupted
+		}
+	}
+	return nil
+}
+
+// step does one step unless it is done. After a failure the run goes back; after an interruption nothing may be done.
+func (r *runner) step(ctx context.Context, s step) (failure, interrupted error) {
+	if r.progress.done[s.name] {
+		return nil, nil
+	}
+	if ctx.Err() != nil {
+		return nil, errInterrupted
+	}
+	if err := r.boundary("before " + s.name); err != nil {
+		return nil, err
+	}
+	var note string
+	failure = r.journal(eventStarted, s.name, "", nil)
+	if failure == nil {
+		if err := r.boundary("begun " + s.name); err != nil {
+			return nil, err
+		}
+		failure = guard(func() (err error) { note, err = s.do(ctx); return err })
+	}
+	if failure != nil && ctx.Err() != nil {
+		return nil, errInterrupted
+	}
+	if err := r.boundary("made " + s.name); err != nil {
+		return nil, err
+	}
+	if failure == nil {
+		failure = r.journal(eventDone, s.name, note, nil)
+	}
+	if failure != nil {
+		r.fail(s.name, failure)
+	}
+	return failure, r.boundary("ended " + s.name)
+}
+
+// fail notes a failure. That the journal can't be written, on a full disk, must not keep the files from being put back.
+func (r *runner) fail(name string, err error) {
+	failed := node.JournalEntry{Event: eventFailed, Step: name, Error: err.Error()}
+	if r.journal(eventFailed, name, "", err) != nil {
+		r.progress.add(failed)
+	}
+}
+
+// journal writes an entry and takes note of it.
+func (r *runner) journal(event, name, note string, failure error) error {
+	e := node.JournalEntry{
+		Time: r.cfg.Clock.Now(), Token: r.work.Token, Digest: r.work.Digest, Event: event, Step: name, Note: note,
+	}
+	if failure != nil {
+		e.Error = failure.Error()
+	}
+	if _, err := r.state.appendJournal(e); err != nil {
+		return fmt.Errorf("write the journal: %w", err)
+	}
+	r.progress.add(e)
+	return nil
+}
+
+// finish makes the end of the run known. Contents don't stay on the node longer than they are needed.
+func (r *runner) finish(end node.Status) error {
+	if !r.progress.finished {
+		_ = r.journal(eventRunDone, "", "", nil) // status.json says it too, and a full disk is no reason to run again
+	}
+	if err := r.boundary("before the end"); err != nil {
+		return err
+	}
+	release, err := r.state.lock(claimLock)
+	if err != nil {
+		return err
+	}
+	defer release()
+	token, err := r.state.loadToken()
+	if err != nil {
+		return err
+	}
+	end.FinishedAt = r.cfg.Clock.Now()
+	ended := *r.last
+	ended.Fence, ended.Status = token, end
+	if err := r.state.save("status.json", ended); err != nil {
+		return err
+	}
+	if err := r.boundary("end known"); err != nil {
+		return err
+	}
+	if err := r.disk.remove(r.state.path("run.json")); err != nil {
+		return err
+	}
+	return r.state.pruneBackups()
+}
+
+// sweep removes what a run that died in the middle of a write has left. Nobody may be writing a token meanwhile.
+func (r *runner) sweep() error {
+	if len(r.progress.started) == 0 {
+		return nil
+	}
+	release, err := r.state.lock(claimLock)
+	if err != nil {
+		return err
+	}
+	defer release()
+	r.disk.sweep(r.state.dir)
+	r.disk.sweep(r.state.path(r.state.originals().name))
+	r.disk.sweep(r.state.path(r.state.backups(r.work.Digest, r.work.Token).name))
+	for _, c := range r.work.Plan.Changes {
+		if target, err := r.root.resolve(c.Path); err == nil {
+			r.disk.sweep(filepath.Dir(target))
+		}
+	}
+	return nil
+}
+
+func (r *runner) forwardDone() int {
+	n := 0
+	for _, s := range r.steps(r.work) {
+		if r.progress.done[s.name] {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *runner) success() string {
+	changes, actions := len(r.work.Plan.Changes), actionNames(r.work.Plan.Actions)
+	switch {
+	case changes == 0:
+		return "the node showed all that is desired; nothing had to change"
+	case len(actions) == 0:
+		return fmt.Sprintf("changed %s", files(changes))
+	}
+	return fmt.Sprintf("changed %s, then: %s", files(changes), strings.Join(actions, ", "))
+}
+
+func files(n int) string {
+	if n == 1 {
+		return "1 file"
+	}
+	return fmt.Sprintf("%d files", n)
+}

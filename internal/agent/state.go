@@ -1,0 +1,134 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/capi-refit/refit/internal/node"
+)
+
+// stateRoot is where the agent keeps its state on the node.
+const stateRoot = "/var/lib/refit"
+
+// private is how the files of the state are: they can hold what the specs take from Secrets.
+var private = fileState{UID: keepOwner, GID: keepOwner, Mode: 0o600}
+
+// stateDir reads and writes the agent's state.
+type stateDir struct {
+	dir  string
+	disk disk
+}
+
+// lastRun is how the last run stands. Which step a run under way is at is in the journal only.
+type lastRun struct {
+	Machine node.MachineID `json:"machine"`
+	// Fence is the highest token that had been claimed when the run ended. Who claimed it knows of this run.
+	Fence int64 `json:"fence"`
+	// Offset is where in the journal the run begins.
+	Offset int64       `json:"offset"`
+	Status node.Status `json:"status"`
+}
+
+// work is all that a run needs to be taken up again by another process.
+type work struct {
+	Machine node.MachineID `json:"machine"`
+	Digest  string         `json:"digest"`
+	Token   int64          `json:"token"`
+	Plan    node.Plan      `json:"plan"`
+	// Contents of the files that are written.
+	Contents map[string][]byte `json:"contents"`
+	// Keep lists the paths of which an original has to be kept.
+	Keep []string `json:"keep,omitempty"`
+	// Expect is what the node shows when all is done.
+	Expect map[string]fileState `json:"expect"`
+	// Next is the record when all is done.
+	Next record `json:"next"`
+}
+
+func (s stateDir) path(name ...string) string {
+	return filepath.Join(append([]string{s.dir}, name...)...)
+}
+
+// create makes the directory itself, for nobody else to look into.
+func (s stateDir) create() error {
+	if err := s.disk.mkdirs(s.dir, 0o700); err != nil {
+		return err
+	}
+	return os.Chmod(s.dir, 0o700)
+}
+
+func (s stateDir) loadRecord() (*record, error) {
+	rec := &record{}
+	ok, err := s.load("record.json", rec)
+	if err != nil || !ok {
+		return nil, err
+	}
+	return rec, nil
+}
+
+func (s stateDir) loadStatus() (*lastRun, error) {
+	last := &lastRun{}
+	ok, err := s.load("status.json", last)
+	if err != nil || !ok {
+		return nil, err
+	}
+	return last, nil
+}
+
+func (s stateDir) loadWork() (*work, error) {
+	w := &work{}
+	ok, err := s.load("run.json", w)
+	if err == nil && !ok {
+		err = fmt.Errorf("%s is missing although a run is under way", s.path("run.json"))
+	}
+	return w, err
+}
+
+// loadToken returns the highest token that was claimed. A token that can't be read is not taken for none.
+func (s stateDir) loadToken() (int64, error) {
+	data, err := os.ReadFile(s.path("token"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	token, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s does not hold a number", s.path("token"))
+	}
+	return token, nil
+}
+
+func (s stateDir) saveToken(token int64) error {
+	return s.disk.write(s.path("token"), strings.NewReader(strconv.FormatInt(token, 10)+"\n"), private)
+}
+
+func (s stateDir) load(name string, v any) (bool, error) {
+	data, err := os.ReadFile(s.path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return false, fmt.Errorf("%s can't be read: %w", s.path(name), err)
+	}
+	return true, nil
+}
+
+func (s stateDir) save(name string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return s.disk.write(s.path(name), bytes.NewReader(data), private)
+}

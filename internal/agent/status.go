@@ -1,0 +1,102 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/capi-refit/refit/internal/node"
+)
+
+// Status returns how the run for a digest stands; if another one's is under way, how that one stands, since the node is
+// not idle then. An empty digest asks for the last run, whichever it was for.
+func (a *Agent) Status(ctx context.Context, req node.StatusRequest) (node.Status, error) {
+	switch {
+	case req.Protocol != node.Protocol:
+		return node.Status{}, invalidf("the request is of protocol %d, this agent speaks protocol %d", req.Protocol, node.Protocol)
+	case req.Machine.UID == "":
+		return node.Status{}, invalidf("the request does not say which Machine is meant: machine.uid is empty")
+	}
+	if err := a.checkMachine(req.Machine); err != nil {
+		return node.Status{}, err
+	}
+	return a.await(ctx, req.Digest, time.Duration(req.WaitSeconds)*time.Second)
+}
+
+// await returns the status of the last run when it has ended, when nobody works on it, or when patience is at its end.
+func (a *Agent) await(ctx context.Context, digest string, patience time.Duration) (node.Status, error) {
+	look, unattended := firstLook, 0
+	for {
+		last, err := a.state.loadStatus()
+		if err != nil {
+			return node.Status{}, err
+		}
+		if last == nil {
+			return node.Status{State: node.Idle, Digest: digest}, nil
+		}
+		if last.Status.State != node.Running {
+			return endOf(last.Status, digest), nil
+		}
+		alive, err := a.state.locked(runLock)
+		if err != nil {
+			return node.Status{}, err
+		}
+		if alive {
+			unattended = 0
+		} else {
+			unattended++
+		}
+		if patience <= 0 || unattended > launchChecks {
+			return a.underWay(*last, !alive)
+		}
+		pause := min(look, patience)
+		if err := a.cfg.Clock.Wait(ctx, pause); err != nil {
+			return node.Status{}, err
+		}
+		patience -= pause
+		look = min(look*3/2, longestLook)
+	}
+}
+
+// endOf returns the status of a run that has ended, as far as it is the one that is asked for.
+func endOf(s node.Status, digest string) node.Status {
+	if digest != "" && s.Digest != digest {
+		return node.Status{State: node.Idle, Digest: digest}
+	}
+	return s
+}
+
+// underWay returns the status of a run that has not ended, unless it has in this moment.
+func (a *Agent) underWay(run lastRun, unattended bool) (node.Status, error) {
+	again, err := a.state.loadStatus()
+	if err != nil {
+		return node.Status{}, err
+	}
+	if again != nil && again.Status.State != node.Running {
+		return again.Status, nil
+	}
+	s := a.detail(run.Status)
+	if unattended {
+		s.Interrupted = true
+		s.Message = "nothing works on this run at the moment; apply takes it up again at the first step that is not done"
+	}
+	return s, nil
+}
+
+// detail adds to a run under way what the journal knows of it.
+func (a *Agent) detail(s node.Status) node.Status {
+	last, err := a.state.loadStatus()
+	if err != nil || last == nil {
+		return s
+	}
+	p, err := a.state.progress(last.Offset)
+	if err != nil {
+		return s
+	}
+	s.Step, s.Done = p.last, min(len(p.done), s.Total)
+	s.Notes = slices.Concat(s.Notes, p.notes)
+	if p.failed != nil {
+		s.Message = p.failed.Step + " failed; it is being rolled back"
+	}
+	return s
+}

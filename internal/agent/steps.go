@@ -1,0 +1,140 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/node"
+)
+
+// The names of the steps that every run has.
+const (
+	stepPrepare = "keep copies"
+	stepVerify  = "verify"
+	stepRecord  = "record"
+)
+
+// steps returns what a run does, in order. They follow from the work alone, so each process that works on the run has the
+// same.
+func (a *Agent) steps(w *work) []step {
+	steps := []step{{stepPrepare, func(context.Context) (string, error) { return a.prepare(w) }}}
+	for _, c := range w.Plan.Changes {
+		steps = append(steps, step{changeName(c), func(context.Context) (string, error) { return "", a.change(w, c) }})
+	}
+	for _, action := range w.Plan.Actions {
+		if action.Type != disruption.None {
+			steps = append(steps, step{actionName(action), func(ctx context.Context) (string, error) {
+				return a.act(ctx, action)
+			}})
+		}
+	}
+	return append(steps,
+		step{stepVerify, func(ctx context.Context) (string, error) { return "", a.verify(ctx, w) }},
+		step{stepRecord, func(context.Context) (string, error) { return "", a.record(w) }},
+	)
+}
+
+func changeName(c node.FileChange) string {
+	return strings.ToLower(string(c.Operation)) + " " + c.Path
+}
+
+func actionName(a disruption.Action) string {
+	switch a.Type {
+	case disruption.DaemonReload:
+		return "daemon-reload"
+	case disruption.Reload, disruption.Restart:
+		return strings.ToLower(string(a.Type)) + " " + a.Unit
+	default:
+		return a.String()
+	}
+}
+
+func actionNames(actions []disruption.Action) []string {
+	var names []string
+	for _, a := range actions {
+		if a.Type != disruption.None {
+			names = append(names, actionName(a))
+		}
+	}
+	return names
+}
+
+// prepare keeps copies of all that is about to be overwritten, and looks for what the run needs before it changes
+// anything.
+func (a *Agent) prepare(w *work) (string, error) {
+	if names := actionNames(w.Plan.Actions); len(names) > 0 && a.cfg.Units == nil {
+		return "", fmt.Errorf("the node has no systemctl in /usr/bin or /bin, which it takes to %s", strings.Join(names, ", "))
+	}
+	for _, p := range w.Keep {
+		_, ok, err := a.state.originals().get(p)
+		if err == nil && !ok {
+			err = a.state.originals().keep(a.root, p)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	backups := a.state.backups(w.Digest, w.Token)
+	var notes []string
+	for _, c := range w.Plan.Changes {
+		if err := backups.keep(a.root, c.Path); err != nil {
+			return "", err
+		}
+		if c.Conflict {
+			notes = append(notes, fmt.Sprintf("%s was changed on the node too; what was there is kept in %s",
+				c.Path, backups.nodePath(c.Path)))
+		}
+	}
+	return strings.Join(notes, "; "), nil
+}
+
+// change makes one change of a file.
+func (a *Agent) change(w *work, c node.FileChange) error {
+	target, err := a.root.resolve(c.Path)
+	if err != nil {
+		return err
+	}
+	switch c.Operation {
+	case node.Write:
+		return a.disk.write(target, bytes.NewReader(w.Contents[c.Path]), w.Expect[c.Path])
+	case node.Remove:
+		return a.disk.remove(target)
+	case node.Restore:
+		return a.state.originals().putBack(a.root, c.Path)
+	}
+	return fmt.Errorf("unknown operation %q", c.Operation)
+}
+
+// verify looks whether the node shows what the run was to bring about.
+func (a *Agent) verify(ctx context.Context, w *work) error {
+	var wrong []error
+	for _, p := range slices.Sorted(maps.Keys(w.Expect)) {
+		observed, err := a.root.observe(p)
+		switch want := w.Expect[p]; {
+		case err != nil:
+			wrong = append(wrong, err)
+		case observed != want && !want.Exists:
+			wrong = append(wrong, fmt.Errorf("%s is there again", p))
+		case observed != want:
+			wrong = append(wrong, fmt.Errorf("%s is not as it was written: %s", p, strings.Join(want.differs(observed), ", ")))
+		}
+	}
+	if len(wrong) > 0 {
+		return errors.Join(wrong...)
+	}
+	return a.verifyUnits(ctx, w.Plan.Actions)
+}
+
+// record makes what the run has applied what was applied last.
+func (a *Agent) record(w *work) error {
+	if err := a.state.save("record.json", w.Next); err != nil {
+		return err
+	}
+	return a.state.sweepOriginals(&w.Next)
+}

@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// waitDelay is how long a command that was killed may keep its output open, through children of its own.
+const waitDelay = time.Second
+
+// Units controls the units of a node's service manager.
+type Units interface {
+	// Show returns the state of a unit. One that does not exist is no error.
+	Show(ctx context.Context, unit string) (UnitState, error)
+	// Do carries out a verb of systemctl: reload, restart, stop or reset-failed of a unit, or daemon-reload with no unit.
+	Do(ctx context.Context, verb, unit string) error
+}
+
+// UnitState is what systemd shows of a unit, under the names that it has there.
+type UnitState struct {
+	LoadState    string
+	ActiveState  string
+	Type         string
+	InvocationID string
+}
+
+func (s UnitState) missing() bool { return s.LoadState == "not-found" }
+
+// active says whether the unit can reload its configuration.
+func (s UnitState) active() bool { return s.ActiveState == "active" || s.ActiveState == "reloading" }
+
+// running says whether there is something to stop.
+func (s UnitState) running() bool { return s.active() || s.ActiveState == "activating" }
+
+// longLived says whether the unit is a service that runs until it is stopped.
+func (s UnitState) longLived(unit string) bool {
+	return !s.missing() && strings.HasSuffix(unit, ".service") && s.Type != "oneshot"
+}
+
+// check returns an error if the unit is not as it has to be after it was reloaded or restarted.
+func (s UnitState) check(unit string, restarted bool) error {
+	if s.ActiveState == "failed" && !s.missing() || restarted && s.longLived(unit) && !s.active() {
+		return fmt.Errorf("%s is %s (see journalctl -u %s on the node)", unit, s.ActiveState, unit)
+	}
+	return nil
+}
+
+// systemctl controls units by the program of that name.
+type systemctl struct {
+	program, root string
+}
+
+var _ Units = systemctl{}
+
+// findSystemctl returns nil if the node has none.
+func findSystemctl(root rootFS) Units {
+	program := root.find("/usr/bin/systemctl", "/bin/systemctl")
+	if program == "" {
+		return nil
+	}
+	return systemctl{program: program, root: root.dir}
+}
+
+// Show implements Units.
+func (s systemctl) Show(ctx context.Context, unit string) (UnitState, error) {
+	out, err := s.run(ctx, unitArgs(unit, "show", "--property=LoadState,ActiveState,Type,InvocationID")...)
+	if err != nil {
+		return UnitState{}, fmt.Errorf("systemctl show: %w", err)
+	}
+	values := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		values[name] = value
+	}
+	return UnitState{
+		LoadState:    values["LoadState"],
+		ActiveState:  values["ActiveState"],
+		Type:         values["Type"],
+		InvocationID: values["InvocationID"],
+	}, nil
+}
+
+// Do implements Units.
+func (s systemctl) Do(ctx context.Context, verb, unit string) error {
+	_, err := s.run(ctx, unitArgs(unit, verb)...)
+	return err
+}
+
+// unitArgs appends a unit, if there is one. A name that begins with a dash, as that of the root's mount does, must not be
+// taken for an option.
+func unitArgs(unit string, args ...string) []string {
+	switch {
+	case unit == "":
+		return args
+	case strings.HasPrefix(unit, "-"):
+		return append(args, "--", unit)
+	}
+	return append(args, unit)
+}
+
+// run does not repeat what systemctl says on its standard error: the exit status tells that it failed, and the journal
+// of the unit why.
+func (s systemctl) run(ctx context.Context, args ...string) ([]byte, error) {
+	var out bytes.Buffer
+	cmd := exec.CommandContext(ctx, s.program, args...)
+	cmd.Env = commandEnv(s.root)
+	cmd.Stdout = &out
+	cmd.WaitDelay = waitDelay
+	err := cmd.Run()
+	return out.Bytes(), err
+}
+
+// commandEnv is the environment of the node's own programs. REFIT_ROOT tells a stand-in which node it stands for.
+func commandEnv(root string) []string {
+	return []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "SYSTEMD_COLORS=0", "REFIT_ROOT=" + root}
+}
