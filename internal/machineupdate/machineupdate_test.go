@@ -145,12 +145,34 @@ func TestFailedIsTriedAgainWhenAsked(t *testing.T) {
 }
 
 func TestNotDoneBeforeTheNodeShowsIt(t *testing.T) {
+	for message, after := range map[string]node.Plan{
+		"the node does not show what was applied": writeA,
+		"something on the node changes it":        {Drift: []node.Drift{{Path: "/etc/app/a", What: []string{"content"}}}},
+	} {
+		w := newWorld(t)
+		w.ask()
+		w.node.plans, w.node.applied = []node.Plan{writeA, after}, []node.Status{succeeded}
+		w.reconcile()
+		require.Equal(t, refitv1.PhaseFailed, w.update().Status.Phase)
+		require.Contains(t, w.update().Status.Message, message)
+	}
+}
+
+func TestInterruptedWorkIsTakenUpAgain(t *testing.T) {
 	w := newWorld(t)
 	w.ask()
-	w.node.plans, w.node.applied = []node.Plan{writeA}, []node.Status{succeeded}
+	w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{{State: node.Running, Interrupted: true}, succeeded}
 	w.reconcile()
-	require.Equal(t, refitv1.PhaseFailed, w.update().Status.Phase)
-	require.Contains(t, w.update().Status.Message, "the node does not show what was applied")
+	require.Equal(t, []string{"plan", "apply", "apply", "plan"}, w.node.calls)
+	require.Equal(t, refitv1.PhaseSucceeded, w.update().Status.Phase)
+}
+
+func TestWorkForOtherSpecsEndsFirst(t *testing.T) {
+	w := newWorld(t)
+	w.ask()
+	w.node.plans, w.node.applied = []node.Plan{writeA}, []node.Status{{State: node.Running, Digest: "another"}}
+	w.reconcile()
+	require.Equal(t, refitv1.ReasonBusy, w.update().Status.Reason)
 }
 
 func TestOtherSpecsWhileWaiting(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -234,6 +235,9 @@ func (u *update) verify(ctx context.Context, client *node.Client, request *node.
 	}
 	notes := status.Notes
 	for _, d := range plan.Drift {
+		if slices.ContainsFunc(status.Changes, func(c node.FileChange) bool { return c.Path == d.Path }) {
+			return u.fail(ctx, "NotVerified", fmt.Sprintf("%s was written and is another again (%s); something on the node changes it", d.Path, strings.Join(d.What, ", ")))
+		}
 		notes = append(notes, fmt.Sprintf("%s was changed on the node (%s) and not in the specs; it was left as it is", d.Path, strings.Join(d.What, ", ")))
 	}
 	return u.succeed(ctx, fmt.Sprintf("the node shows what is desired: %d files changed, actions: %s", len(status.Changes), actionsOf(u.mu.Status.Actions)), notes)
