@@ -1,0 +1,172 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/nodetest"
+)
+
+// soon is how long "at once" may take on a busy machine.
+const soon = 3 * time.Second
+
+func TestCancel(t *testing.T) {
+	t.Run("a handshake ends", func(t *testing.T) {
+		n := start(t, nodetest.Options{})
+		n.Freeze()
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		_, err := node.SSHDialer{}.Dial(ctx, target(t, n))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.NotErrorIs(t, err, node.ErrUnreachable)
+		assert.Less(t, time.Since(began), soon)
+	})
+	t.Run("a command ends, the connection stays", func(t *testing.T) {
+		c := dial(t, target(t, start(t, nodetest.Options{})))
+		ctx, cancel := context.WithCancel(t.Context())
+		began := time.Now()
+		time.AfterFunc(50*time.Millisecond, cancel)
+		require.ErrorIs(t, c.Run(ctx, "sleep 60", nil, nil), context.Canceled)
+		assert.Less(t, time.Since(began), soon)
+		require.NoError(t, c.Run(t.Context(), "true", nil, nil))
+	})
+	t.Run("a command on a machine without power ends", func(t *testing.T) {
+		n := start(t, nodetest.Options{})
+		c := dial(t, target(t, n))
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		n.Freeze()
+		began := time.Now()
+		require.ErrorIs(t, c.Run(ctx, "true", nil, nil), context.DeadlineExceeded)
+		assert.Less(t, time.Since(began), soon)
+	})
+	t.Run("a command that waits for its turn ends", func(t *testing.T) {
+		c := dial(t, target(t, start(t, nodetest.Options{})))
+		for range 8 {
+			go func() { _ = c.Run(t.Context(), "sleep 60", nil, nil) }()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, c.Run(ctx, "sleep 60", nil, nil), context.DeadlineExceeded)
+	})
+}
+
+func TestConnectionLost(t *testing.T) {
+	t.Run("a machine without power is noticed", func(t *testing.T) {
+		n := start(t, nodetest.Options{})
+		to := target(t, n)
+		to.Timeouts.Keepalive, to.Timeouts.Patience = 20*time.Millisecond, 50*time.Millisecond
+		c := dial(t, to)
+		time.AfterFunc(100*time.Millisecond, n.Freeze)
+		err := c.Run(t.Context(), "sleep 60", nil, nil)
+		require.ErrorIs(t, err, node.ErrConnectionLost)
+		assert.ErrorContains(t, err, "did not answer in time")
+	})
+	t.Run("a connection that is cut is noticed", func(t *testing.T) {
+		n := start(t, nodetest.Options{})
+		c := dial(t, target(t, n))
+		time.AfterFunc(100*time.Millisecond, n.Disconnect)
+		require.ErrorIs(t, c.Run(t.Context(), "sleep 60", nil, nil), node.ErrConnectionLost)
+		require.ErrorIs(t, c.Run(t.Context(), "true", nil, nil), node.ErrConnectionLost)
+	})
+	t.Run("a quiet machine is left alone", func(t *testing.T) {
+		to := target(t, start(t, nodetest.Options{}))
+		to.Timeouts.Keepalive, to.Timeouts.Patience = 10*time.Millisecond, time.Second
+		require.NoError(t, dial(t, to).Run(t.Context(), "sleep 0.3", nil, nil))
+	})
+	t.Run("Close twice is fine", func(t *testing.T) {
+		c := dial(t, target(t, start(t, nodetest.Options{})))
+		require.NoError(t, c.Close())
+		require.NoError(t, c.Close())
+		require.ErrorIs(t, c.Run(t.Context(), "true", nil, nil), node.ErrConnectionLost)
+	})
+}
+
+func TestJump(t *testing.T) {
+	n, jump := start(t, nodetest.Options{}), start(t, nodetest.Options{Name: "jump", User: "bastion", Forward: true})
+	through := func(change func(to, by *node.Target)) (node.Conn, error) {
+		to, by := target(t, n), target(t, jump)
+		to.Jump = &by
+		if change != nil {
+			change(&to, &by)
+		}
+		return node.SSHDialer{}.Dial(t.Context(), to)
+	}
+
+	c, err := through(nil)
+	require.NoError(t, err)
+	require.NoError(t, c.Run(t.Context(), "true", nil, nil))
+	require.NoError(t, c.Close())
+	assert.Empty(t, jump.Commands())
+	before := n.Connections()
+
+	for name, test := range map[string]struct {
+		change func(to, by *node.Target)
+		is     error
+		as     bool
+		want   string
+	}{
+		"the jump host is another one": {change: func(to, by *node.Target) { by.HostKeys = to.HostKeys }, as: true, want: "jump host: "},
+		"the jump host refuses us":     {change: func(to, by *node.Target) { by.User = "nobody" }, is: node.ErrUnauthorized, want: "jump host: "},
+		"the jump host forbids it": {change: func(_, by *node.Target) { *by = target(t, start(t, nodetest.Options{})) },
+			is: node.ErrUnauthorized, want: "forbids forwarding"},
+		"the jump host is not there": {change: func(_, by *node.Target) { by.Addresses = []node.Address{unused(t)} }, is: node.ErrUnreachable, want: "jump host: "},
+		"the node is not there":      {change: func(to, _ *node.Target) { to.Addresses = []node.Address{unused(t)} }, is: node.ErrUnreachable, want: "through jump host"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := through(test.change)
+			require.ErrorContains(t, err, test.want)
+			if test.is != nil {
+				require.ErrorIs(t, err, test.is)
+			}
+			var refused *node.HostKeyError
+			assert.Equal(t, test.as, errors.As(err, &refused))
+			assert.Equal(t, before, n.Connections())
+		})
+	}
+
+	t.Run("the node behind it is another one", func(t *testing.T) {
+		_, err := through(func(to, by *node.Target) { to.HostKeys = by.HostKeys })
+		var refused *node.HostKeyError
+		require.ErrorAs(t, err, &refused)
+	})
+	t.Run("a node behind it without power can be left", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		mute := start(t, nodetest.Options{})
+		mute.Freeze()
+		to, by := target(t, mute), target(t, jump)
+		to.Jump = &by
+		began := time.Now()
+		_, err := node.SSHDialer{}.Dial(ctx, to)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Less(t, time.Since(began), soon)
+	})
+}
+
+// unused is an address where nothing listens.
+func unused(t *testing.T) node.Address {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	a, err := node.ParseAddress(l.Addr().String())
+	require.NoError(t, err)
+	return a
+}
+
+func TestManyNodes(t *testing.T) {
+	for range 100 {
+		n := start(t, nodetest.Options{})
+		require.NoError(t, dial(t, target(t, n)).Run(t.Context(), "cat", strings.NewReader("x"), nil))
+	}
+}

@@ -1,0 +1,72 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+//go:embed push.sh
+var pushScript string
+
+// The exit statuses of push.sh.
+const (
+	pushNotWritten = 71
+	pushTruncated  = 72
+	pushDamaged    = 73
+	pushNotRunning = 74
+)
+
+// push brings the agent for the node's architecture to the node.
+func (c *Client) push(ctx context.Context) error {
+	out := &limited{left: 64 << 10}
+	if err := c.conn.Run(ctx, "uname -m", nil, out); err != nil {
+		return fmt.Errorf("ask for the node's architecture: %w", err)
+	}
+	// A talkative profile comes first.
+	lines := strings.Split(strings.TrimSpace(out.buf.String()), "\n")
+	agent, err := c.opts.Agents.For(strings.TrimSpace(lines[len(lines)-1]))
+	if err != nil {
+		return &PushError{Dir: c.opts.Dir, Reason: "no agent fits", Err: err}
+	}
+	command := c.shell(pushScript, c.opts.Dir, agent.Name(), agent.SHA256, strconv.Itoa(len(agent.data)))
+	err = c.conn.Run(ctx, command, bytes.NewReader(agent.data), nil)
+	var failed *CommandError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &failed):
+		return c.explainPush(failed)
+	}
+	return fmt.Errorf("bring the agent to the node: %w", err)
+}
+
+// explainPush says what can be done about it. Where nothing can but to try again, it says that.
+func (c *Client) explainPush(failed *CommandError) error {
+	says := func(text string) bool { return strings.Contains(failed.Stderr, text) }
+	reason := "the node refuses it"
+	var err error = failed
+	switch {
+	case c.opts.Sudo && strings.HasPrefix(failed.Stderr, "sudo:"):
+		reason, err = "sudo must not ask for a password", fmt.Errorf("%w: %w", ErrUnauthorized, failed)
+	case says("No space left") || says("Disk quota exceeded"):
+		reason = "no space is left there; make room or choose another directory"
+	case says("Read-only file system"):
+		reason = "the file system is read-only; choose another directory for the agent"
+	case failed.Status == pushNotWritten && says("Permission denied"):
+		reason, err = "the user may not write there; use sudo or choose another directory", fmt.Errorf("%w: %w", ErrUnauthorized, failed)
+	case failed.Status == pushTruncated:
+		reason = "the transfer ended early; trying again may help"
+	case failed.Status == pushDamaged:
+		reason = "what came is not what was sent; trying again may help"
+	case failed.Status == pushNotRunning && says("Permission denied"):
+		reason = "programs can't be run from there; is it mounted noexec? Choose another directory for the agent"
+	case failed.Status == pushNotRunning:
+		reason = "it does not run on this node"
+	}
+	return &PushError{Dir: c.opts.Dir, Reason: reason, Err: err}
+}
