@@ -1,0 +1,163 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"fmt"
+	"text/template"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/clientcmd"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed manifests/cluster.yaml
+var clusterManifest string
+
+var clusterTemplate = template.Must(template.New("cluster.yaml").Option("missingkey=error").Parse(clusterManifest))
+
+// ClusterOptions say which cluster to create. The zero value makes lab/c1 with three control-plane machines and two workers.
+type ClusterOptions struct {
+	Namespace string
+	Name      string
+	Version   string
+	// ControlPlaneReplicas is 3 if nil. With less than 3, Cluster API updates some or all of them by replacement.
+	ControlPlaneReplicas *int32
+	// WorkerReplicas is 2 if nil.
+	WorkerReplicas *int32
+}
+
+func (o ClusterOptions) withDefaults() ClusterOptions {
+	for _, field := range []struct {
+		value  *string
+		preset string
+	}{{&o.Namespace, "lab"}, {&o.Name, "c1"}, {&o.Version, "v1.36.0"}} {
+		if *field.value == "" {
+			*field.value = field.preset
+		}
+	}
+	if o.ControlPlaneReplicas == nil {
+		o.ControlPlaneReplicas = new(int32(3))
+	}
+	if o.WorkerReplicas == nil {
+		o.WorkerReplicas = new(int32(2))
+	}
+	return o
+}
+
+// A Cluster is a cluster that the lab's managers manage: a KubeadmControlPlane and a MachineDeployment.
+type Cluster struct {
+	client.ObjectKey
+
+	lab *Lab
+}
+
+// CreateCluster creates a cluster of in-memory machines and waits until every machine is running and has its node.
+func (l *Lab) CreateCluster(ctx context.Context, options ClusterOptions) (*Cluster, error) {
+	options = options.withDefaults()
+	objects, err := renderCluster(options)
+	if err != nil {
+		return nil, err
+	}
+	cluster := &Cluster{ObjectKey: client.ObjectKey{Namespace: options.Namespace, Name: options.Name}, lab: l}
+	l.progress("creating cluster %s", cluster)
+	for _, object := range objects {
+		err := l.Client.Create(ctx, object)
+		if object.GetKind() == "Namespace" && apierrors.IsAlreadyExists(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("creating %s %s: %w", object.GetKind(), object.GetName(), err)
+		}
+	}
+	if err := cluster.WaitForRollout(ctx); err != nil {
+		return nil, err
+	}
+	return cluster, nil
+}
+
+// renderCluster returns the objects of a cluster, in the order of the manifest.
+func renderCluster(options ClusterOptions) ([]*unstructured.Unstructured, error) {
+	var manifest bytes.Buffer
+	// text/template compares numbers, but does not look behind pointers for that.
+	err := clusterTemplate.Execute(&manifest, map[string]any{
+		"Namespace": options.Namespace, "Name": options.Name, "Version": options.Version,
+		"ControlPlaneReplicas": *options.ControlPlaneReplicas, "WorkerReplicas": *options.WorkerReplicas,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("rendering the cluster: %w", err)
+	}
+	documents, err := splitYAML(manifest.Bytes())
+	if err != nil {
+		return nil, fmt.Errorf("rendering the cluster: %w", err)
+	}
+	var objects []*unstructured.Unstructured
+	for _, document := range documents {
+		object := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(document, object); err != nil {
+			return nil, fmt.Errorf("rendering the cluster: %w", err)
+		}
+		objects = append(objects, object)
+	}
+	return objects, nil
+}
+
+// Machines returns all Machines of the cluster.
+func (c *Cluster) Machines(ctx context.Context) ([]clusterv1.Machine, error) {
+	return c.machines(ctx)
+}
+
+// ControlPlaneMachines returns the Machines of the KubeadmControlPlane.
+func (c *Cluster) ControlPlaneMachines(ctx context.Context) ([]clusterv1.Machine, error) {
+	return c.machines(ctx, client.HasLabels{clusterv1.MachineControlPlaneLabel})
+}
+
+// WorkerMachines returns the Machines of the MachineDeployment.
+func (c *Cluster) WorkerMachines(ctx context.Context) ([]clusterv1.Machine, error) {
+	return c.machines(ctx, client.MatchingLabels{clusterv1.MachineDeploymentNameLabel: c.workersKey().Name})
+}
+
+func (c *Cluster) machines(ctx context.Context, options ...client.ListOption) ([]clusterv1.Machine, error) {
+	var list clusterv1.MachineList
+	options = append(options, client.InNamespace(c.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: c.Name})
+	if err := c.lab.Client.List(ctx, &list, options...); err != nil {
+		return nil, fmt.Errorf("listing the machines of %s: %w", c, err)
+	}
+	return list.Items, nil
+}
+
+// WorkloadKubeconfig returns the kubeconfig with which Cluster API itself reaches the cluster's API server.
+func (c *Cluster) WorkloadKubeconfig(ctx context.Context) ([]byte, error) {
+	var secret corev1.Secret
+	key := client.ObjectKey{Namespace: c.Namespace, Name: c.Name + "-kubeconfig"}
+	if err := c.lab.Client.Get(ctx, key, &secret); err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig of %s: %w", c, err)
+	}
+	return secret.Data["value"], nil
+}
+
+// WorkloadClient returns a client for the cluster's own API server, which knows a handful of types only.
+func (c *Cluster) WorkloadClient(ctx context.Context) (client.Client, error) {
+	kubeconfig, err := c.WorkloadKubeconfig(ctx)
+	if err != nil {
+		return nil, err
+	}
+	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig of %s: %w", c, err)
+	}
+	workload, err := client.New(config, client.Options{Scheme: c.lab.Client.Scheme()})
+	if err != nil {
+		return nil, fmt.Errorf("reaching the API server of %s: %w", c, err)
+	}
+	return workload, nil
+}
+
+func (c *Cluster) workersKey() client.ObjectKey {
+	return client.ObjectKey{Namespace: c.Namespace, Name: c.Name + "-workers"}
+}

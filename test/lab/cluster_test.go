@@ -1,0 +1,112 @@
+package lab
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+)
+
+func TestRenderCluster(t *testing.T) {
+	for name, test := range map[string]struct {
+		options      ClusterOptions
+		cluster      string
+		controlPlane int64
+		maxSurge     int64
+		workers      int64
+		version      string
+	}{
+		"the zero value is three and two, all of them updated in place": {
+			cluster: "lab/c1", controlPlane: 3, workers: 2, version: "v1.36.0",
+		},
+		"a single control-plane machine needs a surge": {
+			options: ClusterOptions{ControlPlaneReplicas: new(int32(1)), WorkerReplicas: new(int32(0))},
+			cluster: "lab/c1", controlPlane: 1, maxSurge: 1, version: "v1.36.0",
+		},
+		"everything can be chosen": {
+			options: ClusterOptions{
+				Namespace: "fleet", Name: "reef", Version: "v1.35.1",
+				ControlPlaneReplicas: new(int32(5)), WorkerReplicas: new(int32(7)),
+			},
+			cluster: "fleet/reef", controlPlane: 5, workers: 7, version: "v1.35.1",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects, err := renderCluster(test.options.withDefaults())
+			require.NoError(t, err)
+			byKind := map[string]*unstructured.Unstructured{}
+			for _, object := range objects {
+				byKind[object.GetKind()] = object
+			}
+			cluster := byKind["Cluster"]
+			assert.Equal(t, test.cluster, cluster.GetNamespace()+"/"+cluster.GetName())
+			assert.Equal(t, cluster.GetNamespace(), byKind["Namespace"].GetName())
+
+			controlPlane := byKind["KubeadmControlPlane"].Object
+			assertField(t, controlPlane, test.controlPlane, "spec", "replicas")
+			assertField(t, controlPlane, test.version, "spec", "version")
+			assertField(t, controlPlane, test.maxSurge, "spec", "rollout", "strategy", "rollingUpdate", "maxSurge")
+
+			workers := byKind["MachineDeployment"].Object
+			assertField(t, workers, test.workers, "spec", "replicas")
+			assertField(t, workers, test.version, "spec", "template", "spec", "version")
+			assertField(t, workers, int64(0), "spec", "rollout", "strategy", "rollingUpdate", "maxSurge")
+		})
+	}
+}
+
+func assertField(t *testing.T, object map[string]any, want any, path ...string) {
+	t.Helper()
+	got, found, err := unstructured.NestedFieldNoCopy(object, path...)
+	require.NoError(t, err)
+	require.True(t, found, "no %v", path)
+	assert.Equal(t, want, got, "%v", path)
+}
+
+func TestMissingMachines(t *testing.T) {
+	const settled = "1 of 2 workers are available and up to date"
+	for name, test := range map[string]struct {
+		change func(*clusterv1.Machine)
+		want   string
+	}{
+		"nothing is missing":        {func(*clusterv1.Machine) {}, ""},
+		"one is still provisioning": {func(m *clusterv1.Machine) { m.Status.Phase = "Provisioning" }, settled},
+		"one has no node":           {func(m *clusterv1.Machine) { m.Status.NodeRef.Name = "" }, settled},
+		"one is not available":      {func(m *clusterv1.Machine) { m.Status.Conditions[0].Status = "False" }, settled},
+		"one is not up to date":     {func(m *clusterv1.Machine) { m.Status.Conditions[1].Status = "Unknown" }, settled},
+		"one is going":              {func(m *clusterv1.Machine) { m.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, settled},
+		"one is being updated in place": {
+			func(m *clusterv1.Machine) {
+				m.Annotations = map[string]string{clusterv1.UpdateInProgressAnnotation: ""}
+			},
+			settled + ", 1 being updated in place",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			machines := []clusterv1.Machine{settledMachine(), settledMachine()}
+			test.change(&machines[1])
+			assert.Equal(t, test.want, missingMachines("workers", machines, 2))
+		})
+	}
+	t.Run("one is too many", func(t *testing.T) {
+		assert.NotEmpty(t, missingMachines("workers", []clusterv1.Machine{settledMachine(), settledMachine()}, 1))
+	})
+	t.Run("none are wanted", func(t *testing.T) {
+		assert.Empty(t, missingMachines("workers", nil, 0))
+	})
+}
+
+func settledMachine() clusterv1.Machine {
+	return clusterv1.Machine{Status: clusterv1.MachineStatus{
+		Phase:   string(clusterv1.MachinePhaseRunning),
+		NodeRef: clusterv1.MachineNodeReference{Name: "node"},
+		Conditions: []metav1.Condition{
+			{Type: clusterv1.MachineAvailableCondition, Status: metav1.ConditionTrue},
+			{Type: clusterv1.MachineUpToDateCondition, Status: metav1.ConditionTrue},
+		},
+	}}
+}

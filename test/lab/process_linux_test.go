@@ -1,0 +1,52 @@
+package lab
+
+import (
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// startShell starts a shell that runs script, whose last line of output tells the pid of a child of it.
+func startShell(t *testing.T, script string) (shell *process, child int) {
+	t.Helper()
+	launcher := newLauncher()
+	t.Cleanup(launcher.close)
+	shell, err := launcher.start("shell", filepath.Join(t.TempDir(), "log"), "/bin/sh", []string{"-c", script}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, shell.stop(0)) })
+	require.Eventually(t, func() bool {
+		child, err = strconv.Atoi(strings.TrimSpace(tail(shell.log, 1)))
+		return err == nil
+	}, 10*time.Second, 10*time.Millisecond)
+	return shell, child
+}
+
+func TestProcessStop(t *testing.T) {
+	for name, script := range map[string]string{
+		"ends a process and its children":              "sleep 60 & echo $!; wait",
+		"kills those that will not hear it":            "trap '' TERM; (trap '' TERM; exec sleep 60) & echo $!; wait",
+		"is content with one that has ended by itself": "sh -c 'echo $$'",
+	} {
+		t.Run(name, func(t *testing.T) {
+			shell, child := startShell(t, script)
+			require.NoError(t, shell.stop(200*time.Millisecond))
+			assert.ErrorIs(t, syscall.Kill(shell.pid, 0), syscall.ESRCH)
+			assert.Eventually(t, func() bool { return !alive(child) }, 5*time.Second, 10*time.Millisecond)
+			assert.NoError(t, shell.stop(0), "twice is once")
+		})
+	}
+}
+
+func TestProcessDied(t *testing.T) {
+	shell, _ := startShell(t, "echo disk on fire; sh -c 'echo $$'; exit 7")
+	<-shell.done
+	assert.ErrorContains(t, shell.died(), "shell ended unexpectedly (exit status 7)")
+	assert.ErrorContains(t, shell.died(), shell.log)
+	assert.ErrorContains(t, shell.died(), "disk on fire")
+}
