@@ -22,6 +22,11 @@ build: ## Build refit, and the agent for nodes of every architecture, into bin/.
 	GOOS=linux GOARCH=amd64 $(GO_BUILD) -o $(BIN)/agents/refit-node-linux-amd64 ./cmd/refit-node
 	GOOS=linux GOARCH=arm64 $(GO_BUILD) -o $(BIN)/agents/refit-node-linux-arm64 ./cmd/refit-node
 
+IMAGE ?= ghcr.io/capi-refit/refit:$(VERSION)
+.PHONY: image
+image: build ## Build the container image IMAGE out of bin/.
+	docker build -t $(IMAGE) .
+
 .PHONY: demo
 demo: build ## A management cluster on loopback, a live in-place update of five nodes, its proof. KEEP=1 leaves it running.
 	go run ./test/demo $(if $(KEEP),--keep) $(if $(NODES),--nodes=$(NODES))
