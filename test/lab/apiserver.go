@@ -17,6 +17,8 @@ import (
 	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/capi-refit/refit/test/process"
 )
 
 // Scheme returns a new scheme with Kubernetes' own types and Cluster API's.
@@ -45,13 +47,13 @@ func (l *Lab) startAPIServer(ctx context.Context) error {
 		return err
 	}
 	l.onStop(env.Stop)
-	err = l.launcher.do(func() error {
+	err = l.launcher.Do(func() error {
 		l.Config, err = env.Start()
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("starting the API server: %w; its log, %s, ends with:\n%s",
-			err, l.logFile(KubeAPIServer), tail(l.logFile(KubeAPIServer), 15))
+			err, l.logFile(KubeAPIServer), process.Tail(l.logFile(KubeAPIServer), 15))
 	}
 	if err := os.WriteFile(l.Kubeconfig, env.KubeConfig, 0o600); err != nil {
 		return fmt.Errorf("writing the kubeconfig: %w", err)
@@ -98,7 +100,7 @@ func (l *Lab) prepareProgram(p Program) (path, dir string, log *os.File, err err
 
 	standIn := filepath.Join(l.dir, "start-"+string(p))
 	l.onStop(func() error { return os.RemoveAll(standIn) })
-	path, err = leashed(l.Binaries[p], standIn)
+	path, err = process.Leashed(l.Binaries[p], standIn)
 	if err != nil {
 		return "", "", nil, err
 	}

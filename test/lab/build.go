@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/capi-refit/refit/test/process"
 )
 
 // assetsEnv names a directory with etcd, kube-apiserver and kubectl, as envtest's users already have it.
@@ -105,7 +107,7 @@ func compile(ctx context.Context, moduleDir string, src source, path string) err
 		if ctx.Err() != nil {
 			return fmt.Errorf("building %s: %w", src.pkg, ctx.Err())
 		}
-		return fmt.Errorf("building %s: %w\n%s", src.pkg, err, lastLines(output.Bytes(), 20))
+		return fmt.Errorf("building %s: %w\n%s", src.pkg, err, process.LastLines(output.Bytes(), 20))
 	}
 	if err := os.Rename(partial, path); err != nil {
 		return fmt.Errorf("putting the program in place: %w", err)
@@ -144,10 +146,4 @@ func asset(p Program) (string, bool) {
 func isFile(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular()
-}
-
-// lastLines returns the last n lines of b.
-func lastLines(b []byte, n int) []byte {
-	lines := bytes.Split(bytes.TrimRight(b, "\n"), []byte("\n"))
-	return bytes.Join(lines[max(0, len(lines)-n):], []byte("\n"))
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/capi-refit/refit/test/process"
 )
 
 // pinned writes a nested module and returns its directory.
@@ -126,6 +128,6 @@ func TestLock(t *testing.T) {
 
 func TestLastLines(t *testing.T) {
 	for in, want := range map[string]string{"": "", "a": "a", "a\nb\n": "a\nb", "a\nb\nc\n": "b\nc"} {
-		assert.Equal(t, want, string(lastLines([]byte(in), 2)))
+		assert.Equal(t, want, string(process.LastLines([]byte(in), 2)))
 	}
 }

@@ -15,6 +15,8 @@ import (
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/capi-refit/refit/test/process"
 )
 
 func TestMain(m *testing.M) {
@@ -31,7 +33,7 @@ func TestLab(t *testing.T) {
 	lab, err := Start(ctx, Options{Progress: t.Output()})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, lab.Stop()) })
-	started := children()
+	started := process.Children()
 	assert.Len(t, started, len(managers)+2, "etcd, kube-apiserver and the managers")
 
 	cluster, err := lab.CreateCluster(ctx, ClusterOptions{})
@@ -55,9 +57,9 @@ func TestLab(t *testing.T) {
 	require.NoError(t, lab.Stop())
 	require.NoError(t, lab.Stop(), "twice is once")
 	for _, pid := range started {
-		assert.False(t, alive(pid), "process %d is still there", pid)
+		assert.False(t, process.Alive(pid), "process %d is still there", pid)
 	}
-	assert.Empty(t, children())
+	assert.Empty(t, process.Children())
 	assert.NoDirExists(t, lab.LogDir)
 }
 
@@ -68,7 +70,7 @@ func TestStartInterrupted(t *testing.T) {
 		_, err := Start(ctx, Options{Dir: t.TempDir(), Progress: t.Output()})
 		cancel()
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Empty(t, children())
+		assert.Empty(t, process.Children())
 	}
 }
 
@@ -79,5 +81,5 @@ func TestStartFails(t *testing.T) {
 	})
 	assert.ErrorContains(t, err, "core-manager ended unexpectedly (exit status 2)")
 	assert.ErrorContains(t, err, "unknown flag: --no-such-flag")
-	assert.Empty(t, children())
+	assert.Empty(t, process.Children())
 }

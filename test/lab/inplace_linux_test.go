@@ -69,11 +69,11 @@ func registerReferenceExtension(ctx context.Context, t *testing.T, lab *Lab) {
 
 	extension := manager{program: ReferenceExtension, prefix: "test-extension-"}
 	args := extension.args(lab.Kubeconfig, certs.LocalServingCertDir, ports{free[0], free[1], free[2]})
-	process, err := lab.launcher.start(string(ReferenceExtension), filepath.Join(t.TempDir(), "log"),
+	started, err := lab.launcher.Start(string(ReferenceExtension), filepath.Join(t.TempDir(), "log"),
 		binaries[ReferenceExtension], args, extension.env())
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, process.stop(stopGrace)) })
-	require.NoError(t, waitHealthy(ctx, process, free[1]))
+	t.Cleanup(func() { assert.NoError(t, started.Stop(stopGrace)) })
+	require.NoError(t, waitHealthy(ctx, started, free[1]))
 
 	require.NoError(t, lab.Client.Create(ctx, &runtimev1.ExtensionConfig{
 		ObjectMeta: metav1.ObjectMeta{Name: "reference"},

@@ -12,6 +12,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/capi-refit/refit/test/process"
 )
 
 const (
@@ -50,8 +52,8 @@ type Lab struct {
 
 	dir       string
 	options   Options
-	launcher  *launcher
-	processes []*process
+	launcher  *process.Launcher
+	processes []*process.Process
 	failed    chan error
 
 	diagnostics map[Program]int // ports
@@ -117,8 +119,8 @@ func (l *Lab) start(ctx context.Context) error {
 	if err := l.takeTurn(ctx); err != nil {
 		return err
 	}
-	l.launcher = newLauncher()
-	l.onStop(func() error { l.launcher.close(); return nil })
+	l.launcher = process.NewLauncher()
+	l.onStop(func() error { l.launcher.Close(); return nil })
 
 	l.progress("starting etcd and kube-apiserver")
 	if err := l.startAPIServer(ctx); err != nil {
@@ -179,7 +181,7 @@ func (l *Lab) takeTurn(ctx context.Context) error {
 
 // startManagers starts the managers side by side and waits for all of them.
 func (l *Lab) startManagers(ctx context.Context, installed []installation) error {
-	l.onStop(func() error { return stopAll(l.processes, stopGrace) })
+	l.onStop(func() error { return process.StopAll(l.processes, stopGrace) })
 	free, err := freePorts(2 * len(installed))
 	if err != nil {
 		return err
@@ -187,30 +189,30 @@ func (l *Lab) startManagers(ctx context.Context, installed []installation) error
 	health := make([]int, len(installed))
 	for i, in := range installed {
 		p := ports{webhook: in.webhooks.LocalServingPort, health: free[2*i], diagnostics: free[2*i+1]}
-		process, err := l.startManager(in.manager, in.webhooks.LocalServingCertDir, p)
+		started, err := l.startManager(in.manager, in.webhooks.LocalServingCertDir, p)
 		if err != nil {
 			return err
 		}
-		l.processes = append(l.processes, process)
+		l.processes = append(l.processes, started)
 		health[i], l.diagnostics[in.manager.program] = p.health, p.diagnostics
 	}
-	for i, process := range l.processes {
-		if err := waitHealthy(ctx, process, health[i]); err != nil {
+	for i, p := range l.processes {
+		if err := waitHealthy(ctx, p, health[i]); err != nil {
 			return err
 		}
 	}
-	for _, process := range l.processes {
-		go l.watch(process)
+	for _, p := range l.processes {
+		go l.watch(p)
 	}
 	return nil
 }
 
 // watch reports p's end unless the lab is being stopped.
-func (l *Lab) watch(p *process) {
+func (l *Lab) watch(p *process.Process) {
 	select {
 	case <-l.stopping:
-	case <-p.done:
-		l.failed <- p.died()
+	case <-p.Done():
+		l.failed <- p.Died()
 	}
 }
 

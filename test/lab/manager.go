@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/capi-refit/refit/test/process"
 )
 
 const (
@@ -101,28 +103,28 @@ func checkDebugPort() error {
 }
 
 // startManager starts m, whose webhooks' certificates are in certDir.
-func (l *Lab) startManager(m manager, certDir string, p ports) (*process, error) {
+func (l *Lab) startManager(m manager, certDir string, p ports) (*process.Process, error) {
 	args := append(m.args(l.Kubeconfig, certDir, p), l.options.ManagerArgs[m.program]...)
 	log := filepath.Join(l.LogDir, string(m.program)+".log")
-	return l.launcher.start(string(m.program), log, l.Binaries[m.program], args, m.env())
+	return l.launcher.Start(string(m.program), log, l.Binaries[m.program], args, m.env())
 }
 
 // waitHealthy waits until the manager at port says that it is ready and healthy, or p ends.
-func waitHealthy(ctx context.Context, p *process, port int) error {
+func waitHealthy(ctx context.Context, p *process.Process, port int) error {
 	client := &http.Client{Timeout: 2 * time.Second}
 	defer client.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		select {
-		case <-p.done:
-			return false, p.died()
+		case <-p.Done():
+			return false, p.Died()
 		default:
 		}
 		return isOK(ctx, client, port, "/readyz") && isOK(ctx, client, port, "/healthz"), nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%s is not healthy after %s; its log, %s, ends with:\n%s", p.name, startTimeout, p.log, tail(p.log, 15))
+		return fmt.Errorf("%s is not healthy after %s; its log, %s, ends with:\n%s", p.Name, startTimeout, p.Log, process.Tail(p.Log, 15))
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package lab
+package process
 
 import (
 	"fmt"
@@ -21,19 +21,19 @@ func stat(pid int) (state string, parent int, ok bool) {
 	return fields[0], parent, err == nil
 }
 
-// alive tells whether a process is there and not just waiting to be reaped.
-func alive(pid int) bool {
+// Alive tells whether a process is there and not just waiting to be reaped.
+func Alive(pid int) bool {
 	state, _, ok := stat(pid)
 	return ok && state != "Z"
 }
 
-// children returns the processes that this one has started and that are still alive.
-func children() []int {
+// Children returns the processes that this one has started and that are still alive.
+func Children() []int {
 	var pids []int
 	entries, _ := filepath.Glob("/proc/[0-9]*")
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(filepath.Base(entry))
-		if err != nil || !alive(pid) {
+		if err != nil || !Alive(pid) {
 			continue
 		}
 		if _, parent, ok := stat(pid); ok && parent == os.Getpid() {

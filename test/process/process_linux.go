@@ -1,4 +1,4 @@
-package lab
+package process
 
 import (
 	"fmt"
@@ -13,9 +13,9 @@ func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// leashed returns a stand-in for program, for those who start it themselves: it asks the kernel for the same signal at its
+// Leashed returns a stand-in for program, for those who start it themselves: it asks the kernel for the same signal at its
 // parent's death, then becomes program. Where setpriv is missing or too plain, that is program itself.
-func leashed(program, standIn string) (string, error) {
+func Leashed(program, standIn string) (string, error) {
 	setpriv, err := exec.LookPath("setpriv")
 	if err != nil || exec.Command(setpriv, "--pdeathsig", "KILL", "true").Run() != nil {
 		return program, nil //nolint:nilerr // a safety net, not a requirement

@@ -1,4 +1,4 @@
-package lab
+package process
 
 import (
 	"path/filepath"
@@ -13,15 +13,15 @@ import (
 )
 
 // startShell starts a shell that runs script, whose last line of output tells the pid of a child of it.
-func startShell(t *testing.T, script string) (shell *process, child int) {
+func startShell(t *testing.T, script string) (shell *Process, child int) {
 	t.Helper()
-	launcher := newLauncher()
-	t.Cleanup(launcher.close)
-	shell, err := launcher.start("shell", filepath.Join(t.TempDir(), "log"), "/bin/sh", []string{"-c", script}, nil)
+	launcher := NewLauncher()
+	t.Cleanup(launcher.Close)
+	shell, err := launcher.Start("shell", filepath.Join(t.TempDir(), "log"), "/bin/sh", []string{"-c", script}, nil)
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, shell.stop(0)) })
+	t.Cleanup(func() { assert.NoError(t, shell.Stop(0)) })
 	require.Eventually(t, func() bool {
-		child, err = strconv.Atoi(strings.TrimSpace(tail(shell.log, 1)))
+		child, err = strconv.Atoi(strings.TrimSpace(Tail(shell.Log, 1)))
 		return err == nil
 	}, 10*time.Second, 10*time.Millisecond)
 	return shell, child
@@ -35,10 +35,10 @@ func TestProcessStop(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			shell, child := startShell(t, script)
-			require.NoError(t, shell.stop(200*time.Millisecond))
-			assert.ErrorIs(t, syscall.Kill(shell.pid, 0), syscall.ESRCH)
-			assert.Eventually(t, func() bool { return !alive(child) }, 5*time.Second, 10*time.Millisecond)
-			assert.NoError(t, shell.stop(0), "twice is once")
+			require.NoError(t, shell.Stop(200*time.Millisecond))
+			assert.ErrorIs(t, syscall.Kill(shell.PID, 0), syscall.ESRCH)
+			assert.Eventually(t, func() bool { return !Alive(child) }, 5*time.Second, 10*time.Millisecond)
+			assert.NoError(t, shell.Stop(0), "twice is once")
 		})
 	}
 }
@@ -46,7 +46,7 @@ func TestProcessStop(t *testing.T) {
 func TestProcessDied(t *testing.T) {
 	shell, _ := startShell(t, "echo disk on fire; sh -c 'echo $$'; exit 7")
 	<-shell.done
-	assert.ErrorContains(t, shell.died(), "shell ended unexpectedly (exit status 7)")
-	assert.ErrorContains(t, shell.died(), shell.log)
-	assert.ErrorContains(t, shell.died(), "disk on fire")
+	assert.ErrorContains(t, shell.Died(), "shell ended unexpectedly (exit status 7)")
+	assert.ErrorContains(t, shell.Died(), shell.Log)
+	assert.ErrorContains(t, shell.Died(), "disk on fire")
 }
