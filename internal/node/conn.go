@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,8 @@ const (
 	maxSessions = 8
 	// maxStderr is how much of a command's stderr is kept for an error: the end of it.
 	maxStderr = 2 << 10
+	// grace is for what ends together, but not in the same instant.
+	grace = time.Second
 )
 
 type sshConn struct {
@@ -27,14 +30,20 @@ type sshConn struct {
 	dead   atomic.Bool
 	closed chan struct{}
 	once   sync.Once
-	done   chan struct{}
+	done   sync.WaitGroup
+	// gone is closed when the connection has ended, whoever ended it.
+	gone chan struct{}
 }
 
 var _ Conn = (*sshConn)(nil)
 
 func newSSHConn(c *client, t Timeouts) *sshConn {
-	conn := &sshConn{client: c, slots: make(chan struct{}, maxSessions), closed: make(chan struct{}), done: make(chan struct{})}
-	go conn.keepAlive(t.Keepalive, t.Patience)
+	conn := &sshConn{client: c, slots: make(chan struct{}, maxSessions), closed: make(chan struct{}), gone: make(chan struct{})}
+	conn.done.Go(func() { conn.keepAlive(t.Keepalive, t.Patience) })
+	conn.done.Go(func() {
+		_ = c.Wait() // its error is that of the next read, and says less than what Run gets
+		close(conn.gone)
+	})
 	return conn
 }
 
@@ -45,19 +54,20 @@ func (c *sshConn) Close() error {
 		close(c.closed)
 		err = c.client.raw.Close()
 	})
-	<-c.done
+	c.done.Wait()
 	return err
 }
 
 // keepAlive asks the peer now and then whether it is there. Without that, a command on a machine that lost its power
 // would be waited for until TCP gives up, which it does not do while it has nothing to send.
 func (c *sshConn) keepAlive(interval, patience time.Duration) {
-	defer close(c.done)
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-c.closed:
+			return
+		case <-c.gone:
 			return
 		case <-tick.C:
 		}
@@ -79,8 +89,12 @@ func (c *sshConn) Run(ctx context.Context, command string, stdin io.Reader, stdo
 	defer cancel(nil)
 	select {
 	case c.slots <- struct{}{}:
+	case <-c.gone:
 	case <-ctx.Done():
 		return fmt.Errorf("run a command: %w", context.Cause(ctx))
+	}
+	if c.isGone() {
+		return c.lost("it had ended before")
 	}
 	r := &run{stdout: stdout, fail: cancel}
 	ended := make(chan error, 1)
@@ -98,7 +112,39 @@ func (c *sshConn) Run(ctx context.Context, command string, stdin io.Reader, stdo
 	case <-ctx.Done():
 		r.abandon()
 		return fmt.Errorf("run a command: %w", context.Cause(ctx))
+	case <-c.gone:
 	}
+	// All sessions end with the connection, and one that had just ended well did so. Only, the library lets one wait for
+	// ever that is opened in the very moment in which the connection ends.
+	select {
+	case err := <-ended:
+		return c.explain(err, r)
+	case <-time.After(grace):
+		r.abandon()
+		return c.lost("it ended while the command was started")
+	}
+}
+
+func (c *sshConn) isGone() bool {
+	select {
+	case <-c.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// lost says why a command's end is not known. It lets the connection end first, if that is what happens, so that whoever
+// is told does not start the next command over it.
+func (c *sshConn) lost(why string) error {
+	select {
+	case <-c.gone:
+	case <-time.After(grace):
+	}
+	if c.dead.Load() {
+		why = "the node did not answer in time"
+	}
+	return fmt.Errorf("%w: %s", ErrConnectionLost, why)
 }
 
 // explain turns the library's errors into ours.
@@ -110,14 +156,14 @@ func (c *sshConn) explain(err error, r *run) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, errRefused):
+		return err
 	case errors.As(err, &exit):
 		return &CommandError{Status: exit.ExitStatus(), Stderr: r.stderr.String()}
 	case errors.As(err, &refused):
 		return fmt.Errorf("the node opens no session: %s", begin(refused.Error(), 200))
-	case c.dead.Load():
-		return fmt.Errorf("%w: the node did not answer in time", ErrConnectionLost)
 	}
-	return fmt.Errorf("%w: %s", ErrConnectionLost, begin(err.Error(), 200))
+	return c.lost(begin(err.Error(), 200))
 }
 
 // run is one command. It stands between the session, which ends when the peer says so, and the caller, who may leave earlier.
@@ -131,7 +177,10 @@ type run struct {
 	left    bool
 }
 
-var errLeft = errors.New("nobody waits for the command any more")
+var (
+	errLeft    = errors.New("nobody waits for the command any more")
+	errRefused = errors.New("the node opens a session, but takes no command")
+)
 
 func (r *run) do(c *ssh.Client, command string, stdin io.Reader) error {
 	session, err := c.NewSession()
@@ -144,7 +193,10 @@ func (r *run) do(c *ssh.Client, command string, stdin io.Reader) error {
 	}
 	session.Stdin, session.Stdout, session.Stderr = stdin, r, &r.stderr
 	if err := session.Start(command); err != nil {
-		return errors.New("the session takes no command")
+		if strings.HasPrefix(err.Error(), "ssh: command ") {
+			return errRefused // its own text repeats the whole command
+		}
+		return err
 	}
 	err = session.Wait()
 	if err == io.EOF { //nolint:errorlint // A bare one: the command ended well without having read all of its stdin.

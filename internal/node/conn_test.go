@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
-	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -77,6 +77,20 @@ func TestConnectionLost(t *testing.T) {
 		time.AfterFunc(100*time.Millisecond, n.Disconnect)
 		require.ErrorIs(t, c.Run(t.Context(), "sleep 60", nil, nil), node.ErrConnectionLost)
 		require.ErrorIs(t, c.Run(t.Context(), "true", nil, nil), node.ErrConnectionLost)
+	})
+	t.Run("commands that start while it is cut end", func(t *testing.T) {
+		n := start(t, nodetest.Options{})
+		c := dial(t, target(t, n))
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				for c.Run(t.Context(), "true", nil, nil) == nil {
+				}
+			})
+		}
+		time.Sleep(50 * time.Millisecond)
+		n.Disconnect()
+		all.Wait()
 	})
 	t.Run("a quiet machine is left alone", func(t *testing.T) {
 		to := target(t, start(t, nodetest.Options{}))
@@ -162,11 +176,4 @@ func unused(t *testing.T) node.Address {
 	a, err := node.ParseAddress(l.Addr().String())
 	require.NoError(t, err)
 	return a
-}
-
-func TestManyNodes(t *testing.T) {
-	for range 100 {
-		n := start(t, nodetest.Options{})
-		require.NoError(t, dial(t, target(t, n)).Run(t.Context(), "cat", strings.NewReader("x"), nil))
-	}
 }

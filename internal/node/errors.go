@@ -56,7 +56,7 @@ func (e *DialError) Unwrap() []error {
 // HostKeyError means that a host did not prove to be the one that is meant. Nothing was sent to it, not even a user name.
 // Trying again makes no sense until a person has looked at it.
 type HostKeyError struct {
-	// Host is the address that was dialled, host:port.
+	// Host is the address that was dialled, host:port, or the alias that stands for it.
 	Host string
 	// Got is type and fingerprint of the key that was shown. Empty: none of a kind that we know was offered.
 	Got string

@@ -45,28 +45,38 @@ func (c *Client) push(ctx context.Context) error {
 	return fmt.Errorf("bring the agent to the node: %w", err)
 }
 
-// explainPush says what can be done about it. Where nothing can but to try again, it says that.
+// pushFailures are tried in order: exit status, 0 for any, and what stderr says.
+var pushFailures = []struct {
+	status       int
+	says         string
+	reason       string
+	unauthorized bool
+}{
+	{says: "No space left", reason: "no space is left there; make room or choose another directory"},
+	{says: "Disk quota exceeded", reason: "the user's quota is used up; make room or choose another directory"},
+	{says: "Read-only file system", reason: "the file system is read-only; choose another directory for the agent"},
+	{status: pushNotWritten, says: "Permission denied", reason: "the user may not write there; use sudo or choose another directory", unauthorized: true},
+	{status: pushTruncated, reason: "the transfer ended early; trying again may help"},
+	{status: pushDamaged, reason: "what came is not what was sent; trying again may help"},
+	{status: pushNotRunning, says: "Permission denied", reason: "programs can't be run from there; is it mounted noexec? Choose another directory for the agent"},
+	{status: pushNotRunning, reason: "it does not run on this node"},
+	{reason: "the node refuses it"},
+}
+
+// explainPush says what can be done about it.
 func (c *Client) explainPush(failed *CommandError) error {
-	says := func(text string) bool { return strings.Contains(failed.Stderr, text) }
-	reason := "the node refuses it"
-	var err error = failed
-	switch {
-	case c.opts.Sudo && strings.HasPrefix(failed.Stderr, "sudo:"):
-		reason, err = "sudo must not ask for a password", fmt.Errorf("%w: %w", ErrUnauthorized, failed)
-	case says("No space left") || says("Disk quota exceeded"):
-		reason = "no space is left there; make room or choose another directory"
-	case says("Read-only file system"):
-		reason = "the file system is read-only; choose another directory for the agent"
-	case failed.Status == pushNotWritten && says("Permission denied"):
-		reason, err = "the user may not write there; use sudo or choose another directory", fmt.Errorf("%w: %w", ErrUnauthorized, failed)
-	case failed.Status == pushTruncated:
-		reason = "the transfer ended early; trying again may help"
-	case failed.Status == pushDamaged:
-		reason = "what came is not what was sent; trying again may help"
-	case failed.Status == pushNotRunning && says("Permission denied"):
-		reason = "programs can't be run from there; is it mounted noexec? Choose another directory for the agent"
-	case failed.Status == pushNotRunning:
-		reason = "it does not run on this node"
+	if c.opts.Sudo && strings.HasPrefix(failed.Stderr, "sudo:") {
+		return &PushError{Dir: c.opts.Dir, Reason: "sudo must not ask for a password", Err: fmt.Errorf("%w: %w", ErrUnauthorized, failed)}
 	}
-	return &PushError{Dir: c.opts.Dir, Reason: reason, Err: err}
+	why := &PushError{Dir: c.opts.Dir, Err: failed}
+	for _, f := range pushFailures {
+		if (f.status == 0 || f.status == failed.Status) && strings.Contains(failed.Stderr, f.says) {
+			why.Reason = f.reason
+			if f.unauthorized {
+				why.Err = fmt.Errorf("%w: %w", ErrUnauthorized, failed)
+			}
+			break
+		}
+	}
+	return why
 }

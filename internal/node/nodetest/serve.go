@@ -1,6 +1,7 @@
 package nodetest
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -80,7 +81,7 @@ func (n *Node) session(s gssh.Session) {
 	if n.opts.Noise != "" {
 		_, _ = io.WriteString(s, n.opts.Noise)
 	}
-	cmd := n.Command("sh", "-c", s.RawCommand())
+	cmd := n.Command(context.Background(), "sh", "-c", s.RawCommand()) // it outlives its connection; Close ends it
 	cmd.Stdout, cmd.Stderr = s, s.Stderr()
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -114,8 +115,8 @@ func exitStatus(err error) int {
 }
 
 // Command prepares a command that runs as on the node: in its root, with REFIT_ROOT and the fake systemctl first in $PATH.
-func (n *Node) Command(name string, args ...string) *exec.Cmd {
-	cmd := exec.Command(name, args...) //nolint:noctx // It outlives its connection, as under sshd; Close ends it.
+func (n *Node) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = n.opts.Root
 	// For a child that has left the process group and keeps stdout open.
 	cmd.WaitDelay = 10 * time.Second

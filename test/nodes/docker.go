@@ -1,0 +1,202 @@
+package nodes
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os/exec"
+	"path"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/nodetest"
+)
+
+// label is on all containers of a fleet. Its value is the id of the fleet's run.
+const label = "dev.capi-refit.test"
+
+// docker runs the docker command. It is the one that the user has set up, with its context and credentials.
+func docker(ctx context.Context, stdin io.Reader, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "docker", args...)
+	cmd.WaitDelay = 5 * time.Second
+	var stderr bytes.Buffer
+	cmd.Stdin, cmd.Stderr = stdin, &stderr
+	out, err := cmd.Output()
+	if err = explain(err, stderr.Bytes()); err != nil {
+		err = fmt.Errorf("docker %s: %w", args[0], err)
+	}
+	return out, err
+}
+
+func dockerAnswers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	out, err := docker(ctx, nil, "info", "--format", "{{.OSType}}")
+	if err != nil {
+		return err
+	}
+	if system := strings.TrimSpace(string(out)); system != "linux" {
+		return fmt.Errorf("its containers are %q, not Linux", system)
+	}
+	return nil
+}
+
+func (f *Fleet) prepareContainers(ctx context.Context, o Options) error {
+	if err := sweep(ctx, o.Progress); err != nil {
+		return err
+	}
+	image, err := ensureImage(ctx, o)
+	if err != nil {
+		return err
+	}
+	run := randomID()
+	f.remove = func(ctx context.Context) error { return removeContainers(ctx, "label="+label+"="+run) }
+	f.start = func(ctx context.Context, name string) (*Node, error) { return f.startContainer(ctx, image, run, name) }
+	say(o.Progress, "starting %d containers of %s (run %s)", len(o.Names), image, run)
+	return nil
+}
+
+func (f *Fleet) startContainer(ctx context.Context, image, run, name string) (*Node, error) {
+	c := container("refit-" + run + "-" + name)
+	create := []string{
+		"create", "--name", string(c), "--hostname", name,
+		"--label", label + "=" + run, "--label", ownerLabel + "=" + owner(),
+		// What systemd takes as pid 1, and less than --privileged, which some engines refuse.
+		"--cap-add", "ALL", "--cap-drop", "SYS_RESOURCE", "--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined",
+		"--cgroupns", "private", "--tmpfs", "/run", "--tmpfs", "/tmp:exec", "--stop-signal", "SIGRTMIN+3",
+	}
+	if runtime.GOOS != "linux" {
+		create = append(create, "--publish", "127.0.0.1::22")
+	}
+	keys, hostKey, err := f.keyFiles()
+	if err != nil {
+		return nil, err
+	}
+	steps := []func() error{
+		func() error {
+			// Not interrupted: the engine would go on alone, and Stop could come too early to see what it makes.
+			_, err := docker(context.WithoutCancel(ctx), nil, append(create, image)...)
+			return err
+		},
+		func() error { _, err := docker(ctx, bytes.NewReader(keys), "cp", "-", string(c)+":/"); return err },
+		func() error { _, err := docker(ctx, nil, "start", string(c)); return err },
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return nil, fmt.Errorf("node %s: %w", name, err)
+		}
+	}
+	address, err := c.address(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %w", name, err)
+	}
+	return &Node{name: name, fleet: f, machine: c, hostKey: hostKey, address: address}, nil
+}
+
+// keyFiles makes a host key for a container and returns it, with who may log in, as a tar archive. So a host is known
+// before it is connected to for the first time.
+func (f *Fleet) keyFiles() (archive []byte, hostKey string, err error) {
+	pem, err := nodetest.NewKey()
+	if err != nil {
+		return nil, "", err
+	}
+	host, err := ssh.ParsePrivateKey(pem)
+	if err != nil {
+		return nil, "", err
+	}
+	user, err := ssh.ParsePrivateKey(f.key)
+	if err != nil {
+		return nil, "", err
+	}
+	hostKey = string(ssh.MarshalAuthorizedKey(host.PublicKey()))
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, file := range []struct {
+		name string
+		mode int64
+		data []byte
+	}{
+		{"etc/ssh/ssh_host_ed25519_key", 0o600, pem},
+		{"etc/ssh/ssh_host_ed25519_key.pub", 0o644, []byte(hostKey)},
+		{"etc/ssh/authorized_keys.d/" + User, 0o644, ssh.MarshalAuthorizedKey(user.PublicKey())},
+	} {
+		if err := w.WriteHeader(&tar.Header{Name: file.name, Mode: file.mode, Size: int64(len(file.data))}); err != nil {
+			return nil, "", err
+		}
+		if _, err := w.Write(file.data); err != nil {
+			return nil, "", err
+		}
+	}
+	return buf.Bytes(), hostKey, w.Close()
+}
+
+// container is a node by its name in Docker.
+type container string
+
+func (c container) exec(ctx context.Context, stdin io.Reader, args ...string) ([]byte, error) {
+	return docker(ctx, stdin, append([]string{"exec", "--interactive", string(c)}, args...)...)
+}
+
+func (c container) read(ctx context.Context, name string) (File, error) {
+	const missing = 44
+	out, err := c.exec(ctx, nil, "sh", "-c", `[ -e "$1" ] || exit 44; stat -Lc '%a %U:%G' "$1" && cat "$1"`, "sh", path.Clean("/"+name))
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit) && exit.ExitCode() == missing:
+		return File{}, fs.ErrNotExist
+	case err != nil:
+		return File{}, err
+	}
+	head, content, _ := bytes.Cut(out, []byte("\n"))
+	mode, owner, _ := strings.Cut(string(head), " ")
+	return File{Content: content, Mode: octal(mode), Owner: owner}, nil
+}
+
+func (c container) power(ctx context.Context, verb string) (node.Address, error) {
+	args := []string{verb, string(c)}
+	if verb == "restart" {
+		args = []string{verb, "--time", "0", string(c)}
+	}
+	if _, err := docker(ctx, nil, args...); err != nil {
+		return node.Address{}, err
+	}
+	return c.address(ctx)
+}
+
+// address is the container's own on Linux. Elsewhere containers are in a virtual machine, and a port of the host leads to them.
+func (c container) address(ctx context.Context) (node.Address, error) {
+	if runtime.GOOS != "linux" {
+		out, err := docker(ctx, nil, "port", string(c), "22/tcp")
+		if err != nil {
+			return node.Address{}, err
+		}
+		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+		return node.ParseAddress(first)
+	}
+	out, err := docker(ctx, nil, "inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}", string(c))
+	if err != nil {
+		return node.Address{}, err
+	}
+	ips := strings.Fields(string(out))
+	if len(ips) == 0 {
+		return node.Address{}, errors.New("the container has no address; has it ended? See `docker logs " + string(c) + "`")
+	}
+	return node.ParseAddress(ips[0])
+}
+
+func removeContainers(ctx context.Context, filter string) error {
+	out, err := docker(ctx, nil, "ps", "--all", "--quiet", "--filter", filter)
+	if err != nil || len(bytes.TrimSpace(out)) == 0 {
+		return err
+	}
+	_, err = docker(ctx, nil, append([]string{"rm", "--force", "--volumes"}, strings.Fields(string(out))...)...)
+	return err
+}
