@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
@@ -151,7 +153,7 @@ func (o *serveOptions) manager(ctx context.Context) (ctrl.Manager, ctrlwebhook.S
 		}
 		hookTLS = append(hookTLS, clientCA)
 	}
-	hooks := ctrlwebhook.NewServer(ctrlwebhook.Options{Host: o.webhookHost, Port: o.webhookPort, CertDir: o.webhookCertDir, TLSOpts: hookTLS})
+	server := ctrlwebhook.NewServer(ctrlwebhook.Options{Host: o.webhookHost, Port: o.webhookPort, CertDir: o.webhookCertDir, TLSOpts: hookTLS})
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, refitv1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -162,7 +164,7 @@ func (o *serveOptions) manager(ctx context.Context) (ctrl.Manager, ctrlwebhook.S
 		Scheme:                        scheme,
 		Metrics:                       *metricsOpts,
 		HealthProbeBindAddress:        o.healthAddr,
-		WebhookServer:                 hooks,
+		WebhookServer:                 server,
 		LeaderElection:                o.leaderElect,
 		LeaderElectionID:              "controller-leader-election-refit",
 		LeaderElectionNamespace:       o.leaderNamespace,
@@ -179,13 +181,29 @@ func (o *serveOptions) manager(ctx context.Context) (ctrl.Manager, ctrlwebhook.S
 	if err != nil {
 		return nil, nil, fmt.Errorf("reach the management cluster: %w", err)
 	}
+	hooks := mgr.GetWebhookServer() // not before this does the manager run it
 	if err := errors.Join(
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("hooks", hooks.StartedChecker()),
+		mgr.AddReadyzCheck("caches", cachesSynced(mgr.GetCache())),
 	); err != nil {
 		return nil, nil, err
 	}
 	return mgr, hooks, nil
+}
+
+// cachesSynced fails until hooks can be answered out of the caches.
+func cachesSynced(c cache.Cache) healthz.Checker {
+	return func(r *http.Request) error {
+		ctx, cancel := context.WithTimeout(r.Context(), 100*time.Millisecond)
+		defer cancel()
+		for _, obj := range []client.Object{&clusterv1.Machine{}, &refitv1.MachineUpdate{}} {
+			if informer, err := c.GetInformer(ctx, obj, cache.BlockUntilSynced(false)); err != nil || !informer.HasSynced() {
+				return errors.New("the caches are not filled yet")
+			}
+		}
+		return nil
+	}
 }
 
 func (o *serveOptions) restConfig() (*rest.Config, error) {

@@ -122,7 +122,7 @@ type installation struct {
 
 // install installs everything but the managers themselves.
 func (l *Lab) install(ctx context.Context) ([]installation, error) {
-	free, err := freePorts(len(managers))
+	free, err := FreePorts(len(managers))
 	if err != nil {
 		return nil, err
 	}

@@ -61,7 +61,7 @@ func registerReferenceExtension(ctx context.Context, t *testing.T, lab *Lab) {
 	t.Helper()
 	binaries, err := Build(ctx, t.Output(), ReferenceExtension)
 	require.NoError(t, err)
-	free, err := freePorts(3)
+	free, err := FreePorts(3)
 	require.NoError(t, err)
 	certs := envtest.WebhookInstallOptions{LocalServingHost: loopback, LocalServingPort: free[0]}
 	t.Cleanup(func() { assert.NoError(t, certs.Cleanup()) })

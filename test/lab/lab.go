@@ -182,7 +182,7 @@ func (l *Lab) takeTurn(ctx context.Context) error {
 // startManagers starts the managers side by side and waits for all of them.
 func (l *Lab) startManagers(ctx context.Context, installed []installation) error {
 	l.onStop(func() error { return process.StopAll(l.processes, stopGrace) })
-	free, err := freePorts(2 * len(installed))
+	free, err := FreePorts(2 * len(installed))
 	if err != nil {
 		return err
 	}
@@ -221,3 +221,6 @@ func (l *Lab) onStop(f func() error) { l.undo = append(l.undo, f) }
 func (l *Lab) progress(format string, args ...any) {
 	fmt.Fprintf(l.options.Progress, format+"\n", args...)
 }
+
+// BinDir holds kubectl.
+func (l *Lab) BinDir() string { return filepath.Dir(l.Binaries[Kubectl]) }

@@ -78,8 +78,8 @@ func (m manager) env() []string {
 
 func loopbackAddress(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
 
-// freePorts returns n different ports that were free a moment ago.
-func freePorts(n int) ([]int, error) {
+// FreePorts returns n different ports of the loopback address that were free a moment ago.
+func FreePorts(n int) ([]int, error) {
 	var free []int
 	for range n {
 		listener, err := net.Listen("tcp", loopbackAddress(0))

@@ -1,0 +1,211 @@
+//go:build e2e
+
+// Package e2e has the scenarios that refit is held to, with the real Cluster API managers and real nodes. All of them use
+// one cluster, one after the other, and each leaves it healthy.
+package e2e
+
+import (
+	"context"
+	"io/fs"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+
+	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/test/nodes"
+	"github.com/capi-refit/refit/test/system"
+)
+
+// app is the directory whose files need no action.
+const app = "/etc/refit-e2e"
+
+// slowUnit takes its time to restart, so that something can happen in the middle of an update.
+const slowUnit = "refit-slow.service"
+
+const slowUnitFile = `[Unit]
+Description=Takes its time to start
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sleep 8
+`
+
+// suite is what the scenarios share.
+type suite struct {
+	*system.System
+}
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	os.Exit(m.Run())
+}
+
+func TestInPlaceUpdates(t *testing.T) {
+	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	began := time.Now()
+	s, err := system.Start(ctx, system.Options{
+		Source: root, BinDir: filepath.Join(root, "bin"), AllowPaths: []string{app, "/etc/demo.conf"}, Progress: t.Output(),
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Stop()) }()
+	t.Logf("the nodes are %s; everything runs after %s", s.Fleet.Kind(), time.Since(began).Round(time.Second))
+
+	u := &suite{s}
+	for _, scenario := range []struct {
+		name string
+		run  func(context.Context, *testing.T)
+	}{
+		{"five successive changes re-create no Machine, and the first removes what only bootstrap laid down", u.fiveChanges},
+		{"units are reloaded and restarted as the path asks for", u.actions},
+		{"a file out of a Secret", u.fileOutOfASecret},
+		{"a removed file goes", u.removedFile},
+		{"a file that the node edited and the spec did not change stays", u.drift},
+		{"a node that is unreachable at first comes back", u.unreachable},
+		{"a wrong host key is refused and nothing is sent", u.wrongHostKey},
+		{"a second change while the first is under way", u.secondChange},
+		{"the leader is killed in the middle of an update", u.leaderKilled},
+		{"a Machine is deleted in the middle of an update", u.machineDeleted},
+		{"a field that no updater claims replaces the machine, and refit says why", u.unclaimedField},
+	} {
+		if !t.Run(scenario.name, func(t *testing.T) {
+			began := time.Now()
+			scenario.run(ctx, t)
+			t.Logf("took %s", time.Since(began).Round(time.Second))
+		}) {
+			u.explainFailure(t)
+			break // what comes later starts from a healthy cluster
+		}
+	}
+}
+
+// explainFailure prints the ends of refit's logs.
+func (u *suite) explainFailure(t *testing.T) {
+	for _, r := range u.Replicas {
+		output, err := r.Output()
+		require.NoError(t, err)
+		lines := strings.Split(output, "\n")
+		t.Logf("the end of %s:\n%s", r.Log, strings.Join(lines[max(0, len(lines)-60):], "\n"))
+	}
+	updates, err := u.Updates(context.WithoutCancel(t.Context()))
+	require.NoError(t, err)
+	for _, mu := range updates {
+		t.Logf("%s: %s %s: %s", mu.Name, mu.Status.Phase, mu.Status.Reason, mu.Status.Message)
+	}
+}
+
+func file(path, content string) bootstrapv1.File {
+	return bootstrapv1.File{Path: path, Content: content, Owner: "root:root", Permissions: "0644"}
+}
+
+// rollOut waits until the cluster is as its specs say, and demands that no Machine was made anew meanwhile.
+func (u *suite) rollOut(ctx context.Context, t *testing.T, before map[string]types.UID) {
+	t.Helper()
+	require.NoError(t, u.Cluster.WaitForRollout(ctx))
+	after := u.identities(ctx, t)
+	require.True(t, maps.Equal(before, after), "the Machines were %v and are %v", before, after)
+}
+
+func (u *suite) identities(ctx context.Context, t *testing.T) map[string]types.UID {
+	t.Helper()
+	ids, err := u.Identities(ctx)
+	require.NoError(t, err)
+	return ids
+}
+
+// machines are the names of the Machines, in order.
+func (u *suite) machines(ctx context.Context, t *testing.T) []string {
+	t.Helper()
+	return slices.Sorted(maps.Keys(u.identities(ctx, t)))
+}
+
+func (u *suite) workers(ctx context.Context, t *testing.T) []string {
+	t.Helper()
+	machines, err := u.Cluster.WorkerMachines(ctx)
+	require.NoError(t, err)
+	var names []string
+	for _, m := range machines {
+		names = append(names, m.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// everywhere demands the file on every node.
+func (u *suite) everywhere(ctx context.Context, t *testing.T, f bootstrapv1.File) {
+	t.Helper()
+	for _, name := range u.machines(ctx, t) {
+		require.NoError(t, u.CheckFile(ctx, name, f))
+	}
+}
+
+// nowhere demands that no node has the file.
+func (u *suite) nowhere(ctx context.Context, t *testing.T, path string) {
+	t.Helper()
+	for _, name := range u.machines(ctx, t) {
+		_, err := u.Fleet.Node(name).ReadFile(ctx, path)
+		require.ErrorIs(t, err, fs.ErrNotExist, "%s on %s", path, name)
+	}
+}
+
+// onceEach demands that the node's journal shows each step of the digest done once.
+func (u *suite) onceEach(ctx context.Context, t *testing.T, machine, digest string) []node.JournalEntry {
+	t.Helper()
+	journal, err := u.Fleet.Node(machine).Journal(ctx)
+	require.NoError(t, err)
+	done := map[string]int{}
+	var entries []node.JournalEntry
+	for _, e := range journal {
+		if e.Digest != digest {
+			continue
+		}
+		entries = append(entries, e)
+		if e.Event == "step-done" {
+			done[e.Step]++
+		}
+	}
+	require.NotEmpty(t, done, "the journal shows no step for %s", digest)
+	for step, n := range done {
+		require.Equal(t, 1, n, "step %q of %s", step, machine)
+	}
+	return entries
+}
+
+// real skips a scenario that needs systemd on the nodes.
+func (u *suite) real(t *testing.T) {
+	t.Helper()
+	if u.Fleet.Kind() != nodes.Containers {
+		t.Skipf("it needs nodes with systemd, and these are %s: run it where Docker answers", u.Fleet.Kind())
+	}
+}
+
+// slowEverywhere puts a unit on all nodes that takes its time to restart.
+func (u *suite) slowEverywhere(ctx context.Context, t *testing.T) {
+	t.Helper()
+	for _, name := range u.machines(ctx, t) {
+		n := u.Fleet.Node(name)
+		require.NoError(t, n.WriteFile(ctx, "/etc/systemd/system/"+slowUnit, nodes.File{Content: []byte(slowUnitFile), Mode: "0644", Owner: "root:root"}))
+		_, err := n.Exec(ctx, "systemctl", "daemon-reload")
+		require.NoError(t, err)
+	}
+}
+
+// slowFile is a file that restarts the slow unit.
+func slowFile(content string) bootstrapv1.File {
+	return file("/etc/systemd/system/"+slowUnit+".d/e2e.conf", "[Unit]\nDescription="+content+"\n")
+}

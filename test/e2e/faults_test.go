@@ -1,0 +1,195 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/test/system"
+)
+
+func waiting(reason string) func(*refitv1.MachineUpdate) bool {
+	return func(mu *refitv1.MachineUpdate) bool {
+		return mu.Status.Phase == refitv1.PhaseWaiting && mu.Status.Reason == reason
+	}
+}
+
+func (u *suite) unreachable(ctx context.Context, t *testing.T) {
+	before := u.identities(ctx, t)
+	name := u.workers(ctx, t)[0]
+	require.NoError(t, u.Fleet.Node(name).Pause(ctx))
+	f := file(app+"/unreachable", "at last\n")
+	require.NoError(t, u.Cluster.SetWorkerFiles(ctx, f))
+	mu, err := u.AwaitUpdate(ctx, name, waiting(refitv1.ReasonUnreachable))
+	require.NoError(t, err)
+	require.Contains(t, mu.Status.Message, "the node can't be reached")
+	require.NoError(t, u.Fleet.Node(name).Unpause(ctx))
+	u.rollOut(ctx, t, before)
+	require.NoError(t, u.CheckFile(ctx, name, f))
+}
+
+func (u *suite) wrongHostKey(ctx context.Context, t *testing.T) {
+	before := u.identities(ctx, t)
+	name := u.workers(ctx, t)[0]
+	n := u.Fleet.Node(name)
+	journal, err := n.Journal(ctx)
+	require.NoError(t, err)
+
+	// Each node's name with the key of another one.
+	others := u.Fleet.Node(u.workers(ctx, t)[1])
+	key := strings.SplitN(string(others.KnownHosts()), " ", 2)[1]
+	var wrong []byte
+	for _, line := range strings.Split(strings.TrimSpace(string(u.Fleet.KnownHosts())), "\n") {
+		if strings.HasPrefix(line, strings.SplitN(string(n.KnownHosts()), " ", 2)[0]+" ") {
+			line = strings.SplitN(line, " ", 2)[0] + " " + strings.TrimSpace(key)
+		}
+		wrong = append(wrong, line+"\n"...)
+	}
+	require.NoError(t, u.Trust(ctx, wrong))
+	f := file(app+"/host-key", "from a friend\n")
+	require.NoError(t, u.Cluster.SetWorkerFiles(ctx, f))
+	mu, err := u.AwaitUpdate(ctx, name, waiting(refitv1.ReasonHostKey))
+	require.NoError(t, err)
+	require.Contains(t, mu.Status.Message, "nothing was sent to it")
+	machine := u.machine(ctx, t, name)
+	condition := findCondition(machine, clusterv1.MachineUpdatingCondition)
+	require.Contains(t, condition.Message, "In-place update in progress", "Cluster API sees an update in progress, not a failed one")
+	after, err := n.Journal(ctx)
+	require.NoError(t, err)
+	require.Equal(t, journal, after, "the agent was not run")
+	_, err = n.ReadFile(ctx, f.Path)
+	require.Error(t, err)
+
+	require.NoError(t, u.TrustNodes(ctx))
+	// It looks again after a minute.
+	u.rollOut(ctx, t, before)
+	require.NoError(t, u.CheckFile(ctx, name, f))
+}
+
+func (u *suite) machine(ctx context.Context, t *testing.T, name string) *clusterv1.Machine {
+	t.Helper()
+	machines, err := u.Cluster.Machines(ctx)
+	require.NoError(t, err)
+	for _, m := range machines {
+		if m.Name == name {
+			return &m
+		}
+	}
+	require.Fail(t, "no Machine", name)
+	return nil
+}
+
+func findCondition(m *clusterv1.Machine, kind string) metav1.Condition {
+	for _, c := range m.Status.Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return metav1.Condition{}
+}
+
+func (u *suite) secondChange(ctx context.Context, t *testing.T) {
+	u.real(t)
+	before := u.identities(ctx, t)
+	u.slowEverywhere(ctx, t)
+	name := u.workers(ctx, t)[0]
+	require.NoError(t, u.Cluster.SetWorkerFiles(ctx, slowFile("first")))
+	mu, err := u.AwaitUpdate(ctx, name, func(mu *refitv1.MachineUpdate) bool { return mu.Status.Phase == refitv1.PhaseApplying })
+	require.NoError(t, err)
+	first := mu.Spec.Digest
+	second := slowFile("second")
+	require.NoError(t, u.Cluster.SetWorkerFiles(ctx, second))
+	u.rollOut(ctx, t, before)
+	for _, worker := range u.workers(ctx, t) {
+		require.NoError(t, u.CheckFile(ctx, worker, second))
+	}
+	u.onceEach(ctx, t, name, first)
+	mu, err = u.Update(ctx, name)
+	require.NoError(t, err)
+	require.NotEqual(t, first, mu.Spec.Digest)
+	u.onceEach(ctx, t, name, mu.Spec.Digest)
+}
+
+func (u *suite) leaderKilled(ctx context.Context, t *testing.T) {
+	u.real(t)
+	before := u.identities(ctx, t)
+	u.slowEverywhere(ctx, t)
+	name := u.workers(ctx, t)[0]
+	f := slowFile("survives the leader")
+	require.NoError(t, u.Cluster.SetWorkerFiles(ctx, f))
+	mu, err := u.AwaitUpdate(ctx, name, func(mu *refitv1.MachineUpdate) bool {
+		return mu.Status.Phase == refitv1.PhaseApplying && strings.Contains(mu.Status.Message, "steps")
+	})
+	require.NoError(t, err)
+	leader := u.ReplicaOf(mu)
+	require.NotNil(t, leader, "no replica is %s", mu.Status.Instance)
+	require.NoError(t, leader.Kill())
+	t.Logf("killed %s in the middle of %q", leader.Name, mu.Status.Step)
+
+	u.rollOut(ctx, t, before)
+	require.NoError(t, u.CheckFile(ctx, name, f))
+	after, err := u.Update(ctx, name)
+	require.NoError(t, err)
+	require.True(t, system.Succeeded(after))
+	require.NotEqual(t, mu.Status.Instance, after.Status.Instance, "the other replica has finished it")
+	adopted := false
+	for _, e := range u.onceEach(ctx, t, name, mu.Spec.Digest) {
+		adopted = adopted || e.Event == "adopted"
+	}
+	require.True(t, adopted || after.Status.Attempts > 1, "the other replica has taken it up")
+	require.NoError(t, u.Restart(ctx, leader))
+}
+
+func (u *suite) machineDeleted(ctx context.Context, t *testing.T) {
+	u.real(t)
+	u.slowEverywhere(ctx, t)
+	before := u.identities(ctx, t)
+	name := u.workers(ctx, t)[0]
+	f := slowFile("is not waited for")
+	require.NoError(t, u.Cluster.SetWorkerFiles(ctx, f))
+	_, err := u.AwaitUpdate(ctx, name, func(mu *refitv1.MachineUpdate) bool { return mu.Status.Phase == refitv1.PhaseApplying })
+	require.NoError(t, err)
+	require.NoError(t, u.Client.Delete(ctx, u.machine(ctx, t, name)))
+	require.NoError(t, u.Cluster.WaitForRollout(ctx))
+	after := u.identities(ctx, t)
+	require.NotContains(t, after, name)
+	require.Len(t, after, len(before))
+	for machine, uid := range before {
+		if machine != name {
+			require.Equal(t, uid, after[machine], "only the deleted Machine was made anew")
+		}
+	}
+}
+
+func (u *suite) unclaimedField(ctx context.Context, t *testing.T) {
+	before := u.workers(ctx, t)
+	require.NoError(t, u.Cluster.ChangeWorkers(ctx, func(_ *clusterv1.MachineDeployment, c *bootstrapv1.KubeadmConfigSpec) {
+		c.NTP = bootstrapv1.NTP{Enabled: ptr.To(true), Servers: []string{"192.0.2.1"}}
+	}))
+	require.NoError(t, u.Cluster.WaitForRollout(ctx))
+	after := u.workers(ctx, t)
+	for _, name := range before {
+		require.NotContains(t, after, name, "Cluster API has replaced it")
+	}
+	logged, counted := false, false
+	for _, r := range u.Replicas {
+		output, err := r.Output()
+		require.NoError(t, err)
+		logged = logged || strings.Contains(output, `field="spec.ntp.servers"`) && strings.Contains(output, "no updater knows this field")
+		metrics, err := r.Metrics(ctx)
+		require.NoError(t, err)
+		counted = counted || strings.Contains(metrics, `refit_can_update_fields_left_total{field="spec.ntp.servers",hook="CanUpdateMachineSet",object="bootstrapConfig"} 1`)
+	}
+	require.True(t, logged, "the log says why")
+	require.True(t, counted, "the metric says why")
+}

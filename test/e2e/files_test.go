@@ -1,0 +1,131 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+
+	"github.com/capi-refit/refit/test/nodes"
+	"github.com/capi-refit/refit/test/system"
+)
+
+func (u *suite) fiveChanges(ctx context.Context, t *testing.T) {
+	before := u.identities(ctx, t)
+	for i := range 5 {
+		f := file(app+"/five", fmt.Sprintf("change %d\n", i+1))
+		f.Permissions = fmt.Sprintf("06%d0", i)
+		require.NoError(t, u.SetFiles(ctx, f))
+		u.rollOut(ctx, t, before)
+		u.everywhere(ctx, t, f)
+		// Only bootstrap laid it down: no update has ever listed it.
+		u.nowhere(ctx, t, "/etc/demo.conf")
+		for _, name := range u.machines(ctx, t) {
+			mu, err := u.Update(ctx, name)
+			require.NoError(t, err)
+			require.True(t, system.Succeeded(mu))
+			u.onceEach(ctx, t, name, mu.Spec.Digest)
+		}
+	}
+}
+
+func (u *suite) actions(ctx context.Context, t *testing.T) {
+	u.real(t)
+	before := u.identities(ctx, t)
+	started := map[string]string{}
+	state := func(name string) string {
+		out, err := u.Fleet.Node(name).Exec(ctx, "systemctl", "show", "--value", "-p", "MainPID", "ssh.service")
+		require.NoError(t, err)
+		return strings.TrimSpace(string(out))
+	}
+	for _, name := range u.machines(ctx, t) {
+		started[name] = state(name)
+	}
+	sshd := file("/etc/ssh/sshd_config.d/50-e2e.conf", "MaxSessions 20\n")
+	sysctl := file("/etc/sysctl.d/50-e2e.conf", "# nothing to set\n")
+	require.NoError(t, u.SetFiles(ctx, sshd, sysctl))
+	u.rollOut(ctx, t, before)
+	u.everywhere(ctx, t, sshd)
+	for _, name := range u.machines(ctx, t) {
+		mu, err := u.Update(ctx, name)
+		require.NoError(t, err)
+		require.Equal(t, []string{"Reload ssh.service", "Restart systemd-sysctl.service"}, mu.Status.Actions)
+		require.Equal(t, started[name], state(name), "ssh.service was reloaded, not restarted")
+		out, err := u.Fleet.Node(name).Exec(ctx, "sshd", "-T")
+		require.NoError(t, err)
+		require.Contains(t, string(out), "maxsessions 20")
+		reloaded, err := u.Fleet.Node(name).Reloaded(ctx, "ssh.service")
+		require.NoError(t, err)
+		require.True(t, reloaded)
+	}
+}
+
+func (u *suite) fileOutOfASecret(ctx context.Context, t *testing.T) {
+	before := u.identities(ctx, t)
+	const value = "planted-secret-value\n"
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: u.Cluster.Namespace, Name: "e2e"}, Data: map[string][]byte{"key": []byte(value)},
+	}
+	require.NoError(t, u.Client.Create(ctx, secret))
+	f := bootstrapv1.File{Path: app + "/secret", Permissions: "0600", Owner: "root:root"}
+	f.ContentFrom.Secret = bootstrapv1.SecretFileSource{Name: "e2e", Key: "key"}
+	require.NoError(t, u.SetFiles(ctx, f))
+	u.rollOut(ctx, t, before)
+	want := f
+	want.Content = value
+	u.everywhere(ctx, t, want)
+	for _, r := range u.Replicas {
+		output, err := r.Output()
+		require.NoError(t, err)
+		require.NotContains(t, output, strings.TrimSpace(value), "the log of %s", r.Name)
+	}
+}
+
+func (u *suite) removedFile(ctx context.Context, t *testing.T) {
+	before := u.identities(ctx, t)
+	f := file(app+"/there", "there\n")
+	require.NoError(t, u.SetFiles(ctx, f))
+	u.rollOut(ctx, t, before)
+	u.everywhere(ctx, t, f)
+	require.NoError(t, u.SetFiles(ctx))
+	u.rollOut(ctx, t, before)
+	for _, path := range []string{f.Path, app + "/five", app + "/secret"} {
+		u.nowhere(ctx, t, path)
+	}
+	for _, name := range u.machines(ctx, t) {
+		// What kubeadm's bootstrap laid down and `files` never listed is not ours to remove.
+		_, err := u.Fleet.Node(name).ReadFile(ctx, "/run/cluster-api/placeholder")
+		require.NoError(t, err)
+	}
+}
+
+func (u *suite) drift(ctx context.Context, t *testing.T) {
+	before := u.identities(ctx, t)
+	kept, changed := file(app+"/kept", "one\n"), file(app+"/changed", "one\n")
+	require.NoError(t, u.SetFiles(ctx, kept, changed))
+	u.rollOut(ctx, t, before)
+	edited := kept
+	edited.Content = "edited on the node\n"
+	for _, name := range u.machines(ctx, t) {
+		n := u.Fleet.Node(name)
+		require.NoError(t, n.WriteFile(ctx, kept.Path, nodes.File{Content: []byte(edited.Content), Mode: "0644", Owner: "root:root"}))
+	}
+	changed.Content = "two\n"
+	require.NoError(t, u.SetFiles(ctx, kept, changed))
+	u.rollOut(ctx, t, before)
+	u.everywhere(ctx, t, changed)
+	u.everywhere(ctx, t, edited)
+	for _, name := range u.machines(ctx, t) {
+		mu, err := u.Update(ctx, name)
+		require.NoError(t, err)
+		require.Contains(t, strings.Join(mu.Status.Notes, "\n"), kept.Path+" was changed on the node")
+	}
+}

@@ -1,0 +1,163 @@
+package system
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/test/lab"
+	"github.com/capi-refit/refit/test/nodes"
+	"github.com/capi-refit/refit/test/process"
+	"github.com/capi-refit/refit/webhook"
+)
+
+// ExtensionName is the name of the ExtensionConfig.
+const ExtensionName = "refit"
+
+// Options say how to start a System.
+type Options struct {
+	// Source is the root of the project's source, where the CRDs are.
+	Source string
+	// BinDir holds refit, and the agents in agents/, as `make build` puts them there.
+	BinDir string
+	// Dir is where kubeconfig and logs are. Empty: a temporary directory that Stop removes.
+	Dir string
+	// Nodes is the kind of nodes. Auto takes containers when Docker answers.
+	Nodes nodes.Kind
+	// AllowPaths are refit's --allow-paths.
+	AllowPaths []string
+	// Progress gets a line for each thing that takes time.
+	Progress io.Writer
+}
+
+// System is a running system.
+type System struct {
+	Lab      *lab.Lab
+	Cluster  *lab.Cluster
+	Fleet    *nodes.Fleet
+	Replicas []*Replica
+	// Client knows the types of Cluster API and of refit.
+	Client client.Client
+
+	options  Options
+	launcher *process.Launcher
+	certDir  string
+	cloud    *cloud
+	undo     []func() error
+}
+
+// Start starts a system and returns when the cluster's machines run, each with a node that answers.
+func Start(ctx context.Context, o Options) (*System, error) {
+	s := &System{options: o, launcher: process.NewLauncher()}
+	s.onStop(func() error { s.launcher.Close(); return nil })
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+// Stop ends all that Start has started, last first.
+func (s *System) Stop() error {
+	var errs []error
+	for i := len(s.undo) - 1; i >= 0; i-- {
+		errs = append(errs, s.undo[i]())
+	}
+	s.undo = nil
+	return errors.Join(errs...)
+}
+
+func (s *System) onStop(f func() error) { s.undo = append(s.undo, f) }
+
+func (s *System) start(ctx context.Context) error {
+	var err error
+	s.Lab, err = lab.Start(ctx, lab.Options{
+		Dir: s.options.Dir, Progress: s.options.Progress, CRDPaths: []string{filepath.Join(s.options.Source, "config", "crd", "bases")},
+	})
+	if err != nil {
+		return err
+	}
+	s.onStop(s.Lab.Stop)
+	if err := s.connect(); err != nil {
+		return err
+	}
+	if err := s.serve(ctx); err != nil {
+		return err
+	}
+	if s.Cluster, err = s.Lab.CreateCluster(ctx, lab.ClusterOptions{}); err != nil {
+		return err
+	}
+	return s.startNodes(ctx)
+}
+
+func (s *System) connect() error {
+	scheme, err := lab.Scheme()
+	if err != nil {
+		return err
+	}
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, refitv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return err
+		}
+	}
+	s.Client, err = client.New(s.Lab.Config, client.Options{Scheme: scheme})
+	return err
+}
+
+// serve starts two replicas behind one address and registers them.
+func (s *System) serve(ctx context.Context) error {
+	dir, err := os.MkdirTemp("", "refit-certs-")
+	if err != nil {
+		return err
+	}
+	s.onStop(func() error { return os.RemoveAll(dir) })
+	s.certDir = dir
+	bundle, err := webhook.WriteSelfSigned(dir, []string{"127.0.0.1"}, time.Now())
+	if err != nil {
+		return err
+	}
+	if err := s.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: leaderNamespace}}); err != nil {
+		return err
+	}
+	var backends []string
+	for i := range 2 {
+		r, err := s.newReplica(ctx, fmt.Sprintf("refit-%d", i))
+		if err != nil {
+			return err
+		}
+		s.Replicas = append(s.Replicas, r)
+		backends = append(backends, r.hooks)
+	}
+	b, err := newBalancer(backends)
+	if err != nil {
+		return err
+	}
+	s.onStop(b.close)
+	s.say("refit serves at https://%s with %d replicas", b.address(), len(backends))
+	err = s.Client.Create(ctx, &runtimev1.ExtensionConfig{
+		ObjectMeta: metav1.ObjectMeta{Name: ExtensionName},
+		Spec: runtimev1.ExtensionConfigSpec{
+			ClientConfig:      runtimev1.ClientConfig{URL: "https://" + b.address(), CABundle: bundle},
+			NamespaceSelector: &metav1.LabelSelector{},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("register refit: %w", err)
+	}
+	return s.Lab.WaitForExtension(ctx, ExtensionName)
+}
+
+func (s *System) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(s.options.Progress, format+"\n", args...) // nobody can be told
+}
