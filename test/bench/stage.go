@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"github.com/capi-refit/refit/test/lab"
+	"github.com/capi-refit/refit/test/process"
+	"github.com/capi-refit/refit/webhook"
+)
+
+// stage is where both servers run: beside a real management cluster, which both of them need.
+type stage struct {
+	refit, reference *contender
+	undo             []func() error
+}
+
+func (s *stage) stop() error {
+	var errs []error
+	for i := len(s.undo) - 1; i >= 0; i-- {
+		errs = append(errs, s.undo[i]())
+	}
+	return errors.Join(errs...)
+}
+
+func newStage(ctx context.Context, out io.Writer, connections int) (*stage, error) {
+	s := &stage{}
+	if err := s.start(ctx, out, connections); err != nil {
+		return nil, errors.Join(err, s.stop())
+	}
+	return s, nil
+}
+
+func (s *stage) start(ctx context.Context, out io.Writer, connections int) error {
+	programs, err := lab.Build(ctx, out, lab.ReferenceExtension)
+	if err != nil {
+		return err
+	}
+	l, err := lab.Start(ctx, lab.Options{Progress: io.Discard, CRDPaths: []string{"config/crd/bases"}})
+	if err != nil {
+		return err
+	}
+	s.undo = append(s.undo, l.Stop)
+	if err := recordedMachines(ctx, l.Client); err != nil {
+		return err
+	}
+	launcher := process.NewLauncher()
+	s.undo = append(s.undo, func() error { launcher.Close(); return nil })
+	run := func(name, path string, args ...string) (*contender, error) {
+		return s.run(ctx, launcher, l, name, path, connections, args...)
+	}
+	if s.refit, err = run("refit", "bin/refit", "serve", "--agent-dir=bin/agents", "--allow-paths=/etc/demo.conf"); err != nil {
+		return err
+	}
+	s.reference, err = run("reference extension", programs[lab.ReferenceExtension])
+	return err
+}
+
+// run starts a server with flags that both of them know.
+func (s *stage) run(ctx context.Context, launcher *process.Launcher, l *lab.Lab, name, path string, connections int, args ...string) (*contender, error) {
+	certs, err := os.MkdirTemp("", "refit-bench-")
+	if err != nil {
+		return nil, err
+	}
+	s.undo = append(s.undo, func() error { return os.RemoveAll(certs) })
+	bundle, err := webhook.WriteSelfSigned(certs, []string{"127.0.0.1"}, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	ports, err := lab.FreePorts(3)
+	if err != nil {
+		return nil, err
+	}
+	at := func(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+	args = append(args, "--kubeconfig="+l.Kubeconfig, "--webhook-port="+strconv.Itoa(ports[0]), "--webhook-cert-dir="+certs,
+		"--health-addr="+at(ports[1]), "--diagnostics-address="+at(ports[2]), "--insecure-diagnostics")
+	p, err := launcher.Start(name, filepath.Join(l.LogDir, name+".log"), path, args, os.Environ())
+	if err != nil {
+		return nil, err
+	}
+	s.undo = append(s.undo, func() error { return p.Stop(10 * time.Second) })
+	for {
+		c, err := newContender(ctx, name, "https://"+at(ports[0]), bundle, connections)
+		if err == nil {
+			return c, nil
+		}
+		select {
+		case <-p.Done():
+			return nil, p.Died()
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for %s: %w", name, err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// recordedMachines makes the Machines that the recorded requests speak of. They are paused: what is measured is how fast the
+// hook answers that an update is in progress, which is what it is asked most.
+func recordedMachines(ctx context.Context, c client.Client) error {
+	if err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "lab"}}); err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(recordedDir, "updatemachine-*.json"))
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		m, err := recordedMachine(f)
+		if err != nil {
+			return err
+		}
+		if err := c.Create(ctx, m); err != nil {
+			return fmt.Errorf("create Machine %s: %w", m.Name, err)
+		}
+	}
+	return nil
+}
+
+func recordedMachine(file string) (*clusterv1.Machine, error) {
+	body, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var request struct {
+		Desired struct {
+			Machine clusterv1.Machine `json:"machine"`
+		} `json:"desired"`
+	}
+	if err := json.Unmarshal(body, &request); err != nil {
+		return nil, err
+	}
+	m := &request.Desired.Machine
+	m.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
+	return m, nil
+}
