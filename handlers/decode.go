@@ -117,15 +117,9 @@ func (m member) decode(side string, objects map[string]json.RawMessage) (object,
 		}
 		return object{}, &RequestError{Field: field, Problem: "is required and missing"}
 	}
-	var env objectEnvelope
-	if err := json.Unmarshal(raw, &env); err != nil {
-		return object{}, &RequestError{Field: field, Problem: "is not a Kubernetes object"}
-	}
-	if env.Kind == "" || env.APIVersion == "" {
-		return object{}, &RequestError{Field: field, Problem: "has no kind or no apiVersion"}
-	}
-	if m.kind != "" && env.Kind != m.kind {
-		return object{}, &RequestError{Field: field + ".kind", Problem: fmt.Sprintf("is %q and should be %q", env.Kind, m.kind)}
+	env, err := m.envelope(field, raw)
+	if err != nil {
+		return object{}, err
 	}
 	o := object{
 		raw: raw, present: true, name: env.Metadata.Name, namespace: env.Metadata.Namespace,
@@ -139,4 +133,19 @@ func (m member) decode(side string, objects map[string]json.RawMessage) (object,
 		o.spec = t.Template.Spec
 	}
 	return o, nil
+}
+
+// envelope reads what every object has.
+func (m member) envelope(field string, raw []byte) (objectEnvelope, error) {
+	var env objectEnvelope
+	if err := json.Unmarshal(raw, &env); err != nil {
+		return env, &RequestError{Field: field, Problem: "is not a Kubernetes object"}
+	}
+	if env.Kind == "" || env.APIVersion == "" {
+		return env, &RequestError{Field: field, Problem: "has no kind or no apiVersion"}
+	}
+	if m.kind != "" && env.Kind != m.kind {
+		return env, &RequestError{Field: field + ".kind", Problem: fmt.Sprintf("is %q and should be %q", env.Kind, m.kind)}
+	}
+	return env, nil
 }

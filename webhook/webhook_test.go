@@ -180,10 +180,10 @@ func TestTLS(t *testing.T) {
 		require.NoError(t, <-done)
 	}()
 
-	post := func(bundle []byte, max uint16, certs ...tls.Certificate) error {
+	post := func(bundle []byte, newest uint16, certs ...tls.Certificate) error {
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(bundle)
-		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: certs, MaxVersion: max}} //nolint:gosec // the minimum is what is tested
+		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: certs, MaxVersion: newest}}
 		defer transport.CloseIdleConnections()
 		url := "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) + canUpdatePath
 		r, err := (&http.Client{Transport: transport, Timeout: 5 * time.Second}).Post(url, "application/json", strings.NewReader("{}"))

@@ -71,7 +71,9 @@ func TestConflictKeepsACopy(t *testing.T) {
 	status := n.succeed(request(2, "/etc/quiet/a", "b"))
 	assert.Equal(t, "b", n.content("/etc/quiet/a"))
 	require.Len(t, status.Notes, 1)
-	copied := status.Notes[0][strings.Index(status.Notes[0], stateRoot):]
+	_, below, found := strings.Cut(status.Notes[0], stateRoot)
+	require.True(t, found)
+	copied := stateRoot + below
 	assert.Equal(t, "edited on the node", n.content(copied))
 }
 

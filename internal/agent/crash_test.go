@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -202,7 +201,7 @@ func TestADefectIsAFailure(t *testing.T) {
 	c := newCrashCase(t, memoryDir(t))
 	c.n.units.hook = func(context.Context, string) error {
 		if c.n.content("/etc/kubelet/a") == "new" {
-			panic(fmt.Sprint("index out of range"))
+			panic("index out of range")
 		}
 		return nil
 	}

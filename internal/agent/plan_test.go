@@ -53,7 +53,7 @@ func TestPlanOfOneFile(t *testing.T) {
 		"neither specs nor record know it: none of our business": {sides{"", "", "c"}, node.Plan{}},
 	} {
 		for from, prepare := range map[string]func(*testNode, *node.Request){
-			"record": func(n *testNode, req *node.Request) {
+			"record": func(n *testNode, _ *node.Request) {
 				rec := record{Machine: machine, Digest: "before", Files: map[string]entry{}}
 				if tc.recorded != "" {
 					rec.Files[path] = entryOf(tc.recorded)

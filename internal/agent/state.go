@@ -61,7 +61,7 @@ func (s stateDir) create() error {
 	if err := s.disk.mkdirs(s.dir, 0o700); err != nil {
 		return err
 	}
-	return os.Chmod(s.dir, 0o700)
+	return os.Chmod(s.dir, 0o700) //nolint:gosec // a directory needs the x
 }
 
 func (s stateDir) loadRecord() (*record, error) {

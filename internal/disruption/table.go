@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// UnitOfPath, as the Unit of a rule's action, stands for the unit that the changed path configures:
+// UnitOfPath stands, as the Unit of a rule's action, for the unit that the changed path configures:
 // /etc/systemd/system/X and /etc/systemd/system/X.d/… both stand for X.
 const UnitOfPath = "*"
 

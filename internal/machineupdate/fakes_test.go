@@ -1,6 +1,7 @@
 package machineupdate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,6 +52,14 @@ type fakeNode struct {
 	err     *node.AgentError
 	calls   []string
 	tokens  []int64
+	digest  string
+}
+
+// status is about the digest that was applied, unless it says otherwise.
+func (f *fakeNode) status() *node.Status {
+	s := next(&f.applied)
+	s.Digest = cmp.Or(s.Digest, f.digest)
+	return &s
 }
 
 func (f *fakeNode) Dial(context.Context, node.Target) (node.Conn, error) {
@@ -78,10 +87,10 @@ func (f *fakeNode) Run(_ context.Context, command string, stdin io.Reader, stdou
 		if err := json.NewDecoder(stdin).Decode(&r); err != nil {
 			return err
 		}
-		f.tokens = append(f.tokens, r.Token)
-		return json.NewEncoder(stdout).Encode(node.Answer{Status: ptr.To(next(&f.applied))})
+		f.tokens, f.digest = append(f.tokens, r.Token), r.Digest
+		return json.NewEncoder(stdout).Encode(node.Answer{Status: f.status()})
 	case "status":
-		return json.NewEncoder(stdout).Encode(node.Answer{Status: ptr.To(next(&f.applied))})
+		return json.NewEncoder(stdout).Encode(node.Answer{Status: f.status()})
 	default:
 		return fmt.Errorf("the fake does not know %q", command)
 	}
@@ -176,11 +185,11 @@ func (w *world) digest() string {
 }
 
 // ask does as Cluster API does: it asks for the specs as they are now.
-func (w *world) ask() (done bool, message string) {
+func (w *world) ask() (done bool) {
 	p, err := w.store.Update(w.t.Context(), key.Namespace, key.Name, w.digest())
 	require.NoError(w.t, err)
 	require.NotContains(w.t, p.Message, secretContent)
-	return p.Done, p.Message
+	return p.Done
 }
 
 func (w *world) reconcile() ctrl.Result {

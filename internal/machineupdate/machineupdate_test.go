@@ -19,7 +19,7 @@ func TestUpdateIsMadeOnceAndThenDone(t *testing.T) {
 	w.node.plans = []node.Plan{writeA, {Drift: []node.Drift{{Path: "/etc/app/b", What: []string{"content"}}}}}
 	w.node.applied = []node.Status{{State: node.Running, Step: "write /etc/app/a", Done: 1, Total: 2}, succeeded}
 
-	done, _ := w.ask()
+	done := w.ask()
 	require.False(t, done)
 	require.Zero(t, w.reconcile().RequeueAfter)
 	require.Equal(t, []string{"plan", "apply", "status", "plan"}, w.node.calls)
@@ -34,7 +34,7 @@ func TestUpdateIsMadeOnceAndThenDone(t *testing.T) {
 	require.Equal(t, "m1", mu.OwnerReferences[0].Name)
 	require.Equal(t, metav1.ConditionTrue, mu.Status.Conditions[0].Status)
 
-	done, _ = w.ask()
+	done = w.ask()
 	require.True(t, done)
 	w.reconcile()
 	require.Len(t, w.node.calls, 4, "a finished update is not made again")
@@ -129,7 +129,7 @@ func TestFailedIsTriedAgainWhenAsked(t *testing.T) {
 	require.Equal(t, refitv1.PhaseFailed, mu.Status.Phase)
 	require.Contains(t, mu.Status.Message, "restart x.service failed")
 	require.Contains(t, mu.Status.Message, "kubectl annotate machineupdate -n lab m1")
-	done, _ := w.ask()
+	done := w.ask()
 	require.False(t, done)
 
 	calls := len(w.node.calls)
@@ -198,9 +198,9 @@ func TestDoneIsNotAnsweredForOtherSpecs(t *testing.T) {
 	w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{succeeded}
 	w.reconcile()
 	w.change("two\n")
-	done, _ := w.ask()
+	done := w.ask()
 	require.False(t, done)
-	done, _ = w.ask()
+	done = w.ask()
 	require.False(t, done, "what is known is about the specs before")
 }
 
@@ -229,7 +229,7 @@ func TestMachineUpdateOfAnEarlierMachine(t *testing.T) {
 	mu.OwnerReferences[0].UID = "uid-0"
 	mu.Status.Phase, mu.Status.ObservedDigest = refitv1.PhaseSucceeded, mu.Spec.Digest
 	require.NoError(t, w.Update(t.Context(), mu))
-	done, _ := w.ask()
+	done := w.ask()
 	require.False(t, done, "the Machine before this one was updated, not this one")
 	w.ask()
 	require.Equal(t, "uid-1", string(w.update().OwnerReferences[0].UID))

@@ -36,6 +36,7 @@ func (u *update) set(ctx context.Context, change func(*refitv1.MachineUpdateStat
 		status = metav1.ConditionTrue
 	case refitv1.PhaseFailed:
 		status = metav1.ConditionFalse
+	default:
 	}
 	if reason == "" {
 		reason = string(st.Phase)

@@ -142,6 +142,7 @@ func progressOf(mu *refitv1.MachineUpdate) handlers.Progress {
 		p.RetryAfter = retryWaiting
 	case refitv1.PhaseVerifying:
 		p.RetryAfter = retrySoon
+	default:
 	}
 	return p
 }

@@ -51,10 +51,7 @@ func (u *update) run(ctx context.Context) (ctrl.Result, error) {
 	if w != nil {
 		return u.await(ctx, w)
 	}
-	access, w, err := u.access(ctx, machine)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
+	access, w := u.access(ctx, machine)
 	if w != nil {
 		return u.await(ctx, w)
 	}
@@ -108,7 +105,7 @@ func (u *update) request(ctx context.Context, machine *clusterv1.Machine) (*node
 	}, nil, nil
 }
 
-func (u *update) access(ctx context.Context, machine *clusterv1.Machine) (*access, *wait, error) {
+func (u *update) access(ctx context.Context, machine *clusterv1.Machine) (*access, *wait) {
 	na, err := u.findAccess(ctx, machine)
 	var a *access
 	if err == nil {
@@ -118,9 +115,9 @@ func (u *update) access(ctx context.Context, machine *clusterv1.Machine) (*acces
 		a, err = resolveAccess(na, machine, u.secretReader(ctx, machine.Namespace), u.mu.Status.HostKey, record)
 	}
 	if err != nil {
-		return nil, &wait{reason: refitv1.ReasonNodeAccess, message: err.Error()}, nil
+		return nil, &wait{reason: refitv1.ReasonNodeAccess, message: err.Error()}
 	}
-	return a, nil, nil
+	return a, nil
 }
 
 // onNode does what is done over a connection to the node. One connection serves the whole update.
@@ -162,23 +159,11 @@ func (u *update) onNode(ctx context.Context, a *access, request *node.Request) (
 
 // apply has the node do the work, or finds it under way, and follows it to its end.
 func (u *update) apply(ctx context.Context, client *node.Client, a *access, request *node.Request, plan node.Plan) (node.Status, error) {
-	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
-		s.Phase, s.Reason, s.Step, s.Message = refitv1.PhaseApplying, "", "apply", describe(plan)
-		s.Attempts++
-		s.Instance = u.Instance
-		s.Address = a.target.Addresses[0].String()
-	})
-	if err != nil {
+	if err := u.claim(ctx, a, request, plan); err != nil {
 		return node.Status{}, err
 	}
-	// The version of the object that says that this attempt has begun only grows, and two who believe to lead can't both
-	// have written it last.
-	if request.Token, err = strconv.ParseInt(u.mu.ResourceVersion, 10, 64); err != nil {
-		return node.Status{}, fmt.Errorf("the resourceVersion %q can't fence: %w", u.mu.ResourceVersion, err)
-	}
-	request.WaitSeconds = applyWaitSeconds
 	status, err := client.Apply(ctx, *request)
-	for err == nil && status.State == node.Running && (status.Digest == request.Digest || status.Digest == "") {
+	for err == nil && status.State == node.Running && status.Digest == request.Digest {
 		if err = u.follow(ctx, status); err != nil {
 			return status, err
 		}
@@ -191,15 +176,42 @@ func (u *update) apply(ctx context.Context, client *node.Client, a *access, requ
 			Protocol: node.Protocol, Machine: request.Machine, Digest: request.Digest, WaitSeconds: statusWaitSeconds,
 		})
 	}
-	switch {
-	case err != nil:
-		return status, err
-	case status.Digest != "" && status.Digest != request.Digest:
-		return status, &node.AgentError{Reason: node.ReasonBusy, Message: "the node works on other specs; waiting for that to end"}
-	case status.State == node.Idle:
-		return status, &node.AgentError{Reason: node.ReasonInternal, Message: "the node has lost track of the work"}
+	if err == nil {
+		err = misplaced(status, request.Digest)
 	}
-	return status, nil
+	return status, err
+}
+
+// claim begins an attempt: from here on, whoever began one before is stale.
+func (u *update) claim(ctx context.Context, a *access, request *node.Request, plan node.Plan) error {
+	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		s.Phase, s.Reason, s.Step, s.Message = refitv1.PhaseApplying, "", "apply", describe(plan)
+		s.Attempts++
+		s.Instance = u.Instance
+		s.Address = a.target.Addresses[0].String()
+	})
+	if err != nil {
+		return err
+	}
+	// The version of the object that says that this attempt has begun only grows, and two who believe to lead can't both
+	// have written it last.
+	if request.Token, err = strconv.ParseInt(u.mu.ResourceVersion, 10, 64); err != nil {
+		return fmt.Errorf("the resourceVersion %q can't fence: %w", u.mu.ResourceVersion, err)
+	}
+	request.WaitSeconds = applyWaitSeconds
+	return nil
+}
+
+// misplaced returns an error when a status is not about the end of the work for the digest.
+func misplaced(status node.Status, digest string) error {
+	switch {
+	case status.State == node.Idle:
+		return &node.AgentError{Reason: node.ReasonInternal, Message: "the node has lost track of the work"}
+	case status.Digest != digest:
+		return &node.AgentError{Reason: node.ReasonBusy, Message: "the node works on other specs; waiting for that to end"}
+	default:
+		return nil
+	}
 }
 
 // follow shows how far the node has come.

@@ -107,7 +107,11 @@ func (p *Process) Stop(grace time.Duration) error {
 
 // Died describes an end that nobody asked for.
 func (p *Process) Died() error {
-	return fmt.Errorf("%s ended unexpectedly (%v); its log, %s, ends with:\n%s", p.Name, p.err, p.Log, Tail(p.Log, 15))
+	how := p.err
+	if how == nil {
+		how = errors.New("exit status 0")
+	}
+	return fmt.Errorf("%s ended unexpectedly (%w); its log, %s, ends with:\n%s", p.Name, how, p.Log, Tail(p.Log, 15))
 }
 
 // StopAll stops processes side by side.

@@ -33,28 +33,30 @@ func (u *Updater) Claim(_ context.Context, c fieldset.Change) (updaters.Claim, e
 	if !ok || !isKubeadmConfig(oc.Desired) {
 		return claim, nil
 	}
-	current, desired := byPath(oc.Current), byPath(oc.Desired)
 	for _, f := range oc.Fields {
 		if len(f.Path) == 0 || f.Path[0].FieldName == nil || *f.Path[0].FieldName != "files" {
 			continue
 		}
-		path, ok := pathOf(f)
-		switch {
-		case ok:
-			actions, err := u.judge(path, current[path], desired[path], format(oc.Desired))
-			if err != nil {
-				claim.Left = append(claim.Left, updaters.Left{Field: f, Reason: err.Error()})
-			} else {
-				claim.Covered = append(claim.Covered, updaters.Covered{Field: f, Actions: actions})
-			}
-		case f.Operation == fieldset.Reordered || len(current)+len(desired) == 0:
-			// The paths are unique, so the order means nothing.
-			claim.Covered = append(claim.Covered, updaters.Covered{Field: f, Actions: []disruption.Action{{Type: disruption.None}}})
-		default:
-			claim.Left = append(claim.Left, updaters.Left{Field: f, Reason: "two files have the same path, or one has none"})
+		if actions, err := u.judgeField(oc, f); err != nil {
+			claim.Left = append(claim.Left, updaters.Left{Field: f, Reason: err.Error()})
+		} else {
+			claim.Covered = append(claim.Covered, updaters.Covered{Field: f, Actions: actions})
 		}
 	}
 	return claim, nil
+}
+
+// judgeField returns what the change of a field takes, or why it can't be made in place.
+func (u *Updater) judgeField(oc fieldset.ObjectChange, f fieldset.Field) ([]disruption.Action, error) {
+	current, desired := byPath(oc.Current), byPath(oc.Desired)
+	if path, ok := pathOf(f); ok {
+		return u.judge(path, current[path], desired[path], format(oc.Desired))
+	}
+	if f.Operation == fieldset.Reordered || len(current)+len(desired) == 0 {
+		// The paths are unique, so the order means nothing.
+		return []disruption.Action{{Type: disruption.None}}, nil
+	}
+	return nil, errors.New("two files have the same path, or one has none")
 }
 
 // judge returns what the change of one file takes, or why it can't be made in place.

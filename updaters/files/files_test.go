@@ -42,8 +42,8 @@ var claims = map[string]struct {
 	"content":                           {kubeadm(app, `{"path":"/etc/app/a","content":"2\n"}`), "None"},
 	"added":                             {kubeadm("", app), "None"},
 	"removed":                           {kubeadm(app, ""), "None"},
-	"owner, permissions and encoding":   {kubeadm(app, `{"path":"/etc/app/a","content":"Mgo=","encoding":"base64","owner":"ops:ops","permissions":"0600"}`), "None None None None"},
-	"content out of a Secret":           {kubeadm(app, `{"path":"/etc/app/a","contentFrom":{"secret":{"name":"s","key":"k"}}}`), "None None None"},
+	"owner, permissions and encoding":   {kubeadm(app, `{"path":"/etc/app/a","content":"Mgo=","encoding":"base64","owner":"ops:ops","permissions":"0600"}`), "None|None|None|None"},
+	"content out of a Secret":           {kubeadm(app, `{"path":"/etc/app/a","contentFrom":{"secret":{"name":"s","key":"k"}}}`), "None|None|None"},
 	"a reload":                          {kubeadm("", `{"path":"/etc/ssh/sshd_config.d/x.conf","content":"x"}`), "Reload ssh.service"},
 	"a drop-in of a unit":               {kubeadm("", `{"path":"/etc/systemd/system/kubelet.service.d/x.conf","content":"x"}`), "DaemonReload,Restart kubelet.service"},
 	"the order":                         {kubeadm(app+`,{"path":"/b"}`, `{"path":"/b"},`+app), "None"},
@@ -82,7 +82,7 @@ func TestClaim(t *testing.T) {
 				}
 				got = append(got, strings.Join(actions, ","))
 			}
-			require.Equal(t, tc.want, strings.Join(got, " "))
+			require.Equal(t, tc.want, strings.Join(got, "|"))
 		})
 	}
 }

@@ -35,11 +35,11 @@ func (n *Node) makeRoot() error {
 		}
 	}
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(n.opts.Root, name), []byte(content), 0o644); err != nil { //nolint:gosec // As on a node.
+		if err := os.WriteFile(filepath.Join(n.opts.Root, name), []byte(content), 0o644); err != nil {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(n.opts.Root, "usr/bin/systemctl"), []byte(fakeSystemctl), 0o755) //nolint:gosec // It is a program.
+	return os.WriteFile(filepath.Join(n.opts.Root, "usr/bin/systemctl"), []byte(fakeSystemctl), 0o755)
 }
 
 // SystemctlLog is what the fake systemctl was asked, a line a call.
