@@ -70,7 +70,7 @@ func binary(ctx context.Context, progress io.Writer, p Program) (string, error) 
 	}
 	// One lock for all programs: on a small machine two builds at once take longer than one after the other.
 	release, err := lock(ctx, filepath.Join(filepath.Dir(filepath.Dir(path)), "build.lock"), func() {
-		fmt.Fprintf(progress, "waiting for another process that is building…\n")
+		_, _ = fmt.Fprintf(progress, "waiting for another process that is building…\n")
 	})
 	if err != nil {
 		return "", err
@@ -81,11 +81,11 @@ func binary(ctx context.Context, progress io.Writer, p Program) (string, error) 
 	}
 
 	start := time.Now()
-	fmt.Fprintf(progress, "building %s %s (first use, about %s)…\n", p, src.version, src.cold)
+	_, _ = fmt.Fprintf(progress, "building %s %s (first use, about %s)…\n", p, src.version, src.cold)
 	if err := compile(ctx, moduleDir, src, path); err != nil {
 		return "", err
 	}
-	fmt.Fprintf(progress, "built %s %s in %s\n", p, src.version, time.Since(start).Round(time.Second))
+	_, _ = fmt.Fprintf(progress, "built %s %s in %s\n", p, src.version, time.Since(start).Round(time.Second))
 	return path, nil
 }
 

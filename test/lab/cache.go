@@ -52,7 +52,7 @@ func cacheKey(moduleDir string, src source) (string, error) {
 			return "", fmt.Errorf("reading pinned versions: %w", err)
 		}
 	}
-	fmt.Fprintln(sum, strings.Join(buildArgs(src), "\n"))
+	_, _ = fmt.Fprintln(sum, strings.Join(buildArgs(src), "\n"))
 	return strings.Join([]string{
 		src.module, src.version, runtime.GOOS, runtime.GOARCH, hex.EncodeToString(sum.Sum(nil))[:12],
 	}, "-"), nil

@@ -219,7 +219,7 @@ func (l *Lab) watch(p *process.Process) {
 func (l *Lab) onStop(f func() error) { l.undo = append(l.undo, f) }
 
 func (l *Lab) progress(format string, args ...any) {
-	fmt.Fprintf(l.options.Progress, format+"\n", args...)
+	_, _ = fmt.Fprintf(l.options.Progress, format+"\n", args...)
 }
 
 // BinDir holds kubectl.

@@ -83,11 +83,11 @@ func splitYAML(content []byte) ([][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		var any map[string]any
-		if err := yaml.Unmarshal(document, &any); err != nil {
+		var object map[string]any
+		if err := yaml.Unmarshal(document, &object); err != nil {
 			return nil, err
 		}
-		if len(any) > 0 {
+		if len(object) > 0 {
 			documents = append(documents, document)
 		}
 	}

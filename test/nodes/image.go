@@ -54,7 +54,7 @@ func ensureImage(ctx context.Context, o Options) (string, error) {
 		return "", fmt.Errorf("find a place for the image: %w", err)
 	}
 	b := builder{Options: o, image: image, dir: filepath.Join(cache, "refit", "nodes")}
-	if err := os.MkdirAll(b.dir, 0o755); err != nil { //nolint:gosec // Nothing there is secret.
+	if err := os.MkdirAll(b.dir, 0o755); err != nil {
 		return "", fmt.Errorf("make a place for the image: %w", err)
 	}
 	b.tarball = filepath.Join(b.dir, key+".tar")

@@ -19,7 +19,7 @@ func buildCommand() *cobra.Command {
 				return err
 			}
 			for _, program := range lab.Programs() {
-				fmt.Fprintf(command.OutOrStdout(), "%-29s %s\n", program, binaries[program])
+				_, _ = fmt.Fprintf(command.OutOrStdout(), "%-29s %s\n", program, binaries[program])
 			}
 			return nil
 		},

@@ -57,7 +57,7 @@ func up(command *cobra.Command, options lab.Options, cluster bool) (err error) {
 	lookAround(command.OutOrStdout(), running, cluster)
 	select {
 	case <-ctx.Done():
-		fmt.Fprintln(command.ErrOrStderr(), "stopping")
+		_, _ = fmt.Fprintln(command.ErrOrStderr(), "stopping")
 		return nil
 	case err := <-running.Failed():
 		return err
@@ -83,12 +83,12 @@ func workloadKubeconfig(running *lab.Lab) string {
 
 func lookAround(out io.Writer, running *lab.Lab, cluster bool) {
 	kubectl := running.Binaries[lab.Kubectl]
-	fmt.Fprintf(out, "\nThe lab is up. Interrupt it (ctrl-c) to end everything. In another terminal:\n\n")
-	fmt.Fprintf(out, "  export KUBECONFIG=%s\n  alias kubectl=%s\n", running.Kubeconfig, kubectl)
+	_, _ = fmt.Fprintf(out, "\nThe lab is up. Interrupt it (ctrl-c) to end everything. In another terminal:\n\n")
+	_, _ = fmt.Fprintf(out, "  export KUBECONFIG=%s\n  alias kubectl=%s\n", running.Kubeconfig, kubectl)
 	if cluster {
-		fmt.Fprintf(out, "  kubectl get machines -A\n  kubectl --kubeconfig=%s get nodes\n", workloadKubeconfig(running))
+		_, _ = fmt.Fprintf(out, "  kubectl get machines -A\n  kubectl --kubeconfig=%s get nodes\n", workloadKubeconfig(running))
 	} else {
-		fmt.Fprintf(out, "  kubectl get crds\n")
+		_, _ = fmt.Fprintf(out, "  kubectl get crds\n")
 	}
-	fmt.Fprintf(out, "  tail -f %s/*.log\n\n", running.LogDir)
+	_, _ = fmt.Fprintf(out, "  tail -f %s/*.log\n\n", running.LogDir)
 }
