@@ -22,9 +22,10 @@ import (
 	"github.com/capi-refit/refit/test/system"
 )
 
-// The change of the demo: a file that needs no action, and one for which sshd has to read its configuration again.
+// The change of the demo: a file that the machines were made with, which needs no action, becomes another; and one is added
+// for which sshd has to read its configuration again.
 var (
-	appFile  = bootstrapv1.File{Path: "/etc/refit-demo/app.conf", Content: "colour = green\n", Owner: "root:root", Permissions: "0640"}
+	appFile  = bootstrapv1.File{Path: "/etc/demo.conf", Content: "updated in place\n", Owner: "root:root", Permissions: "0640"}
 	sshdFile = bootstrapv1.File{Path: "/etc/ssh/sshd_config.d/50-refit-demo.conf", Content: "MaxSessions 20\n", Owner: "root:root", Permissions: "0644"}
 )
 
@@ -72,7 +73,7 @@ func (o options) run(ctx context.Context, out io.Writer) (err error) {
 	heading(out, "Starting a management cluster, refit, and a cluster of 3 + 2 machines")
 	s, err := system.Start(ctx, system.Options{
 		Source: root, BinDir: filepath.Join(root, "bin"), Nodes: kind,
-		AllowPaths: []string{filepath.Dir(appFile.Path)}, Progress: indent{out},
+		AllowPaths: []string{appFile.Path}, Progress: indent{out},
 	})
 	if err != nil {
 		return err

@@ -34,8 +34,8 @@ func (d *demo) show(ctx context.Context) error {
 		return err
 	}
 	heading(d.out, "Changing two files in the KubeadmControlPlane and in the MachineDeployment's template")
-	say(d.out, "   %s (%s), which needs no action, and\n   %s (%s), for which %s is reloaded",
-		appFile.Path, appFile.Permissions, sshdFile.Path, sshdFile.Permissions, reloadedUnit)
+	say(d.out, "   %s gets other content and mode %s, and needs no action;\n   %s is added, and %s is reloaded",
+		appFile.Path, appFile.Permissions, sshdFile.Path, reloadedUnit)
 	d.began = time.Now()
 	d.first, d.last, d.shown = map[string]time.Time{}, map[string]time.Time{}, map[string]string{}
 	if err := d.SetFiles(ctx, appFile, sshdFile); err != nil {
