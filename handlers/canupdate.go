@@ -63,13 +63,14 @@ func (h *CanUpdate) decide(ctx context.Context, body []byte, kind string, l layo
 		return v, nil
 	}
 	h.metrics.decided(kind, outcomeReplace)
+	var left []string
 	for _, f := range v.decision {
 		if !f.Covered() {
 			h.metrics.left(kind, f.Field)
-			log.Info("A field can't be changed in place, so Cluster API replaces the machine", "kind", kind, "object", v.machine,
-				"of", f.Field.Object, "field", f.Field.String(), "reason", f.Reason)
+			left = append(left, fmt.Sprintf("%s of the %s: %s", f.Field, f.Field.Object, f.Reason))
 		}
 	}
+	log.Info("Fields can't be changed in place, so Cluster API replaces the machine", "kind", kind, "object", v.machine, "fields", left)
 	return v, nil
 }
 

@@ -159,16 +159,17 @@ func TestFailures(t *testing.T) {
 		want string
 	}{
 		"nothing":                {nil, "is not valid JSON"},
-		"no JSON":                {[]byte("{"), "is not valid JSON"},
-		"another JSON type":      {[]byte(`[]`), "is a JSON array"},
-		"a field of another":     {[]byte(`{"kind":1}`), "field kind is a JSON number"},
+		"no JSON":                {[]byte("{"), "is not valid JSON: unexpected end"},
+		"no UTF-8":               {[]byte("{\"kind\":\"\xff\"}"), "is not valid JSON: it is not UTF-8"},
+		"another JSON type":      {[]byte(`[]`), "the request is not a JSON object"},
+		"a field of another":     {[]byte(`{"kind":1}`), `field kind is "1"`},
 		"no kind":                {[]byte(`{}`), "field kind"},
 		"another kind":           {edit(t, name, func(m map[string]any) { m["kind"] = "UpdateMachineRequest" }), "field kind"},
 		"another version":        {edit(t, name, func(m map[string]any) { m["apiVersion"] = "hooks.runtime.cluster.x-k8s.io/v9" }), "field apiVersion"},
 		"no current":             {edit(t, name, func(m map[string]any) { delete(m, "current") }), "field current.machine is required"},
 		"no desired machine":     {edit(t, name, func(m map[string]any) { delete(side(m, "desired"), "machine") }), "field desired.machine is required"},
 		"no infra machine":       {edit(t, name, func(m map[string]any) { side(m, "current")["infrastructureMachine"] = nil }), "field current.infrastructureMachine is required"},
-		"a machine that is none": {edit(t, name, func(m map[string]any) { side(m, "current")["machine"] = "x" }), "field current.machine is not a Kubernetes object"},
+		"a machine that is none": {edit(t, name, func(m map[string]any) { side(m, "current")["machine"] = "x" }), "field current.machine is not a JSON object"},
 		"a machine of a kind": {
 			edit(t, name, func(m map[string]any) { side(side(m, "current"), "machine")["kind"] = "Pod" }), `field current.machine.kind is "Pod"`,
 		},

@@ -1,10 +1,11 @@
 package handlers
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
 
 	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
 
@@ -56,96 +57,96 @@ var machineSetLayout = layout{
 }
 
 // rawRequest is a request whose objects are not decoded yet.
-type rawRequest struct {
-	APIVersion string                     `json:"apiVersion"`
-	Kind       string                     `json:"kind"`
-	Current    map[string]json.RawMessage `json:"current"`
-	Desired    map[string]json.RawMessage `json:"desired"`
+type rawRequest struct{ current, desired map[string]gjson.Result }
+
+// decodeRequest finds the objects of a request. Most of them are the same on both sides and need not be decoded at all; that
+// is why it looks for their bytes instead of decoding everything.
+func decodeRequest(body []byte, kind string) (*rawRequest, error) {
+	if !utf8.Valid(body) {
+		return nil, &RequestError{Problem: "is not valid JSON: it is not UTF-8"}
+	}
+	if !gjson.ValidBytes(body) {
+		var ignored any
+		return nil, &RequestError{Problem: fmt.Sprintf("is not valid JSON: %v", json.Unmarshal(body, &ignored))}
+	}
+	fields, err := objectFields(gjson.ParseBytes(body), "")
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range [][2]string{{"kind", kind}, {"apiVersion", runtimehooksv1.GroupVersion.String()}} {
+		if got := fields[f[0]]; got.Type != gjson.String || got.Str != f[1] {
+			return nil, &RequestError{Field: f[0], Problem: fmt.Sprintf("is %q and should be %q", got.String(), f[1])}
+		}
+	}
+	r := &rawRequest{}
+	if r.current, err = objectFields(fields["current"], "current"); err != nil {
+		return nil, err
+	}
+	r.desired, err = objectFields(fields["desired"], "desired")
+	return r, err
 }
 
-func decodeRequest(body []byte, kind string) (*rawRequest, error) {
-	var r rawRequest
-	if err := json.Unmarshal(body, &r); err != nil {
-		var typeErr *json.UnmarshalTypeError
-		if errors.As(err, &typeErr) {
-			return nil, &RequestError{Field: typeErr.Field, Problem: fmt.Sprintf("is a JSON %s and should not be", typeErr.Value)}
-		}
-		return nil, &RequestError{Problem: "is not valid JSON: " + err.Error()}
+// objectFields returns the fields of a JSON object. What is missing or null has none. Of a name that is there twice the last
+// counts, as it does for Cluster API.
+func objectFields(v gjson.Result, name string) (map[string]gjson.Result, error) {
+	if v.Type == gjson.Null {
+		return nil, nil
 	}
-	if r.Kind != kind {
-		return nil, &RequestError{Field: "kind", Problem: fmt.Sprintf("is %q and should be %q", r.Kind, kind)}
+	if !v.IsObject() {
+		return nil, &RequestError{Field: name, Problem: "is not a JSON object"}
 	}
-	if want := runtimehooksv1.GroupVersion.String(); r.APIVersion != want {
-		return nil, &RequestError{Field: "apiVersion", Problem: fmt.Sprintf("is %q and should be %q", r.APIVersion, want)}
-	}
-	return &r, nil
+	fields := make(map[string]gjson.Result, 4)
+	v.ForEach(func(key, value gjson.Result) bool {
+		fields[key.Str] = value
+		return true
+	})
+	return fields, nil
 }
 
 // object is an object of a request.
 type object struct {
-	raw             []byte // the whole object
-	present         bool
+	raw             string // the whole object; empty when it is not there
 	name, namespace string
 	apiVersion      string
 	kind            string
-	spec            []byte // its JSON; empty when there is none
-}
-
-type objectEnvelope struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Metadata   struct {
-		Name      string `json:"name"`
-		Namespace string `json:"namespace"`
-	} `json:"metadata"`
-	Spec json.RawMessage `json:"spec"`
-}
-
-type templateEnvelope struct {
-	Template struct {
-		Spec json.RawMessage `json:"spec"`
-	} `json:"template"`
+	spec            string // its JSON; empty when there is none
 }
 
 // decode reads the object of one side of a request ("current" or "desired").
-func (m member) decode(side string, objects map[string]json.RawMessage) (object, error) {
+func (m member) decode(side string, objects map[string]gjson.Result) (object, error) {
 	field := side + "." + m.field
-	raw := objects[m.field]
-	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
+	fields, err := objectFields(objects[m.field], field)
+	if err != nil {
+		return object{}, err
+	}
+	if fields == nil {
 		if m.optional {
 			return object{}, nil
 		}
 		return object{}, &RequestError{Field: field, Problem: "is required and missing"}
 	}
-	env, err := m.envelope(field, raw)
-	if err != nil {
-		return object{}, err
+	o := object{raw: objects[m.field].Raw, apiVersion: fields["apiVersion"].Str, kind: fields["kind"].Str, spec: fields["spec"].Raw}
+	if o.kind == "" || o.apiVersion == "" {
+		return object{}, &RequestError{Field: field, Problem: "has no kind or no apiVersion"}
 	}
-	o := object{
-		raw: raw, present: true, name: env.Metadata.Name, namespace: env.Metadata.Namespace,
-		apiVersion: env.APIVersion, kind: env.Kind, spec: env.Spec,
+	if m.kind != "" && o.kind != m.kind {
+		return object{}, &RequestError{Field: field + ".kind", Problem: fmt.Sprintf("is %q and should be %q", o.kind, m.kind)}
 	}
-	if m.template && len(env.Spec) > 0 {
-		var t templateEnvelope
-		if err := json.Unmarshal(env.Spec, &t); err != nil {
-			return object{}, &RequestError{Field: field + ".spec.template.spec", Problem: "can't be read"}
-		}
-		o.spec = t.Template.Spec
+	if metadata := fields["metadata"]; metadata.IsObject() {
+		o.name, o.namespace = metadata.Get("name").Str, metadata.Get("namespace").Str
 	}
-	return o, nil
+	if m.template {
+		o.spec, err = templateSpec(fields["spec"], field)
+	}
+	return o, err
 }
 
-// envelope reads what every object has.
-func (m member) envelope(field string, raw []byte) (objectEnvelope, error) {
-	var env objectEnvelope
-	if err := json.Unmarshal(raw, &env); err != nil {
-		return env, &RequestError{Field: field, Problem: "is not a Kubernetes object"}
+// templateSpec returns the JSON at template.spec of a spec.
+func templateSpec(spec gjson.Result, field string) (string, error) {
+	fields, err := objectFields(spec, field+".spec")
+	if err != nil {
+		return "", err
 	}
-	if env.Kind == "" || env.APIVersion == "" {
-		return env, &RequestError{Field: field, Problem: "has no kind or no apiVersion"}
-	}
-	if m.kind != "" && env.Kind != m.kind {
-		return env, &RequestError{Field: field + ".kind", Problem: fmt.Sprintf("is %q and should be %q", env.Kind, m.kind)}
-	}
-	return env, nil
+	template, err := objectFields(fields["template"], field+".spec.template")
+	return template["spec"].Raw, err
 }

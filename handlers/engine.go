@@ -1,13 +1,12 @@
 package handlers
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 
+	"github.com/tidwall/gjson"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/capi-refit/refit/internal/fieldset"
@@ -32,11 +31,11 @@ func (e *Engine) judge(ctx context.Context, r *rawRequest, l layout) (*verdict, 
 	current, desired := map[fieldset.Object]object{}, map[fieldset.Object]object{}
 	var change fieldset.Change
 	for _, m := range l {
-		c, err := m.decode("current", r.Current)
+		c, err := m.decode("current", r.current)
 		if err != nil {
 			return nil, err
 		}
-		d, err := m.decode("desired", r.Desired)
+		d, err := m.decode("desired", r.desired)
 		if err != nil {
 			return nil, err
 		}
@@ -95,11 +94,11 @@ func (m member) root() string {
 
 // compare returns what differs between the two sides of an object.
 func (m member) compare(current, desired object) (fieldset.ObjectChange, bool, error) {
-	if current.present != desired.present {
+	if (current.raw == "") != (desired.raw == "") {
 		// Cluster API does not ask then. An answer would have to be a "no", and that replaces machines.
 		return fieldset.ObjectChange{}, false, &RequestError{Field: m.field, Problem: "is in one of current and desired only"}
 	}
-	if bytes.Equal(current.spec, desired.spec) {
+	if current.spec == desired.spec {
 		return fieldset.ObjectChange{}, false, nil
 	}
 	c, err := m.decodeSpec("current", current)
@@ -122,7 +121,7 @@ func (m member) decodeSpec(side string, o object) (fieldset.Spec, error) {
 	if len(o.spec) == 0 {
 		return s, nil
 	}
-	v, err := fieldset.Decode(o.spec)
+	v, err := fieldset.Decode([]byte(o.spec))
 	if err != nil {
 		return s, &RequestError{Field: side + "." + m.field + strings.ReplaceAll(m.root(), "/", "."), Problem: "can't be read"}
 	}
@@ -135,11 +134,11 @@ func (m member) decodeSpec(side string, o object) (fieldset.Spec, error) {
 
 // prove applies the patch as Cluster API will, and compares what then differs from desired with what was not covered.
 func (m member) prove(current object, oc fieldset.ObjectChange, patch []byte, covered *fieldpath.Set) error {
-	patched, err := fieldset.ApplyPatch(current.raw, patch)
+	patched, err := fieldset.ApplyPatch([]byte(current.raw), patch)
 	if err != nil {
 		return err
 	}
-	o, err := m.decode("patched", map[string]json.RawMessage{m.field: patched})
+	o, err := m.decode("patched", map[string]gjson.Result{m.field: gjson.ParseBytes(patched)})
 	if err != nil {
 		return err
 	}

@@ -2,9 +2,12 @@ package handlers
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"math"
 	"time"
 
+	"k8s.io/utils/lru"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
@@ -33,23 +36,32 @@ type Updates interface {
 }
 
 // Update answers the hook that has a machine updated.
-type Update struct{ updates Updates }
+type Update struct {
+	updates Updates
+	// digests by the bytes of the specs: Cluster API asks again every few seconds, with the same ones.
+	digests *lru.Cache
+}
+
+// maxDigests bounds the digests that are kept, about 200 bytes each. It is well above what is updated at once.
+const maxDigests = 10000
 
 // NewUpdate returns a handler that hands updates over.
-func NewUpdate(updates Updates) *Update { return &Update{updates: updates} }
+func NewUpdate(updates Updates) *Update {
+	return &Update{updates: updates, digests: lru.New(maxDigests)}
+}
 
 // Machine answers UpdateMachine.
 func (h *Update) Machine(ctx context.Context, body []byte) runtimehooksv1.ResponseObject {
 	response := &runtimehooksv1.UpdateMachineResponse{TypeMeta: typeMeta("UpdateMachineResponse")}
-	namespace, name, digest, err := decodeUpdate(body)
+	w, err := h.decode(body)
 	if err != nil {
 		response.CommonResponse = failure(err)
 		return response
 	}
-	p, err := h.updates.Update(ctx, namespace, name, digest)
+	p, err := h.updates.Update(ctx, w.namespace, w.machine, w.digest)
 	if err != nil {
 		// Not Failure: that would hide the message from the Machine's condition.
-		ctrl.LoggerFrom(ctx).Error(err, "Could not record or read an update", "machine", namespace+"/"+name)
+		ctrl.LoggerFrom(ctx).Error(err, "Could not record or read an update", "machine", w.namespace+"/"+w.machine)
 		p = Progress{Message: "the update could not be recorded in the management cluster; trying again", RetryAfter: recordRetry}
 	}
 	response.Status = runtimehooksv1.ResponseStatusSuccess
@@ -61,29 +73,49 @@ func (h *Update) Machine(ctx context.Context, body []byte) runtimehooksv1.Respon
 	return response
 }
 
-func decodeUpdate(body []byte) (namespace, name, digest string, err error) {
+// wanted is what an UpdateMachineRequest asks for.
+type wanted struct{ namespace, machine, digest string }
+
+func (h *Update) decode(body []byte) (wanted, error) {
 	r, err := decodeRequest(body, updateMachineKind)
 	if err != nil {
-		return "", "", "", err
+		return wanted{}, err
 	}
-	specs := map[fieldset.Object]any{}
-	for _, m := range machineLayout {
-		o, err := m.decode("desired", r.Desired)
-		if err != nil {
-			return "", "", "", err
-		}
-		spec, err := m.decodeSpec("desired", o)
-		if err != nil {
-			return "", "", "", err
+	var w wanted
+	objects := make([]object, len(machineLayout))
+	seen := sha256.New()
+	for i, m := range machineLayout {
+		if objects[i], err = m.decode("desired", r.desired); err != nil {
+			return w, err
 		}
 		if m.object == fieldset.Machine {
-			namespace, name = o.namespace, o.name
+			w.namespace, w.machine = objects[i].namespace, objects[i].name
+		}
+		_, _ = fmt.Fprintf(seen, "%d:%s", len(objects[i].spec), objects[i].spec) // a hash takes everything
+	}
+	if w.namespace == "" || w.machine == "" {
+		return w, &RequestError{Field: "desired.machine.metadata", Problem: "has no name or no namespace"}
+	}
+	key := [sha256.Size]byte(seen.Sum(nil))
+	if known, ok := h.digests.Get(key); ok {
+		w.digest, _ = known.(string)
+		return w, nil
+	}
+	if w.digest, err = digestOf(objects); err == nil {
+		h.digests.Add(key, w.digest)
+	}
+	return w, err
+}
+
+// digestOf identifies the specs of the objects, which are in the order of the layout.
+func digestOf(objects []object) (string, error) {
+	specs := map[fieldset.Object]any{}
+	for i, m := range machineLayout {
+		spec, err := m.decodeSpec("desired", objects[i])
+		if err != nil {
+			return "", err
 		}
 		specs[m.object] = spec.Value
 	}
-	if namespace == "" || name == "" {
-		return "", "", "", &RequestError{Field: "desired.machine.metadata", Problem: "has no name or no namespace"}
-	}
-	digest, err = fieldset.Digest(specs)
-	return namespace, name, digest, err
+	return fieldset.Digest(specs)
 }

@@ -74,17 +74,15 @@ func (d Decision) Actions() []disruption.Action {
 func (r *Registry) Decide(ctx context.Context, c fieldset.Change) (Decision, error) {
 	fields := c.Fields()
 	decision := make(Decision, len(fields))
-	at := make(map[string]int, len(fields))
 	for i, f := range fields {
 		decision[i] = Verdict{Field: f, Reason: noUpdater}
-		at[id(f)] = i
 	}
 	for _, u := range r.updaters {
 		claim, err := u.Claim(ctx, c)
 		if err != nil {
 			return nil, fmt.Errorf("updater %s could not judge the change: %w", u.Name(), err)
 		}
-		if err := decision.hear(u.Name(), claim, at); err != nil {
+		if err := decision.hear(u.Name(), claim, c); err != nil {
 			return nil, err
 		}
 	}
@@ -92,9 +90,9 @@ func (r *Registry) Decide(ctx context.Context, c fieldset.Change) (Decision, err
 }
 
 // hear takes an updater's claim into the decision.
-func (d Decision) hear(updater string, claim Claim, at map[string]int) error {
+func (d Decision) hear(updater string, claim Claim, change fieldset.Change) error {
 	for _, c := range claim.Covered {
-		i, ok := at[id(c.Field)]
+		i, ok := change.Index(c.Field)
 		if !ok {
 			return fmt.Errorf("updater %s claims %s of the %s, which is not a field of the change", updater, c.Field, c.Field.Object)
 		}
@@ -103,7 +101,7 @@ func (d Decision) hear(updater string, claim Claim, at map[string]int) error {
 		}
 	}
 	for _, l := range claim.Left {
-		i, ok := at[id(l.Field)]
+		i, ok := change.Index(l.Field)
 		if !ok {
 			return fmt.Errorf("updater %s leaves %s of the %s, which is not a field of the change", updater, l.Field, l.Field.Object)
 		}
@@ -113,8 +111,6 @@ func (d Decision) hear(updater string, claim Claim, at map[string]int) error {
 	}
 	return nil
 }
-
-func id(f fieldset.Field) string { return string(f.Object) + f.Path.String() }
 
 // Desire returns the resources that all updaters want on the machine's node.
 func (r *Registry) Desire(d Desired) ([]node.Resource, error) {

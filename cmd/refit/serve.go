@@ -20,6 +20,7 @@ import (
 	logsv1 "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -174,6 +175,11 @@ func (o *serveOptions) manager(ctx context.Context) (ctrl.Manager, ctrlwebhook.S
 		RetryPeriod:                   &o.retryPeriod,
 		GracefulShutdownTimeout:       &o.shutdownDeadline,
 	}
+	// Hooks read these on each call and change nothing of what they read, so there is no need to copy it.
+	opts.Cache.ByObject = map[client.Object]cache.ByObject{
+		&clusterv1.Machine{}: {UnsafeDisableDeepCopy: ptr.To(true)}, &refitv1.MachineUpdate{}: {UnsafeDisableDeepCopy: ptr.To(true)},
+	}
+	opts.Cache.DefaultTransform = cache.TransformStripManagedFields()
 	if o.namespace != "" {
 		opts.Cache.DefaultNamespaces = map[string]cache.Config{o.namespace: {}}
 	}

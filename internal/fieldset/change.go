@@ -51,6 +51,8 @@ type Field struct {
 	Object    Object
 	Path      fieldpath.Path
 	Operation Operation
+
+	index int // among the fields of its object
 }
 
 // String returns the path as people read it, for example spec.files[path="/etc/x"].content.
@@ -88,6 +90,18 @@ func (c Change) Fields() []Field {
 	return fields
 }
 
+// Index returns where f is in Fields; ok is false when it is no field of the change.
+func (c Change) Index(f Field) (index int, ok bool) {
+	for _, oc := range c {
+		if oc.Object == f.Object {
+			ok = f.index < len(oc.Fields) && oc.Fields[f.index].Path.Equals(f.Path)
+			return index + f.index, ok
+		}
+		index += len(oc.Fields)
+	}
+	return 0, false
+}
+
 // NewObjectChange compares two specs. It returns false when they are equal.
 func NewObjectChange(o Object, current, desired Spec) (ObjectChange, bool) {
 	c := ObjectChange{Object: o, Current: current, Desired: desired}
@@ -97,7 +111,7 @@ func NewObjectChange(o Object, current, desired Spec) (ObjectChange, bool) {
 	}
 	c.root = d
 	d.walk(nil, func(p fieldpath.Path, leaf *difference) {
-		c.Fields = append(c.Fields, Field{Object: o, Path: p.Copy(), Operation: leaf.operation()})
+		c.Fields = append(c.Fields, Field{Object: o, Path: p.Copy(), Operation: leaf.operation(), index: len(c.Fields)})
 	})
 	return c, true
 }

@@ -84,7 +84,7 @@ func (s *Store) create(ctx context.Context, key types.NamespacedName, digest str
 
 // discard deletes the MachineUpdate of an earlier Machine of the same name.
 func (s *Store) discard(ctx context.Context, mu *refitv1.MachineUpdate) (handlers.Progress, error) {
-	err := s.Client.Delete(ctx, mu, client.Preconditions{UID: &mu.UID})
+	err := s.Client.Delete(ctx, mu.DeepCopy(), client.Preconditions{UID: &mu.UID})
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return handlers.Progress{}, fmt.Errorf("delete the MachineUpdate of an earlier Machine: %w", err)
 	}

@@ -185,7 +185,7 @@ func (u *suite) unclaimedField(ctx context.Context, t *testing.T) {
 	for _, r := range u.Replicas {
 		output, err := r.Output()
 		require.NoError(t, err)
-		logged = logged || strings.Contains(output, `field="spec.ntp.servers"`) && strings.Contains(output, "no updater knows this field")
+		logged = logged || strings.Contains(output, "spec.ntp.servers of the bootstrapConfig: no updater knows this field")
 		metrics, err := r.Metrics(ctx)
 		require.NoError(t, err)
 		counted = counted || strings.Contains(metrics, `refit_can_update_fields_left_total{field="spec.ntp.servers",hook="CanUpdateMachineSet",object="bootstrapConfig"} 1`)
