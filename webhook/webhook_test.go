@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"io"
 	"math/big"
 	"net"
 	"net/http"
@@ -208,6 +209,51 @@ func TestTLS(t *testing.T) {
 	renewed, err := WriteSelfSigned(dir, []string{"127.0.0.1"}, time.Now())
 	require.NoError(t, err)
 	eventually(func() error { return post(renewed, 0, second.client(t)) })
+}
+
+// TestShutdown ends the server while a hook is under way: it is answered.
+func TestShutdown(t *testing.T) {
+	dir, port := t.TempDir(), freePort(t)
+	bundle, err := WriteSelfSigned(dir, []string{"127.0.0.1"}, time.Now())
+	require.NoError(t, err)
+	server := ctrlwebhook.NewServer(ctrlwebhook.Options{Host: "127.0.0.1", Port: port, CertDir: dir})
+	s, err := NewServer(logr.Discard(), NewMetrics(prometheus.NewRegistry()))
+	require.NoError(t, err)
+	underWay, goOn := make(chan struct{}), make(chan struct{})
+	require.NoError(t, s.Register(server, []Hook{{
+		Hook: runtimehooksv1.CanUpdateMachine, Name: "can-update-machine",
+		Handle: func(context.Context, []byte) runtimehooksv1.ResponseObject {
+			close(underWay)
+			<-goOn
+			return success("answered")
+		},
+	}}))
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Start(ctx) }()
+	require.Eventually(t, func() bool { return server.StartedChecker()(nil) == nil }, 10*time.Second, 10*time.Millisecond)
+
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(bundle)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	defer client.CloseIdleConnections()
+	answer := make(chan string, 1)
+	go func() {
+		r, err := client.Post("https://"+net.JoinHostPort("127.0.0.1", strconv.Itoa(port))+canUpdatePath, "application/json", strings.NewReader("{}"))
+		if err != nil {
+			answer <- err.Error()
+			return
+		}
+		defer r.Body.Close() //nolint:errcheck // it was only read
+		body, _ := io.ReadAll(r.Body)
+		answer <- string(body)
+	}()
+	<-underWay
+	stop()
+	require.Eventually(t, func() bool { return server.StartedChecker()(nil) != nil }, 10*time.Second, 10*time.Millisecond, "the server takes no more")
+	close(goOn)
+	require.Contains(t, <-answer, "answered")
+	require.NoError(t, <-ended)
 }
 
 func freePort(t *testing.T) int {

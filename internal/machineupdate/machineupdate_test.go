@@ -107,6 +107,14 @@ func withoutKey(w *world) *refitv1.NodeAccess {
 	return &access
 }
 
+func TestMachineThatIsGone(t *testing.T) {
+	w := newWorld(t)
+	w.ask()
+	require.NoError(t, w.Delete(t.Context(), &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "m1"}}))
+	require.Zero(t, w.reconcile(), "the MachineUpdate goes with it")
+	require.Empty(t, w.node.calls)
+}
+
 func TestWaitingEndsByItself(t *testing.T) {
 	w := newWorld(t)
 	w.ask()

@@ -126,11 +126,15 @@ func retryAsked(mu *refitv1.MachineUpdate) bool {
 	return asked != "" && asked != mu.Status.ObservedRetry
 }
 
-// machine returns the Machine, or nil with what the update waits for.
+// machine returns the Machine, or nil with what the update waits for. When there is no Machine it returns neither: the
+// MachineUpdate goes with its Machine.
 func (u *update) machine(ctx context.Context) (*clusterv1.Machine, *wait, error) {
 	key := client.ObjectKeyFromObject(u.mu)
 	var machine clusterv1.Machine
-	if err := u.Live.Get(ctx, key, &machine); err != nil {
+	switch err := u.Live.Get(ctx, key, &machine); {
+	case apierrors.IsNotFound(err):
+		return nil, nil, nil
+	case err != nil:
 		return nil, nil, fmt.Errorf("read Machine %s: %w", key, err)
 	}
 	if !metav1.IsControlledBy(u.mu, &machine) {

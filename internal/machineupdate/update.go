@@ -43,6 +43,9 @@ func (u *update) run(ctx context.Context) (ctrl.Result, error) {
 	if w != nil {
 		return u.await(ctx, w)
 	}
+	if machine == nil {
+		return ctrl.Result{}, nil
+	}
 	u.regarding = machine
 	request, w, err := u.request(ctx, machine)
 	if err != nil {
