@@ -46,8 +46,8 @@ bench: build ## Compare the hooks with Cluster API's reference extension, and up
 FUZZTIME ?= 10m
 .PHONY: fuzz
 fuzz: ## Fuzz the decoder of requests, and differences with their patches, for FUZZTIME each (10m).
-	go test -run '^$$' -fuzz '^FuzzRequest$$' -fuzztime $(FUZZTIME) ./handlers
-	go test -run '^$$' -fuzz '^FuzzPatch$$' -fuzztime $(FUZZTIME) ./internal/fieldset
+	go test -run '^$$' -fuzz '^FuzzRequest$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 5s ./handlers
+	go test -run '^$$' -fuzz '^FuzzPatch$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 5s ./internal/fieldset
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint $(TOOLS)/kustomize generate ## Check code, generated files and manifests.
