@@ -44,7 +44,7 @@ func (d *difference) patch(pointer string, p fieldpath.Path, covered *fieldpath.
 	have, all := d.count(p, covered)
 	switch {
 	case have == 0:
-	case d.kind == mapping && d.current.present && d.desired.present:
+	case d.kind == mapping && d.current.present && d.desired.present && !d.hasEmptyName():
 		for _, c := range d.children {
 			c.patch(pointer+"/"+escape(*c.element.FieldName), append(p, c.element), covered, ops)
 		}
@@ -55,6 +55,12 @@ func (d *difference) patch(pointer string, p fieldpath.Path, covered *fieldpath.
 	default:
 		*ops = append(*ops, operation{Op: "add", Path: pointer, Value: d.merge(p, covered).v})
 	}
+}
+
+// hasEmptyName says whether a field below d has the empty name. The library that applies patches finds none that way, so
+// the mapping is set as a whole.
+func (d *difference) hasEmptyName() bool {
+	return slices.ContainsFunc(d.children, func(c *difference) bool { return *c.element.FieldName == "" })
 }
 
 // count returns how many fields below d are covered, and how many there are.

@@ -64,14 +64,14 @@ func (s *Store) create(ctx context.Context, key types.NamespacedName, digest str
 	if err := s.Client.Get(ctx, key, &machine); err != nil {
 		return handlers.Progress{}, fmt.Errorf("read Machine %s: %w", key, err)
 	}
+	owner := metav1.NewControllerRef(&machine, clusterv1.GroupVersion.WithKind("Machine"))
+	owner.BlockOwnerDeletion = nil // it would take the right to update the Machine's finalizers
 	mu := &refitv1.MachineUpdate{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: key.Namespace,
-			Name:      key.Name,
-			Labels:    map[string]string{clusterv1.ClusterNameLabel: machine.Spec.ClusterName},
-			OwnerReferences: []metav1.OwnerReference{
-				*metav1.NewControllerRef(&machine, clusterv1.GroupVersion.WithKind("Machine")),
-			},
+			Namespace:       key.Namespace,
+			Name:            key.Name,
+			Labels:          map[string]string{clusterv1.ClusterNameLabel: machine.Spec.ClusterName},
+			OwnerReferences: []metav1.OwnerReference{*owner},
 		},
 		Spec: refitv1.MachineUpdateSpec{Digest: digest},
 	}

@@ -2,13 +2,17 @@ package nodetest
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 )
 
 //go:embed fake-systemctl.sh
-var fakeSystemctl string
+var fakeSystemctl []byte
+
+//go:embed fake-sshd.sh
+var fakeSSHD []byte
 
 // makeRoot lays out what the agent looks at. All files are those of the user who runs the test, so root is mapped to them.
 func (n *Node) makeRoot() error {
@@ -29,7 +33,7 @@ func (n *Node) makeRoot() error {
 		"etc/group":    fmt.Sprintf("root:x:%d:\n", gid),
 		"etc/hostname": n.opts.Name + "\n",
 	}
-	for _, dir := range []string{"etc", "tmp", "usr/bin", "var/lib/refit", "var/log", "run"} {
+	for _, dir := range []string{"etc", "tmp", "usr/bin", "usr/sbin", "var/lib/refit", "var/log", "run"} {
 		if err := os.MkdirAll(filepath.Join(n.opts.Root, dir), 0o755); err != nil {
 			return err
 		}
@@ -39,7 +43,10 @@ func (n *Node) makeRoot() error {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(n.opts.Root, "usr/bin/systemctl"), []byte(fakeSystemctl), 0o755)
+	return errors.Join(
+		os.WriteFile(filepath.Join(n.opts.Root, "usr/bin/systemctl"), fakeSystemctl, 0o755),
+		os.WriteFile(filepath.Join(n.opts.Root, "usr/sbin/sshd"), fakeSSHD, 0o755),
+	)
 }
 
 // SystemctlLog is what the fake systemctl was asked, a line a call.
