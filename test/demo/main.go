@@ -50,7 +50,7 @@ func main() {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	cmd.Flags().BoolVar(&o.keep, "keep", false, "Leave everything running at the end, until interrupted.")
-	cmd.Flags().StringVar(&o.nodes, "nodes", "", "containers or stand-ins; by default containers when Docker answers.")
+	cmd.Flags().StringVar(&o.nodes, "nodes", "", "containers, stand-ins, or real for kubeadm machines; by default containers when Docker answers.")
 	if err := cmd.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1) //nolint:gocritic // there is nothing left for the deferred stop to do
@@ -58,10 +58,12 @@ func main() {
 }
 
 func (o options) run(ctx context.Context, out io.Writer) (err error) {
-	kinds := map[string]nodes.Kind{"": nodes.Auto, "containers": nodes.Containers, "stand-ins": nodes.StandIns}
+	kinds := map[string]nodes.Kind{
+		"": nodes.Auto, "containers": nodes.Containers, "stand-ins": nodes.StandIns, "real": nodes.Machines,
+	}
 	kind, ok := kinds[o.nodes]
 	if !ok {
-		return fmt.Errorf("--nodes is %q and can be containers or stand-ins", o.nodes)
+		return fmt.Errorf("--nodes is %q and can be containers, stand-ins or real", o.nodes)
 	}
 	root, err := os.Getwd()
 	if err != nil {

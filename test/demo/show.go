@@ -38,27 +38,32 @@ func (d *demo) show(ctx context.Context) error {
 		appFile.Path, appFile.Permissions, sshdFile.Path, reloadedUnit)
 	d.began = time.Now()
 	d.first, d.last, d.shown = map[string]time.Time{}, map[string]time.Time{}, map[string]string{}
-	if err := d.SetFiles(ctx, appFile, sshdFile); err != nil {
+	if err := d.PutFiles(ctx, appFile, sshdFile); err != nil {
 		return err
 	}
 	heading(d.out, "The updates, as `kubectl get machineupdates` shows them")
-	watching, stop := context.WithCancel(ctx)
+	watching, stop := context.WithCancelCause(ctx)
 	done := make(chan struct{})
-	go func() { defer close(done); d.watch(watching) }()
-	err = d.Cluster.WaitForRollout(ctx)
-	stop()
+	go func() { defer close(done); d.watch(watching, stop) }()
+	err = d.Cluster.WaitForRollout(watching)
+	failed := context.Cause(watching)
+	stop(nil)
 	<-done
 	if err != nil {
+		return errors.Join(failed, err)
+	}
+	if err := d.look(ctx); err != nil {
 		return err
 	}
-	d.look(ctx)
 	return d.prove(ctx)
 }
 
-// watch prints each update whenever it is in another phase or at another step.
-func (d *demo) watch(ctx context.Context) {
+// watch prints each update whenever it is in another phase or at another step. It stops the demo when one has failed.
+func (d *demo) watch(ctx context.Context, stop context.CancelCauseFunc) {
 	for ctx.Err() == nil {
-		d.look(ctx)
+		if err := d.look(ctx); err != nil {
+			stop(err)
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(100 * time.Millisecond):
@@ -66,14 +71,19 @@ func (d *demo) watch(ctx context.Context) {
 	}
 }
 
-func (d *demo) look(ctx context.Context) {
+// look prints what is new. It returns an error when an update has failed.
+func (d *demo) look(ctx context.Context) error {
 	updates, err := d.Updates(ctx)
 	if err != nil {
-		return // the next look shows what this one has missed
+		return nil //nolint:nilerr // the next look shows what this one has missed
 	}
 	for _, mu := range updates {
 		d.note(&mu)
+		if mu.Status.Phase == refitv1.PhaseFailed {
+			return fmt.Errorf("the update of %s has failed: %s", mu.Name, mu.Status.Message)
+		}
 	}
+	return nil
 }
 
 func (d *demo) note(mu *refitv1.MachineUpdate) {

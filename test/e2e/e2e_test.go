@@ -53,39 +53,50 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestInPlaceUpdates(t *testing.T) {
+// scenario is one that starts from a healthy cluster and leaves one behind.
+type scenario struct {
+	name string
+	run  func(*suite, context.Context, *testing.T)
+}
+
+// common are the scenarios for every kind of machines.
+var common = []scenario{
+	{"five successive changes re-create no Machine, and the first removes what only bootstrap laid down", (*suite).fiveChanges},
+	{"units are reloaded and restarted as the path asks for", (*suite).actions},
+	{"a file out of a Secret", (*suite).fileOutOfASecret},
+	{"a removed file goes", (*suite).removedFile},
+	{"a file that the node edited and the spec did not change stays", (*suite).drift},
+	{"a node that is unreachable at first comes back", (*suite).unreachable},
+	{"a wrong host key is refused and nothing is sent", (*suite).wrongHostKey},
+	{"a second change while the first is under way", (*suite).secondChange},
+	{"the leader is killed in the middle of an update", (*suite).leaderKilled},
+	{"a Machine is deleted in the middle of an update", (*suite).machineDeleted},
+	{"a field that no updater claims replaces the machine, and refit says why", (*suite).unclaimedField},
+}
+
+// TestInMemory runs the scenarios on Cluster API's in-memory backend, with a node beside each Machine.
+func TestInMemory(t *testing.T) { run(t, nodes.Auto, common) }
+
+// run starts a system with nodes of the kind, and runs the scenarios on it, one after the other.
+func run(t *testing.T, kind nodes.Kind, scenarios []scenario) {
 	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	began := time.Now()
 	s, err := system.Start(ctx, system.Options{
-		Source: root, BinDir: filepath.Join(root, "bin"), AllowPaths: []string{app, "/etc/demo.conf"}, Progress: t.Output(),
+		Source: root, BinDir: filepath.Join(root, "bin"), Nodes: kind, Progress: t.Output(),
+		AllowPaths: []string{app, "/etc/demo.conf", editedFile.Path},
 	})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Stop()) }()
 	t.Logf("the nodes are %s; everything runs after %s", s.Fleet.Kind(), time.Since(began).Round(time.Second))
 
 	u := &suite{s}
-	for _, scenario := range []struct {
-		name string
-		run  func(context.Context, *testing.T)
-	}{
-		{"five successive changes re-create no Machine, and the first removes what only bootstrap laid down", u.fiveChanges},
-		{"units are reloaded and restarted as the path asks for", u.actions},
-		{"a file out of a Secret", u.fileOutOfASecret},
-		{"a removed file goes", u.removedFile},
-		{"a file that the node edited and the spec did not change stays", u.drift},
-		{"a node that is unreachable at first comes back", u.unreachable},
-		{"a wrong host key is refused and nothing is sent", u.wrongHostKey},
-		{"a second change while the first is under way", u.secondChange},
-		{"the leader is killed in the middle of an update", u.leaderKilled},
-		{"a Machine is deleted in the middle of an update", u.machineDeleted},
-		{"a field that no updater claims replaces the machine, and refit says why", u.unclaimedField},
-	} {
+	for _, scenario := range scenarios {
 		if !t.Run(scenario.name, func(t *testing.T) {
 			began := time.Now()
-			scenario.run(ctx, t)
+			scenario.run(u, ctx, t)
 			t.Logf("took %s", time.Since(began).Round(time.Second))
 		}) {
 			u.explainFailure(t)
@@ -186,10 +197,10 @@ func (u *suite) onceEach(ctx context.Context, t *testing.T, machine, digest stri
 	return entries
 }
 
-// real skips a scenario that needs systemd on the nodes.
-func (u *suite) real(t *testing.T) {
+// needsSystemd skips a scenario where the nodes have none.
+func (u *suite) needsSystemd(t *testing.T) {
 	t.Helper()
-	if u.Fleet.Kind() != nodes.Containers {
+	if u.Fleet.Kind() == nodes.StandIns {
 		t.Skipf("it needs nodes with systemd, and these are %s: run it where Docker answers", u.Fleet.Kind())
 	}
 }

@@ -99,7 +99,7 @@ func findCondition(m *clusterv1.Machine, kind string) metav1.Condition {
 }
 
 func (u *suite) secondChange(ctx context.Context, t *testing.T) {
-	u.real(t)
+	u.needsSystemd(t)
 	before := u.identities(ctx, t)
 	u.slowEverywhere(ctx, t)
 	name := u.workers(ctx, t)[0]
@@ -121,7 +121,7 @@ func (u *suite) secondChange(ctx context.Context, t *testing.T) {
 }
 
 func (u *suite) leaderKilled(ctx context.Context, t *testing.T) {
-	u.real(t)
+	u.needsSystemd(t)
 	before := u.identities(ctx, t)
 	u.slowEverywhere(ctx, t)
 	name := u.workers(ctx, t)[0]
@@ -151,7 +151,7 @@ func (u *suite) leaderKilled(ctx context.Context, t *testing.T) {
 }
 
 func (u *suite) machineDeleted(ctx context.Context, t *testing.T) {
-	u.real(t)
+	u.needsSystemd(t)
 	u.slowEverywhere(ctx, t)
 	before := u.identities(ctx, t)
 	name := u.workers(ctx, t)[0]

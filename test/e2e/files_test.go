@@ -34,20 +34,18 @@ func (u *suite) fiveChanges(ctx context.Context, t *testing.T) {
 			require.True(t, system.Succeeded(mu))
 			u.onceEach(ctx, t, name, mu.Spec.Digest)
 		}
+		if u.Fleet.Kind() == nodes.Machines {
+			u.healthy(ctx, t)
+		}
 	}
 }
 
 func (u *suite) actions(ctx context.Context, t *testing.T) {
-	u.real(t)
+	u.needsSystemd(t)
 	before := u.identities(ctx, t)
 	started := map[string]string{}
-	state := func(name string) string {
-		out, err := u.Fleet.Node(name).Exec(ctx, "systemctl", "show", "--value", "-p", "MainPID", "ssh.service")
-		require.NoError(t, err)
-		return strings.TrimSpace(string(out))
-	}
 	for _, name := range u.machines(ctx, t) {
-		started[name] = state(name)
+		started[name] = u.mainPID(ctx, t, name, "ssh.service")
 	}
 	sshd := file("/etc/ssh/sshd_config.d/50-e2e.conf", "MaxSessions 20\n")
 	sysctl := file("/etc/sysctl.d/50-e2e.conf", "# nothing to set\n")
@@ -58,7 +56,7 @@ func (u *suite) actions(ctx context.Context, t *testing.T) {
 		mu, err := u.Update(ctx, name)
 		require.NoError(t, err)
 		require.Equal(t, []string{"Reload ssh.service", "Restart systemd-sysctl.service"}, mu.Status.Actions)
-		require.Equal(t, started[name], state(name), "ssh.service was reloaded, not restarted")
+		require.Equal(t, started[name], u.mainPID(ctx, t, name, "ssh.service"), "ssh.service was reloaded, not restarted")
 		out, err := u.Fleet.Node(name).Exec(ctx, "sshd", "-T")
 		require.NoError(t, err)
 		require.Contains(t, string(out), "maxsessions 20")

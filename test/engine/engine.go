@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
@@ -76,17 +77,32 @@ func (e Engine) HasImage(ctx context.Context, image string) bool {
 // probeImage has nothing but a program that ends at once.
 const probeImage = "refit-probe:latest"
 
-// Privileged says why the engine can't run privileged containers, or nil. It runs one, out of a tar file with a program in it
-// that does nothing.
-func (e Engine) Privileged(ctx context.Context, root io.Reader, program ...string) (err error) {
-	if _, err := e.Run(ctx, root, "import", "-", probeImage); err != nil {
+// Privileged says why the engine can't run privileged containers, or nil. It runs one that has nothing but a program, which is
+// to end at once. Several processes must not do this at the same time.
+func (e Engine) Privileged(ctx context.Context, program []byte, args ...string) (err error) {
+	var root bytes.Buffer
+	archive := tar.NewWriter(&root)
+	err = archive.WriteHeader(&tar.Header{Name: "probe", Mode: 0o755, Size: int64(len(program))})
+	if err == nil {
+		_, err = archive.Write(program)
+	}
+	if err = errors.Join(err, archive.Close()); err != nil {
+		return fmt.Errorf("packing a program to try: %w", err)
+	}
+	remove := func() error {
+		_, err := e.Run(context.WithoutCancel(ctx), nil, "image", "rm", "--force", probeImage)
 		return err
 	}
-	defer func() {
-		_, cleanup := e.Run(context.WithoutCancel(ctx), nil, "image", "rm", "--force", probeImage)
-		err = errors.Join(err, cleanup)
-	}()
-	_, err = e.Run(ctx, nil, append([]string{"run", "--rm", "--privileged", "--network", "none", probeImage}, program...)...)
+	if e.HasImage(ctx, probeImage) { // left by a process that was killed
+		if err := remove(); err != nil {
+			return err
+		}
+	}
+	if _, err := e.Run(ctx, &root, "import", "-", probeImage); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	_, err = e.Run(ctx, nil, append([]string{"run", "--rm", "--privileged", "--network", "none", probeImage, "/probe"}, args...)...)
 	return err
 }
 

@@ -31,7 +31,7 @@ func (p *Private) clean(ctx context.Context) error {
 // endProcesses kills what is left of an engine that was killed: its containerd, the shims, and what runs in containers.
 func endProcesses(ctx context.Context) error {
 	for {
-		own, err := engineProcesses()
+		pids, err := engineProcesses()
 		if err != nil {
 			return err
 		}
@@ -39,8 +39,7 @@ func endProcesses(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		pids := append(own, contained...)
-		if len(pids) == 0 {
+		if pids = append(pids, contained...); len(pids) == 0 {
 			return nil
 		}
 		for _, pid := range pids {
@@ -151,7 +150,7 @@ func removeCgroups() error {
 	return errors.Join(errs...)
 }
 
-// unmount unmounts what is mounted below directories, last first.
+// unmount unmounts what is mounted at directories and below, last first.
 func unmount(dirs ...string) error {
 	file, err := os.Open("/proc/self/mountinfo")
 	if errors.Is(err, os.ErrNotExist) {
@@ -160,13 +159,13 @@ func unmount(dirs ...string) error {
 	if err != nil {
 		return fmt.Errorf("reading mounts: %w", err)
 	}
-	defer file.Close() //nolint:errcheck // it was only read
+	defer file.Close()
 	var mounts []string
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
 		for _, dir := range dirs {
-			if len(fields) > 4 && strings.HasPrefix(fields[4], dir+"/") {
+			if len(fields) > 4 && strings.HasPrefix(fields[4]+"/", dir+"/") {
 				mounts = append(mounts, fields[4])
 			}
 		}

@@ -54,6 +54,11 @@ func binary(ctx context.Context, progress io.Writer, p Program) (string, error) 
 		}
 		return path, nil
 	}
+	return cached(ctx, progress, p, src)
+}
+
+// cached returns the path of a program, which is built if it is not in the cache.
+func cached(ctx context.Context, progress io.Writer, p Program, src source) (string, error) {
 	moduleDir, err := moduleDir(ctx, src.module)
 	if err != nil {
 		return "", err
@@ -120,7 +125,11 @@ func buildArgs(src source) []string {
 	if src.ldflags != "" {
 		ldflags += " " + src.ldflags
 	}
-	return []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags}
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags}
+	if src.tags != "" {
+		args = append(args, "-tags", src.tags)
+	}
+	return args
 }
 
 // goEnv shields builds from what the user's environment says about another module: workspaces, vendoring, cgo, cross builds.

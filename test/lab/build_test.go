@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -58,6 +59,12 @@ func TestNestedModulesPinTheVersionsThatAreShown(t *testing.T) {
 	for module, requirements := range map[string][]string{
 		"kubernetes": {"k8s.io/kubernetes " + KubernetesVersion},
 		"etcd":       {"go.etcd.io/etcd/server/v3 " + EtcdVersion},
+
+		"kubernetes-v1.36.1": {"k8s.io/kubernetes " + OlderMachineVersion},
+		"containerd":         {"github.com/containerd/containerd/v2 " + machineSources["containerd"].version},
+		"cni":                {"github.com/containernetworking/plugins " + machineSources["ptp"].version},
+		"coredns":            {"github.com/coredns/coredns " + machineSources["coredns"].version},
+		"crictl":             {"sigs.k8s.io/cri-tools " + machineSources["crictl"].version},
 		"clusterapi": {
 			"sigs.k8s.io/cluster-api " + ClusterAPIVersion,
 			"sigs.k8s.io/cluster-api/api " + ClusterAPIVersion,
@@ -71,7 +78,12 @@ func TestNestedModulesPinTheVersionsThatAreShown(t *testing.T) {
 		for _, requirement := range requirements {
 			assert.Contains(t, string(mod), "\t"+requirement+" ")
 		}
-		for program, src := range sources {
+		all := map[Program]source{}
+		maps.Copy(all, sources)
+		for name, src := range machineSources {
+			all[Program(name)] = src
+		}
+		for program, src := range all {
 			if src.module == module {
 				assert.Contains(t, string(mod), src.pkg, "%s is not declared as a tool", program)
 			}

@@ -42,7 +42,11 @@ func cachePath(moduleDir string, p Program, src source) (string, error) {
 // the platform and the flags.
 func cacheKey(moduleDir string, src source) (string, error) {
 	sum := sha256.New()
-	for _, name := range []string{"go.mod", "go.sum"} {
+	pinned := []string{"go.mod", "go.sum"}
+	if src.module == rootModule {
+		pinned = src.files // they import nothing but the standard library
+	}
+	for _, name := range pinned {
 		file, err := os.Open(filepath.Join(moduleDir, name))
 		if err != nil {
 			return "", fmt.Errorf("reading pinned versions: %w", err)
@@ -78,8 +82,8 @@ func lock(ctx context.Context, path string, waiting func()) (release func(), err
 		return err == nil, err
 	})
 	if err != nil {
-		file.Close() //nolint:errcheck // nothing was written
+		file.Close()
 		return nil, fmt.Errorf("locking %s: %w", path, err)
 	}
-	return func() { file.Close() }, nil //nolint:errcheck // closing unlocks
+	return func() { file.Close() }, nil
 }

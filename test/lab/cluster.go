@@ -3,8 +3,9 @@ package lab
 import (
 	"bytes"
 	"context"
-	_ "embed"
+	"embed"
 	"fmt"
+	"maps"
 	"text/template"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,27 +17,35 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-//go:embed manifests/cluster.yaml
-var clusterManifest string
+//go:embed manifests
+var manifestFiles embed.FS
 
-var clusterTemplate = template.Must(template.New("cluster.yaml").Option("missingkey=error").Parse(clusterManifest))
+var manifestTemplates = template.Must(template.New("").Option("missingkey=error").ParseFS(manifestFiles, "manifests/*.yaml"))
+
+// manifests are the templates of a cluster, by backend.
+var manifests = map[Backend]string{InMemory: "cluster.yaml", Docker: "cluster-docker.yaml"}
 
 // ClusterOptions say which cluster to create. The zero value makes lab/c1 with three control-plane machines and two workers.
 type ClusterOptions struct {
 	Namespace string
 	Name      string
-	Version   string
+	// Version is v1.36.0 if empty, or OlderMachineVersion with the Docker backend, which has that and NewerMachineVersion.
+	Version string
 	// ControlPlaneReplicas is 3 if nil. With less than 3, Cluster API updates some or all of them by replacement.
 	ControlPlaneReplicas *int32
 	// WorkerReplicas is 2 if nil.
 	WorkerReplicas *int32
 }
 
-func (o ClusterOptions) withDefaults() ClusterOptions {
+func (o ClusterOptions) withDefaults(backend Backend) ClusterOptions {
+	version := "v1.36.0"
+	if backend == Docker {
+		version = OlderMachineVersion
+	}
 	for _, field := range []struct {
 		value  *string
 		preset string
-	}{{&o.Namespace, "lab"}, {&o.Name, "c1"}, {&o.Version, "v1.36.0"}} {
+	}{{&o.Namespace, "lab"}, {&o.Name, "c1"}, {&o.Version, version}} {
 		if *field.value == "" {
 			*field.value = field.preset
 		}
@@ -57,10 +66,17 @@ type Cluster struct {
 	lab *Lab
 }
 
-// CreateCluster creates a cluster of in-memory machines and waits until every machine is running and has its node.
+// CreateCluster creates a cluster and waits until every machine is running and has its node.
 func (l *Lab) CreateCluster(ctx context.Context, options ClusterOptions) (*Cluster, error) {
-	options = options.withDefaults()
-	objects, err := renderCluster(options)
+	options = options.withDefaults(l.options.Backend)
+	var more map[string]any
+	if l.machines != nil {
+		var err error
+		if more, err = l.machines.values(options.Version); err != nil {
+			return nil, err
+		}
+	}
+	objects, err := renderCluster(l.options.Backend, options, more)
 	if err != nil {
 		return nil, err
 	}
@@ -81,15 +97,16 @@ func (l *Lab) CreateCluster(ctx context.Context, options ClusterOptions) (*Clust
 	return cluster, nil
 }
 
-// renderCluster returns the objects of a cluster, in the order of the manifest.
-func renderCluster(options ClusterOptions) ([]*unstructured.Unstructured, error) {
-	var manifest bytes.Buffer
+// renderCluster returns the objects of a cluster, in the order of the backend's manifest.
+func renderCluster(backend Backend, options ClusterOptions, more map[string]any) ([]*unstructured.Unstructured, error) {
 	// text/template compares numbers, but does not look behind pointers for that.
-	err := clusterTemplate.Execute(&manifest, map[string]any{
+	values := map[string]any{
 		"Namespace": options.Namespace, "Name": options.Name, "Version": options.Version,
 		"ControlPlaneReplicas": *options.ControlPlaneReplicas, "WorkerReplicas": *options.WorkerReplicas,
-	})
-	if err != nil {
+	}
+	maps.Copy(values, more)
+	var manifest bytes.Buffer
+	if err := manifestTemplates.ExecuteTemplate(&manifest, manifests[backend], values); err != nil {
 		return nil, fmt.Errorf("rendering the cluster: %w", err)
 	}
 	documents, err := splitYAML(manifest.Bytes())

@@ -36,7 +36,7 @@ func TestRenderCluster(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			objects, err := renderCluster(test.options.withDefaults())
+			objects, err := renderCluster(InMemory, test.options.withDefaults(InMemory), nil)
 			require.NoError(t, err)
 			byKind := map[string]*unstructured.Unstructured{}
 			for _, object := range objects {
@@ -57,6 +57,24 @@ func TestRenderCluster(t *testing.T) {
 			assertField(t, workers, int64(0), "spec", "rollout", "strategy", "rollingUpdate", "maxSurge")
 		})
 	}
+}
+
+func TestDockerClusterNamesItsImages(t *testing.T) {
+	objects, err := renderCluster(Docker, ClusterOptions{}.withDefaults(Docker), map[string]any{
+		"Image": "machine:1", "LoadBalancerRepository": "example.com", "LoadBalancerTag": "2", "AuthorizedKey": "ssh-ed25519 AAAA",
+	})
+	require.NoError(t, err)
+	templates := 0
+	for _, object := range objects {
+		if object.GetKind() == "DevMachineTemplate" {
+			templates++
+			assertField(t, object.Object, "machine:1", "spec", "template", "spec", "backend", "docker", "customImage")
+		}
+		if object.GetKind() == "KubeadmControlPlane" {
+			assertField(t, object.Object, OlderMachineVersion, "spec", "version")
+		}
+	}
+	assert.Equal(t, 2, templates)
 }
 
 func assertField(t *testing.T, object map[string]any, want any, path ...string) {

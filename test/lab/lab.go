@@ -24,8 +24,20 @@ const (
 	stopGrace = 5 * time.Second
 )
 
+// A Backend is what machines are.
+type Backend string
+
+const (
+	// InMemory machines exist in the infrastructure manager's memory only. They need no container engine.
+	InMemory Backend = "in-memory"
+	// Docker machines are containers that kubeadm makes nodes of a real cluster.
+	Docker Backend = "docker"
+)
+
 // Options say how to start a Lab. The zero value is useful.
 type Options struct {
+	// Backend is InMemory if empty.
+	Backend Backend
 	// Dir is where the lab keeps its kubeconfig, logs and data. Without it that is a temporary directory, which Stop
 	// removes again.
 	Dir string
@@ -57,6 +69,7 @@ type Lab struct {
 	failed    chan error
 
 	diagnostics map[Program]int // ports
+	machines    *machines       // nil if they are in memory
 
 	stopping chan struct{}
 	undo     []func() error // what Stop does, last first
@@ -69,6 +82,13 @@ type Lab struct {
 func Start(ctx context.Context, options Options) (*Lab, error) {
 	if options.Progress == nil {
 		options.Progress = io.Discard
+	}
+	switch options.Backend {
+	case InMemory, Docker:
+	case "":
+		options.Backend = InMemory
+	default:
+		return nil, fmt.Errorf("no backend %q: there are %s and %s", options.Backend, InMemory, Docker)
 	}
 	lab := &Lab{
 		options:     options,
@@ -116,11 +136,21 @@ func (l *Lab) start(ctx context.Context) error {
 		return err
 	}
 	l.Binaries = binaries
+	if l.options.Backend == Docker {
+		if err := l.buildMachines(ctx); err != nil {
+			return err
+		}
+	}
 	if err := l.takeTurn(ctx); err != nil {
 		return err
 	}
 	l.launcher = process.NewLauncher()
 	l.onStop(func() error { l.launcher.Close(); return nil })
+	if l.options.Backend == Docker {
+		if err := l.startEngine(ctx); err != nil {
+			return err
+		}
+	}
 
 	l.progress("starting etcd and kube-apiserver")
 	if err := l.startAPIServer(ctx); err != nil {

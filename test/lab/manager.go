@@ -106,7 +106,11 @@ func checkDebugPort() error {
 func (l *Lab) startManager(m manager, certDir string, p ports) (*process.Process, error) {
 	args := append(m.args(l.Kubeconfig, certDir, p), l.options.ManagerArgs[m.program]...)
 	log := filepath.Join(l.LogDir, string(m.program)+".log")
-	return l.launcher.Start(string(m.program), log, l.Binaries[m.program], args, m.env())
+	env := m.env()
+	if m.program == InfraManager {
+		env = append(env, l.Engine().Env()...)
+	}
+	return l.launcher.Start(string(m.program), log, l.Binaries[m.program], args, env)
 }
 
 // waitHealthy waits until the manager at port says that it is ready and healthy, or p ends.

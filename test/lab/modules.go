@@ -11,8 +11,14 @@ import (
 	"strings"
 )
 
-// moduleDir returns the directory of one of the nested modules that pin what the lab is built from.
+// rootModule is this project's own module. All others are nested ones.
+const rootModule = "refit"
+
+// moduleDir returns the directory of rootModule, or of one of the nested modules that pin what the lab is built from.
 func moduleDir(ctx context.Context, name string) (string, error) {
+	if name == rootModule {
+		name = filepath.Join("..", "..", "..")
+	}
 	// The path that the compiler noted is right unless it was trimmed or the checkout has moved since.
 	if _, file, _, ok := runtime.Caller(0); ok {
 		dir := filepath.Join(filepath.Dir(file), "modules", name)

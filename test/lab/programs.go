@@ -1,7 +1,5 @@
 package lab
 
-import "fmt"
-
 // A Program is one of the executables that a lab is made of.
 type Program string
 
@@ -48,28 +46,32 @@ type source struct {
 	version string // for people and for the cache's key
 	pkg     string // main package
 	ldflags string
-	cold    string // how long the first build takes on two cores
+	cold    string   // how long the first build takes on two cores
+	tags    string   // of the build
+	files   []string // of rootModule: what the program is made of
 }
 
-// kubernetesVersionFlags stamp the version: without it the API server calls itself v0.0.0, which the managers refuse as too old.
-var kubernetesVersionFlags = fmt.Sprintf(
-	"-X k8s.io/component-base/version.gitVersion=%s "+
-		"-X k8s.io/component-base/version.gitMajor=1 "+
-		"-X k8s.io/component-base/version.gitMinor=36", KubernetesVersion)
+// kubernetesFlags stamp the version: without it the API server calls itself v0.0.0, which the managers refuse as too old.
+func kubernetesFlags(version string) string {
+	const variable = "-X k8s.io/component-base/version."
+	return variable + "gitVersion=" + version + " " + variable + "gitMajor=1 " + variable + "gitMinor=36"
+}
+
+func kubernetesSource(program, module, version, cold string) source {
+	return source{module: module, version: version, pkg: "k8s.io/kubernetes/cmd/" + program, ldflags: kubernetesFlags(version), cold: cold}
+}
+
+func managerSource(pkg, version, cold string) source {
+	return source{module: "clusterapi", version: version, pkg: "sigs.k8s.io/cluster-api/" + pkg, cold: cold}
+}
 
 var sources = map[Program]source{
-	Etcd: {"etcd", EtcdVersion, "go.etcd.io/etcd/server/v3", "", "1 minute"},
-	KubeAPIServer: {"kubernetes", KubernetesVersion, "k8s.io/kubernetes/cmd/kube-apiserver",
-		kubernetesVersionFlags, "4 minutes"},
-	Kubectl: {"kubernetes", KubernetesVersion, "k8s.io/kubernetes/cmd/kubectl",
-		kubernetesVersionFlags, "1 minute"},
-	CoreManager: {"clusterapi", ClusterAPIVersion, "sigs.k8s.io/cluster-api/core", "", "2 minutes"},
-	BootstrapManager: {"clusterapi", ClusterAPIVersion, "sigs.k8s.io/cluster-api/bootstrap/kubeadm",
-		"", "10 seconds"},
-	ControlPlaneManager: {"clusterapi", ClusterAPIVersion, "sigs.k8s.io/cluster-api/controlplane/kubeadm",
-		"", "10 seconds"},
-	InfraManager: {"clusterapi", ClusterAPITestVersion, "sigs.k8s.io/cluster-api/test/infrastructure/docker",
-		"", "1 minute"},
-	ReferenceExtension: {"clusterapi", ClusterAPITestVersion, "sigs.k8s.io/cluster-api/test/extension",
-		"", "10 seconds"},
+	Etcd:                {module: "etcd", version: EtcdVersion, pkg: "go.etcd.io/etcd/server/v3", cold: "1 minute"},
+	KubeAPIServer:       kubernetesSource("kube-apiserver", "kubernetes", KubernetesVersion, "4 minutes"),
+	Kubectl:             kubernetesSource("kubectl", "kubernetes", KubernetesVersion, "1 minute"),
+	CoreManager:         managerSource("core", ClusterAPIVersion, "2 minutes"),
+	BootstrapManager:    managerSource("bootstrap/kubeadm", ClusterAPIVersion, "10 seconds"),
+	ControlPlaneManager: managerSource("controlplane/kubeadm", ClusterAPIVersion, "10 seconds"),
+	InfraManager:        managerSource("test/infrastructure/docker", ClusterAPITestVersion, "1 minute"),
+	ReferenceExtension:  managerSource("test/extension", ClusterAPITestVersion, "10 seconds"),
 }

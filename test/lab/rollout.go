@@ -15,13 +15,17 @@ import (
 // rolloutTimeout bounds WaitForRollout, for callers whose context does not.
 const rolloutTimeout = 10 * time.Minute
 
+// settleTime is for how long a rollout has to be complete. Real control planes flap when a member joins or a kubelet restarts.
+var settleTime = map[Backend]time.Duration{Docker: 5 * time.Second}
+
 // WaitForRollout waits until the cluster is as its KubeadmControlPlane and MachineDeployment say: all machines are there,
 // running, available, up to date and with a node; none is being deleted or updated in place; and none is left of an earlier
-// MachineSet. If ctx ends first, the error says what was missing.
+// MachineSet. On the Docker backend it has to stay so for a while. If ctx ends first, the error says what was missing.
 func (c *Cluster) WaitForRollout(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, rolloutTimeout)
 	defer cancel()
 	begin, missing := time.Now(), ""
+	var complete time.Time // since when nothing is missing
 	err := wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
 		now, err := c.missing(ctx)
 		if ctx.Err() != nil {
@@ -35,7 +39,14 @@ func (c *Cluster) WaitForRollout(ctx context.Context) error {
 			c.lab.progress("%s: %s", c, now)
 		}
 		missing = now
-		return missing == "", nil
+		if missing != "" {
+			complete = time.Time{}
+			return false, nil
+		}
+		if complete.IsZero() {
+			complete = time.Now()
+		}
+		return time.Since(complete) >= settleTime[c.lab.options.Backend], nil
 	})
 	if err != nil {
 		return fmt.Errorf("waiting for the rollout of %s (%s): %w", c, missing, err)

@@ -41,12 +41,20 @@ func TestMirror(t *testing.T) {
 }
 
 func TestImageKey(t *testing.T) {
-	a, err := imageKey("bookworm")
+	a, err := keyOf("bookworm")
 	require.NoError(t, err)
-	again, err := imageKey("bookworm")
+	again, err := keyOf("bookworm")
 	require.NoError(t, err)
-	b, err := imageKey("trixie")
+	b, err := keyOf("trixie")
 	require.NoError(t, err)
 	assert.Equal(t, a, again)
 	assert.NotEqual(t, a, b)
+}
+
+func keyOf(release string) (string, error) {
+	root, err := debian(Options{Release: release})
+	if err != nil {
+		return "", err
+	}
+	return root.Key()
 }

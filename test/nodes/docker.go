@@ -12,12 +12,12 @@ import (
 	"path"
 	"runtime"
 	"strings"
-	"time"
 
 	"golang.org/x/crypto/ssh"
 
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/nodetest"
+	"github.com/capi-refit/refit/test/engine"
 )
 
 // label is on all containers of a fleet. Its value is the id of the fleet's run.
@@ -25,28 +25,7 @@ const label = "dev.capi-refit.test"
 
 // docker runs the docker command. It is the one that the user has set up, with its context and credentials.
 func docker(ctx context.Context, stdin io.Reader, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, "docker", args...)
-	cmd.WaitDelay = 5 * time.Second
-	var stderr bytes.Buffer
-	cmd.Stdin, cmd.Stderr = stdin, &stderr
-	out, err := cmd.Output()
-	if err = explain(err, stderr.Bytes()); err != nil {
-		err = fmt.Errorf("docker %s: %w", args[0], err)
-	}
-	return out, err
-}
-
-func dockerAnswers(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	out, err := docker(ctx, nil, "info", "--format", "{{.OSType}}")
-	if err != nil {
-		return err
-	}
-	if system := strings.TrimSpace(string(out)); system != "linux" {
-		return fmt.Errorf("its containers are %q, not Linux", system)
-	}
-	return nil
+	return engine.Engine{}.Run(ctx, stdin, args...)
 }
 
 func (f *Fleet) prepareContainers(ctx context.Context, o Options) error {
@@ -58,16 +37,16 @@ func (f *Fleet) prepareContainers(ctx context.Context, o Options) error {
 		return err
 	}
 	run := randomID()
-	f.remove = func(ctx context.Context) error { return removeContainers(ctx, "label="+label+"="+run) }
+	f.remove = func(ctx context.Context) error { return engine.Engine{}.Remove(ctx, "label="+label+"="+run) }
 	f.start = func(ctx context.Context, name string) (*Node, error) { return f.startContainer(ctx, image, run, name) }
 	say(o.Progress, "starting %d containers of %s (run %s)", len(o.Names), image, run)
 	return nil
 }
 
 func (f *Fleet) startContainer(ctx context.Context, image, run, name string) (*Node, error) {
-	c := container("refit-" + run + "-" + name)
+	c := container{name: "refit-" + run + "-" + name}
 	create := []string{
-		"create", "--name", string(c), "--hostname", name,
+		"create", "--name", c.name, "--hostname", name,
 		"--label", label + "=" + run, "--label", ownerLabel + "=" + owner(),
 		// What systemd takes as pid 1, and less than --privileged, which some engines refuse.
 		"--cap-add", "ALL", "--cap-drop", "SYS_RESOURCE", "--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined",
@@ -86,8 +65,8 @@ func (f *Fleet) startContainer(ctx context.Context, image, run, name string) (*N
 			_, err := docker(context.WithoutCancel(ctx), nil, append(create, image)...)
 			return err
 		},
-		func() error { _, err := docker(ctx, bytes.NewReader(keys), "cp", "-", string(c)+":/"); return err },
-		func() error { _, err := docker(ctx, nil, "start", string(c)); return err },
+		func() error { _, err := docker(ctx, bytes.NewReader(keys), "cp", "-", c.name+":/"); return err },
+		func() error { _, err := docker(ctx, nil, "start", c.name); return err },
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -138,11 +117,14 @@ func (f *Fleet) keyFiles() (archive []byte, hostKey string, err error) {
 	return buf.Bytes(), hostKey, w.Close()
 }
 
-// container is a node by its name in Docker.
-type container string
+// container is a node by its name in an engine.
+type container struct {
+	engine engine.Engine
+	name   string
+}
 
 func (c container) exec(ctx context.Context, stdin io.Reader, args ...string) ([]byte, error) {
-	return docker(ctx, stdin, append([]string{"exec", "--interactive", string(c)}, args...)...)
+	return c.engine.Run(ctx, stdin, append([]string{"exec", "--interactive", c.name}, args...)...)
 }
 
 func (c container) read(ctx context.Context, name string) (File, error) {
@@ -161,11 +143,11 @@ func (c container) read(ctx context.Context, name string) (File, error) {
 }
 
 func (c container) power(ctx context.Context, verb string) (node.Address, error) {
-	args := []string{verb, string(c)}
+	args := []string{verb, c.name}
 	if verb == "restart" {
-		args = []string{verb, "--time", "0", string(c)}
+		args = []string{verb, "--time", "0", c.name}
 	}
-	if _, err := docker(ctx, nil, args...); err != nil {
+	if _, err := c.engine.Run(ctx, nil, args...); err != nil {
 		return node.Address{}, err
 	}
 	return c.address(ctx)
@@ -174,29 +156,20 @@ func (c container) power(ctx context.Context, verb string) (node.Address, error)
 // address is the container's own on Linux. Elsewhere containers are in a virtual machine, and a port of the host leads to them.
 func (c container) address(ctx context.Context) (node.Address, error) {
 	if runtime.GOOS != "linux" {
-		out, err := docker(ctx, nil, "port", string(c), "22/tcp")
+		out, err := c.engine.Run(ctx, nil, "port", c.name, "22/tcp")
 		if err != nil {
 			return node.Address{}, err
 		}
 		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 		return node.ParseAddress(first)
 	}
-	out, err := docker(ctx, nil, "inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}", string(c))
+	out, err := c.engine.Run(ctx, nil, "inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}", c.name)
 	if err != nil {
 		return node.Address{}, err
 	}
 	ips := strings.Fields(string(out))
 	if len(ips) == 0 {
-		return node.Address{}, errors.New("the container has no address; has it ended? See `docker logs " + string(c) + "`")
+		return node.Address{}, errors.New("the container has no address; has it ended? See `docker logs " + c.name + "`")
 	}
 	return node.ParseAddress(ips[0])
-}
-
-func removeContainers(ctx context.Context, filter string) error {
-	out, err := docker(ctx, nil, "ps", "--all", "--quiet", "--filter", filter)
-	if err != nil || len(bytes.TrimSpace(out)) == 0 {
-		return err
-	}
-	_, err = docker(ctx, nil, append([]string{"rm", "--force", "--volumes"}, strings.Fields(string(out))...)...)
-	return err
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/capi-refit/refit/internal/node/nodetest"
+	"github.com/capi-refit/refit/test/engine"
 )
 
 // Kind says what nodes are.
@@ -23,6 +24,8 @@ const (
 	Auto Kind = ""
 	// Containers are machines with an init system of their own.
 	Containers Kind = "containers with systemd and sshd"
+	// Machines are what Cluster API's Docker provider has made. See Adopt.
+	Machines Kind = "kubeadm machines"
 	// StandIns are directories behind an sshd in this process.
 	StandIns Kind = "in-process stand-ins"
 )
@@ -64,7 +67,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 	}
 	if o.Kind == Auto {
 		o.Kind = StandIns
-		if err := dockerAnswers(ctx); err == nil {
+		if err := (engine.Engine{}).Answers(ctx); err == nil {
 			o.Kind = Containers
 		} else {
 			say(o.Progress, "Docker does not answer (%v): the nodes are stand-ins", err)

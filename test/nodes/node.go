@@ -211,7 +211,10 @@ func (n *Node) Reloaded(ctx context.Context, unit string) (bool, error) {
 func (n *Node) Shell() string {
 	switch m := n.machine.(type) {
 	case container:
-		return "docker exec -it " + string(m) + " bash"
+		if m.engine.Host != "" {
+			return "docker --host " + m.engine.Host + " exec -it " + m.name + " bash"
+		}
+		return "docker exec -it " + m.name + " bash"
 	case standIn:
 		return "cd " + m.Root()
 	default:

@@ -15,6 +15,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/cloudinit"
+	"github.com/capi-refit/refit/test/lab"
 	"github.com/capi-refit/refit/test/nodes"
 )
 
@@ -39,19 +40,9 @@ func (s *System) startNodes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var names []string
-	for _, m := range machines {
-		names = append(names, m.Name)
-	}
-	if s.Fleet, err = nodes.Start(ctx, nodes.Options{Names: names, Kind: s.options.Nodes, Progress: s.options.Progress}); err != nil {
-		return err
-	}
-	s.onStop(func() error { return s.Fleet.Stop(context.WithoutCancel(ctx)) })
 	s.cloud = &cloud{System: s, done: make(chan struct{})}
-	for _, m := range machines {
-		if err := s.cloud.boot(ctx, &m); err != nil {
-			return err
-		}
+	if err := s.cloud.startAll(ctx, machines); err != nil {
+		return err
 	}
 	if err := s.cloud.grantAccess(ctx); err != nil {
 		return err
@@ -61,6 +52,48 @@ func (s *System) startNodes(ctx context.Context) error {
 	go s.cloud.watch(watch)
 	s.onStop(func() error { cancel(); <-s.cloud.done; return nil })
 	return nil
+}
+
+// backend is what machines are to the infrastructure provider.
+func (s *System) backend() lab.Backend {
+	if s.options.Nodes == nodes.Machines {
+		return lab.Docker
+	}
+	return lab.InMemory
+}
+
+// startAll starts a node for each Machine, or finds the one that the infrastructure provider has made.
+func (c *cloud) startAll(ctx context.Context, machines []clusterv1.Machine) error {
+	var names []string
+	for _, m := range machines {
+		names = append(names, m.Name)
+	}
+	var err error
+	if c.options.Nodes == nodes.Machines {
+		c.Fleet, err = nodes.Adopt(ctx, nodes.AdoptOptions{
+			Engine: c.Lab.Engine(), Names: names, PrivateKey: c.Lab.MachineKey(), Progress: c.options.Progress,
+		})
+	} else {
+		c.Fleet, err = nodes.Start(ctx, nodes.Options{Names: names, Kind: c.options.Nodes, Progress: c.options.Progress})
+	}
+	if err != nil {
+		return err
+	}
+	c.onStop(func() error { return c.Fleet.Stop(context.WithoutCancel(ctx)) })
+	for _, m := range machines {
+		if err := c.boot(ctx, &m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isNew says whether a Machine is to get a node now. A real one has to be there before it can be found.
+func (c *cloud) isNew(m *clusterv1.Machine) bool {
+	if c.Fleet.Node(m.Name) != nil || m.Spec.Bootstrap.DataSecretName == nil || !m.DeletionTimestamp.IsZero() {
+		return false
+	}
+	return c.options.Nodes != nodes.Machines || m.Status.NodeRef.IsDefined()
 }
 
 // watch boots a node for each Machine that comes.
@@ -77,7 +110,7 @@ func (c *cloud) watch(ctx context.Context) {
 			continue
 		}
 		for _, m := range machines {
-			if c.Fleet.Node(m.Name) != nil || m.Spec.Bootstrap.DataSecretName == nil || !m.DeletionTimestamp.IsZero() {
+			if !c.isNew(&m) {
 				continue
 			}
 			if err := c.add(ctx, &m); err != nil && ctx.Err() == nil {
@@ -97,8 +130,12 @@ func (c *cloud) add(ctx context.Context, m *clusterv1.Machine) error {
 	return c.TrustNodes(ctx)
 }
 
-// boot does what cloud-init does on the first boot, as far as files are concerned, and publishes the node's address.
+// boot does what cloud-init does on the first boot, as far as files are concerned, and publishes the node's address. A real
+// machine has booted, and reports its addresses itself.
 func (c *cloud) boot(ctx context.Context, m *clusterv1.Machine) error {
+	if c.options.Nodes == nodes.Machines {
+		return nil
+	}
 	var secret corev1.Secret
 	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: *m.Spec.Bootstrap.DataSecretName}, &secret); err != nil {
 		return fmt.Errorf("read the bootstrap data of %s: %w", m.Name, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
@@ -35,6 +37,25 @@ func (s *System) Identities(ctx context.Context) (map[string]types.UID, error) {
 // SetFiles sets the files of the control plane and of the workers. That is one change for each.
 func (s *System) SetFiles(ctx context.Context, files ...bootstrapv1.File) error {
 	return errors.Join(s.Cluster.SetControlPlaneFiles(ctx, files...), s.Cluster.SetWorkerFiles(ctx, files...))
+}
+
+// PutFiles sets files of the control plane and of the workers by their paths, and leaves the others. That is one change for
+// each.
+func (s *System) PutFiles(ctx context.Context, files ...bootstrapv1.File) error {
+	put := func(all []bootstrapv1.File) []bootstrapv1.File {
+		for _, f := range files {
+			all = append(slices.DeleteFunc(all, func(old bootstrapv1.File) bool { return old.Path == f.Path }), f)
+		}
+		return all
+	}
+	return errors.Join(
+		s.Cluster.ChangeControlPlane(ctx, func(kcp *controlplanev1.KubeadmControlPlane) {
+			kcp.Spec.KubeadmConfigSpec.Files = put(kcp.Spec.KubeadmConfigSpec.Files)
+		}),
+		s.Cluster.ChangeWorkers(ctx, func(_ *clusterv1.MachineDeployment, config *bootstrapv1.KubeadmConfigSpec) {
+			config.Files = put(config.Files)
+		}),
+	)
 }
 
 // Updates returns the MachineUpdates of the Machines that there are, in the order of the Machines.

@@ -58,7 +58,7 @@ func (s *System) Restart(ctx context.Context, r *Replica) error {
 		return err
 	}
 	args := []string{
-		"serve", "--kubeconfig=" + s.Lab.Kubeconfig, "--leader-elect", "--leader-elect-namespace=" + leaderNamespace,
+		"serve", "--kubeconfig=" + s.kubeconfig, "--leader-elect", "--leader-elect-namespace=" + leaderNamespace,
 		"--webhook-host=127.0.0.1", "--webhook-port=" + port, "--webhook-cert-dir=" + s.certDir,
 		"--health-addr=" + r.health, "--diagnostics-address=" + r.metrics, "--insecure-diagnostics",
 		"--agent-dir=" + filepath.Join(s.options.BinDir, "agents"), "--allow-paths=" + strings.Join(s.options.AllowPaths, ","),

@@ -34,7 +34,7 @@ type Options struct {
 	BinDir string
 	// Dir is where kubeconfig and logs are. Empty: a temporary directory that Stop removes.
 	Dir string
-	// Nodes is the kind of nodes. Auto takes containers when Docker answers.
+	// Nodes is the kind of nodes. Auto takes containers when Docker answers. With Machines the cluster is a real one.
 	Nodes nodes.Kind
 	// AllowPaths are refit's --allow-paths.
 	AllowPaths []string
@@ -54,8 +54,10 @@ type System struct {
 	options  Options
 	launcher *process.Launcher
 	certDir  string
-	cloud    *cloud
-	undo     []func() error
+	// kubeconfig is refit's, with the rights that it has in a real installation.
+	kubeconfig string
+	cloud      *cloud
+	undo       []func() error
 }
 
 // Start starts a system and returns when the cluster's machines run, each with a node that answers.
@@ -83,7 +85,8 @@ func (s *System) onStop(f func() error) { s.undo = append(s.undo, f) }
 func (s *System) start(ctx context.Context) error {
 	var err error
 	s.Lab, err = lab.Start(ctx, lab.Options{
-		Dir: s.options.Dir, Progress: s.options.Progress, CRDPaths: []string{filepath.Join(s.options.Source, "config", "crd", "bases")},
+		Backend: s.backend(), Dir: s.options.Dir, Progress: s.options.Progress,
+		CRDPaths: []string{filepath.Join(s.options.Source, "config", "crd", "bases")},
 	})
 	if err != nil {
 		return err
@@ -128,6 +131,9 @@ func (s *System) serve(ctx context.Context) error {
 		return err
 	}
 	if err := s.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: leaderNamespace}}); err != nil {
+		return err
+	}
+	if s.kubeconfig, err = s.installAccount(ctx); err != nil {
 		return err
 	}
 	var backends []string

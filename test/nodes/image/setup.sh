@@ -2,6 +2,7 @@
 # Makes a test node out of a minimal Debian root. It runs inside that root, both under debootstrap and in a Dockerfile.
 set -eu
 
+cp /recipe/entrypoint.sh /entrypoint
 chmod 0755 /entrypoint
 useradd --create-home --shell /bin/bash refit
 printf 'refit ALL=(ALL) NOPASSWD: ALL\n' >/etc/sudoers.d/refit
@@ -54,4 +55,4 @@ systemctl mask systemd-udevd.service systemd-udevd-kernel.socket systemd-udevd-c
 
 # One machine id for all would make them look like one machine.
 : >/etc/machine-id
-rm -rf /var/cache/apt/archives/*.deb /var/lib/apt/lists/* /usr/share/doc/* /usr/share/man/* /usr/share/locale/* /var/log/*.log /setup.sh
+rm -rf /var/cache/apt/archives/*.deb /var/lib/apt/lists/* /usr/share/doc/* /usr/share/man/* /usr/share/locale/* /var/log/*.log

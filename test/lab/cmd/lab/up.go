@@ -32,9 +32,10 @@ func upCommand() *cobra.Command {
 			return up(command, options, cluster)
 		},
 	}
+	command.Flags().StringVar((*string)(&options.Backend), "backend", string(lab.InMemory), "what machines are: in-memory, or docker for real kubeadm nodes in containers")
 	command.Flags().StringVar(&options.Dir, "dir", "", "keep kubeconfig and logs here (default: in the user's cache directory)")
 	command.Flags().StringSliceVar(&options.CRDPaths, "crds", nil, "files or directories with further CRDs to install")
-	command.Flags().BoolVar(&cluster, "cluster", false, "also create a cluster: 3 control-plane machines and 2 workers, in memory")
+	command.Flags().BoolVar(&cluster, "cluster", false, "also create a cluster: 3 control-plane machines and 2 workers")
 	return command
 }
 

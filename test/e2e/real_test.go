@@ -1,0 +1,215 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
+
+	"github.com/capi-refit/refit/test/nodes"
+)
+
+// editedFile is laid down by the bootstrap data of real machines, and then edited by a command of it.
+var editedFile = bootstrapv1.File{Path: "/etc/refit-lab/edited.conf", Content: "laid down\n", Owner: "root:root", Permissions: "0644"}
+
+// TestRealMachines runs the scenarios on machines that kubeadm has made nodes of a real cluster, and those that need one.
+func TestRealMachines(t *testing.T) {
+	run(t, nodes.Machines, slices.Concat([]scenario{
+		{"what bootstrap laid down and a command edited stays as it was edited", (*suite).edited},
+		{"a pod keeps answering through changes that are not disruptive", (*suite).servesThroughout},
+		{"a drop-in of the kubelet restarts it, and the Node is Ready again", (*suite).kubeletDropIn},
+	}, common))
+}
+
+// healthy demands what the control plane's controller checks before it goes on: etcd and the static pods.
+func (u *suite) healthy(ctx context.Context, t *testing.T) {
+	t.Helper()
+	var kcp controlplanev1.KubeadmControlPlane
+	require.NoError(t, u.Client.Get(ctx, u.Cluster.ObjectKey, &kcp))
+	for _, condition := range []string{
+		controlplanev1.KubeadmControlPlaneEtcdClusterHealthyCondition, controlplanev1.KubeadmControlPlaneControlPlaneComponentsHealthyCondition,
+	} {
+		require.True(t, meta.IsStatusConditionTrue(kcp.Status.Conditions, condition), "%s of the control plane: %v", condition,
+			meta.FindStatusCondition(kcp.Status.Conditions, condition))
+	}
+}
+
+func (u *suite) edited(ctx context.Context, t *testing.T) {
+	before := u.identities(ctx, t)
+	want := editedFile
+	want.Content = "edited\n"
+	u.everywhere(ctx, t, want)
+	added := file(app+"/beside", "added\n")
+	require.NoError(t, u.SetFiles(ctx, file("/etc/demo.conf", "hello\n"), editedFile, added))
+	u.rollOut(ctx, t, before)
+	u.healthy(ctx, t)
+	u.everywhere(ctx, t, added)
+	u.everywhere(ctx, t, want)
+	for _, name := range u.machines(ctx, t) {
+		mu, err := u.Update(ctx, name)
+		require.NoError(t, err)
+		require.Contains(t, strings.Join(mu.Status.Notes, "\n"), editedFile.Path+" was changed on the node")
+		require.Len(t, mu.Status.Changes, 1, "what the specs did not change is not touched: %v", mu.Status.Changes)
+	}
+}
+
+// servePort is where the pods of servesThroughout answer, on their nodes' own addresses.
+const servePort = 18080
+
+func (u *suite) servesThroughout(ctx context.Context, t *testing.T) {
+	before := u.identities(ctx, t)
+	workload, err := u.Cluster.WorkloadClient(ctx)
+	require.NoError(t, err)
+	u.startServer(ctx, t, workload)
+	asking, stop := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	answers, failures := make([]int, len(before)), make([]error, len(before))
+	for i, name := range u.machines(ctx, t) {
+		url := fmt.Sprintf("http://%s:%d/health", u.Fleet.Node(name).Address().Host, servePort)
+		require.NoError(t, wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+			return ask(ctx, url) == nil, nil
+		}), "the pod on %s does not answer", name)
+		done.Go(func() { answers[i], failures[i] = askUntil(asking, url) })
+	}
+	for i := range 2 {
+		f := file(app+"/serving", fmt.Sprintf("change %d\n", i))
+		sysctl := file("/etc/sysctl.d/50-serving.conf", fmt.Sprintf("# change %d\n", i))
+		require.NoError(t, u.SetFiles(ctx, f, sysctl))
+		u.rollOut(ctx, t, before)
+		u.everywhere(ctx, t, sysctl)
+	}
+	stop()
+	done.Wait()
+	for i, name := range u.machines(ctx, t) {
+		require.NoError(t, failures[i], "the pod on %s", name)
+		require.Greater(t, answers[i], 20)
+	}
+	u.healthy(ctx, t)
+}
+
+// startServer starts a pod on each node that answers HTTP at the node's address: CoreDNS, whose image every node has.
+func (u *suite) startServer(ctx context.Context, t *testing.T, workload client.Client) {
+	t.Helper()
+	var dns appsv1.Deployment
+	require.NoError(t, workload.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "coredns"}, &dns))
+	name, labels := metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "serve"}, map[string]string{"app": "serve"}
+	config := &corev1.ConfigMap{ObjectMeta: name, Data: map[string]string{"Corefile": fmt.Sprintf(".:15353 {\n  health :%d\n}\n", servePort)}}
+	require.NoError(t, workload.Create(ctx, config))
+	set := &appsv1.DaemonSet{ObjectMeta: name}
+	set.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
+	set.Spec.Template.Labels = labels
+	set.Spec.Template.Spec = corev1.PodSpec{
+		HostNetwork: true,
+		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		Containers: []corev1.Container{{
+			Name: "serve", Image: dns.Spec.Template.Spec.Containers[0].Image, ImagePullPolicy: corev1.PullIfNotPresent,
+			Args:         []string{"-conf", "/config/Corefile"},
+			VolumeMounts: []corev1.VolumeMount{{Name: "config", MountPath: "/config"}},
+		}},
+		Volumes: []corev1.Volume{{Name: "config", VolumeSource: corev1.VolumeSource{
+			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: name.Name}},
+		}}},
+	}
+	require.NoError(t, workload.Create(ctx, set))
+}
+
+// askUntil asks ten times a second until ctx ends, and returns how often there was an answer, and the first failure.
+func askUntil(ctx context.Context, url string) (answers int, failure error) {
+	for {
+		select {
+		case <-ctx.Done():
+			return answers, failure
+		case <-time.After(100 * time.Millisecond):
+		}
+		err := ask(ctx, url)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil && failure == nil:
+			failure = err
+		case err == nil:
+			answers++
+		}
+	}
+}
+
+func ask(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close() //nolint:errcheck // only the status counts
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", url, response.Status)
+	}
+	return nil
+}
+
+func (u *suite) kubeletDropIn(ctx context.Context, t *testing.T) {
+	before := u.identities(ctx, t)
+	started := map[string]string{}
+	for _, name := range u.machines(ctx, t) {
+		started[name] = u.mainPID(ctx, t, name, "kubelet.service")
+	}
+	dropIn := file("/etc/systemd/system/kubelet.service.d/50-refit-e2e.conf", "[Service]\nEnvironment=REFIT_E2E=yes\n")
+	require.NoError(t, u.SetFiles(ctx, dropIn))
+	u.rollOut(ctx, t, before)
+	u.healthy(ctx, t)
+	u.everywhere(ctx, t, dropIn)
+	workload, err := u.Cluster.WorkloadClient(ctx)
+	require.NoError(t, err)
+	for _, name := range u.machines(ctx, t) {
+		mu, err := u.Update(ctx, name)
+		require.NoError(t, err)
+		require.Equal(t, []string{"DaemonReload", "Restart kubelet.service"}, mu.Status.Actions)
+		pid := u.mainPID(ctx, t, name, "kubelet.service")
+		require.NotEqual(t, started[name], pid, "the kubelet of %s was restarted", name)
+		environment, err := u.Fleet.Node(name).Exec(ctx, "cat", "/proc/"+pid+"/environ")
+		require.NoError(t, err)
+		require.Contains(t, string(environment), "REFIT_E2E=yes", "the kubelet that runs has the drop-in")
+		u.nodeReady(ctx, t, workload, u.machine(ctx, t, name).Status.NodeRef.Name)
+	}
+}
+
+func (u *suite) nodeReady(ctx context.Context, t *testing.T, workload client.Client, name string) {
+	t.Helper()
+	require.NoError(t, wait.PollUntilContextTimeout(ctx, time.Second, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+		var n corev1.Node
+		if err := workload.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
+			return false, nil //nolint:nilerr // its API server may be one whose kubelet has just been restarted
+		}
+		return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		}), nil
+	}), "Node %s is not Ready", name)
+}
+
+// mainPID is the process of a unit.
+func (u *suite) mainPID(ctx context.Context, t *testing.T, name, unit string) string {
+	t.Helper()
+	out, err := u.Fleet.Node(name).Exec(ctx, "systemctl", "show", "--value", "-p", "MainPID", unit)
+	require.NoError(t, err)
+	return strings.TrimSpace(string(out))
+}
