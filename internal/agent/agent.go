@@ -104,7 +104,7 @@ func (a *Agent) Identity() (node.Identity, error) {
 	if err != nil {
 		return id, fmt.Errorf("read the agent's own binary: %w", err)
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close()
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
 		return id, fmt.Errorf("read the agent's own binary: %w", err)

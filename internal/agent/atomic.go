@@ -125,6 +125,6 @@ func (d disk) syncDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close()
 	return f.Sync()
 }

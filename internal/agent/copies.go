@@ -58,7 +58,7 @@ func (c copies) keep(root rootFS, p string) error {
 		return err
 	}
 	if f != nil {
-		defer f.Close() //nolint:errcheck // it was only read
+		defer f.Close()
 		h := sha256.New()
 		if err := c.state.disk.write(c.data(p), io.TeeReader(f, h), private); err != nil {
 			return fmt.Errorf("keep a copy of %s: %w", p, err)

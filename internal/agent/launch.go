@@ -89,7 +89,7 @@ func (d detached) Launch(context.Context, string) error {
 	if err != nil {
 		return err
 	}
-	defer log.Close()                                          //nolint:errcheck // the child has its own copy
+	defer log.Close()
 	cmd := exec.Command(d.executable, "--root", d.root, "run") //nolint:noctx // it outlives the request that starts it
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = log, log

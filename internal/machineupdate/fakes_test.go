@@ -208,10 +208,10 @@ func (w *world) update() *refitv1.MachineUpdate {
 }
 
 // change edits the machine's bootstrap config.
-func (w *world) change(content string) {
+func (w *world) change() {
 	var config bootstrapv1.KubeadmConfig
 	require.NoError(w.t, w.Get(w.t.Context(), key, &config))
-	config.Spec.Files[0].Content = content
+	config.Spec.Files[0].Content = "two\n"
 	require.NoError(w.t, w.Update(w.t.Context(), &config))
 }
 

@@ -189,7 +189,7 @@ func TestOtherSpecsWhileWaiting(t *testing.T) {
 	w.node.dialErr = errRefused
 	w.reconcile()
 	first := w.update().Spec.Digest
-	w.change("two\n")
+	w.change()
 	w.reconcile()
 	require.Equal(t, refitv1.ReasonSpecs, w.update().Status.Reason, "the specs that Cluster API asked for are gone")
 	w.ask()
@@ -205,7 +205,7 @@ func TestDoneIsNotAnsweredForOtherSpecs(t *testing.T) {
 	w.ask()
 	w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{succeeded}
 	w.reconcile()
-	w.change("two\n")
+	w.change()
 	done := w.ask()
 	require.False(t, done)
 	done = w.ask()
@@ -265,7 +265,7 @@ func TestHostKeyIsRecordedBeforeAnythingIsSent(t *testing.T) {
 	require.NoError(t, u.begin(t.Context()))
 	require.NoError(t, u.set(t.Context(), func(s *refitv1.MachineUpdateStatus) { s.HostKey = "ssh-ed25519 AAAA" }))
 	require.Equal(t, "ssh-ed25519 AAAA", w.update().Status.HostKey)
-	w.change("two\n")
+	w.change()
 	w.ask()
 	u = &update{Reconciler: w.reconciler, mu: w.update()}
 	require.NoError(t, u.begin(t.Context()))

@@ -63,7 +63,7 @@ func TestOverSSH(t *testing.T) {
 
 	commands := len(n.Commands())
 	require.NoError(t, n.ChangeHostKey())
-	w.change("two\n")
+	w.change()
 	w.ask()
 	w.reconcile()
 	require.Equal(t, refitv1.ReasonHostKey, w.update().Status.Reason)
@@ -85,7 +85,7 @@ func (w *world) reachThrough(n, jump *nodetest.Node, key []byte) {
 	access.Spec.SSH.User = n.User()
 	access.Spec.SSH.PrivateKeySecretRef = refitv1.SecretKeyReference{Name: "node-key"}
 	access.Spec.SSH.JumpHost = &refitv1.JumpHost{
-		Address: jump.Address().Host, Port: int32(jump.Address().Port), User: jump.User(), //nolint:gosec // a port
+		Address: jump.Address().Host, Port: int32(jump.Address().Port), User: jump.User(),
 		PrivateKeySecretRef: refitv1.SecretKeyReference{Name: "node-key"},
 		HostKeys:            refitv1.HostKeys{Policy: refitv1.HostKeyPinned, SecretRef: &refitv1.SecretKeyReference{Name: "jump"}},
 	}

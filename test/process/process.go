@@ -64,7 +64,7 @@ func (l *Launcher) Start(name, log, path string, args, env []string) (*Process, 
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
-	defer out.Close() //nolint:errcheck // the child has its own copy
+	defer out.Close()
 
 	cmd := exec.Command(path, args...)
 	cmd.Env = env
