@@ -17,11 +17,12 @@ import (
 type CanUpdate struct {
 	engine  *Engine
 	metrics *Metrics
+	scope   Scope
 }
 
 // NewCanUpdate returns handlers that have the engine decide.
-func NewCanUpdate(engine *Engine, metrics *Metrics) *CanUpdate {
-	return &CanUpdate{engine: engine, metrics: metrics}
+func NewCanUpdate(engine *Engine, metrics *Metrics, scope Scope) *CanUpdate {
+	return &CanUpdate{engine: engine, metrics: metrics, scope: scope}
 }
 
 // Machine answers CanUpdateMachine.
@@ -52,6 +53,9 @@ func (h *CanUpdate) decide(ctx context.Context, body []byte, kind string, l layo
 		return nil, err
 	}
 	v, err := h.engine.judge(ctx, r, l)
+	if err == nil {
+		err = h.scope.check(v.namespace)
+	}
 	if err != nil {
 		log.Error(err, "Could not judge a change", "kind", kind)
 		h.metrics.decided(kind, outcomeError)
@@ -59,7 +63,7 @@ func (h *CanUpdate) decide(ctx context.Context, body []byte, kind string, l layo
 	}
 	if v.decision.InPlace() {
 		h.metrics.decided(kind, outcomeInPlace)
-		log.V(4).Info("The change can be made in place", "kind", kind, "object", v.machine, "fields", len(v.decision))
+		log.V(4).Info("The change can be made in place", "kind", kind, "object", v.namespace+"/"+v.name, "fields", len(v.decision))
 		return v, nil
 	}
 	h.metrics.decided(kind, outcomeReplace)
@@ -70,7 +74,7 @@ func (h *CanUpdate) decide(ctx context.Context, body []byte, kind string, l layo
 			left = append(left, fmt.Sprintf("%s of the %s: %s", f.Field, f.Field.Object, f.Reason))
 		}
 	}
-	log.Info("Fields can't be changed in place, so Cluster API replaces the machine", "kind", kind, "object", v.machine, "fields", left)
+	log.Info("Fields can't be changed in place, so Cluster API replaces the machine", "kind", kind, "object", v.namespace+"/"+v.name, "fields", left)
 	return v, nil
 }
 

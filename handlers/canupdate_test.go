@@ -181,7 +181,7 @@ func TestFailures(t *testing.T) {
 		},
 	} {
 		t.Run(title, func(t *testing.T) {
-			h := NewCanUpdate(engine(t), NewMetrics(prometheus.NewRegistry()))
+			h := NewCanUpdate(engine(t), NewMetrics(prometheus.NewRegistry()), "")
 			r := h.Machine(t.Context(), tc.body)
 			require.Equal(t, runtimehooksv1.ResponseStatusFailure, r.GetStatus())
 			require.Contains(t, r.GetMessage(), tc.want)
@@ -241,7 +241,7 @@ func TestUpdaterThatCanNotJudgeReplacesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			reg, err := updaters.NewRegistry(u)
 			require.NoError(t, err)
-			r := NewCanUpdate(NewEngine(reg), NewMetrics(prometheus.NewRegistry())).Machine(t.Context(), recorded(t, "canupdatemachine-file-content"))
+			r := NewCanUpdate(NewEngine(reg), NewMetrics(prometheus.NewRegistry()), "").Machine(t.Context(), recorded(t, "canupdatemachine-file-content"))
 			require.Equal(t, runtimehooksv1.ResponseStatusFailure, r.GetStatus())
 			require.Contains(t, r.GetMessage(), "broken")
 		})
@@ -250,7 +250,7 @@ func TestUpdaterThatCanNotJudgeReplacesNothing(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	h := NewCanUpdate(engine(t, "/etc/demo.conf"), NewMetrics(reg))
+	h := NewCanUpdate(engine(t, "/etc/demo.conf"), NewMetrics(reg), "")
 	h.Machine(t.Context(), recorded(t, "canupdatemachine-file-content"))
 	h.Machine(t.Context(), recorded(t, "canupdatemachine-users"))
 	h.MachineSet(t.Context(), recorded(t, "canupdatemachineset-version"))
@@ -277,9 +277,9 @@ func FuzzRequest(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"hooks.runtime.cluster.x-k8s.io/v1alpha1","kind":"CanUpdateMachineRequest","current":{},"desired":{}}`))
 	e := engine(f, "/etc")
 	metrics := NewMetrics(prometheus.NewRegistry())
-	update := NewUpdate(updatesFunc(func(string, string, string) (Progress, error) { return Progress{}, nil }))
+	update := NewUpdate(updatesFunc(func(string, string, string) (Progress, error) { return Progress{}, nil }), "")
 	f.Fuzz(func(t *testing.T, body []byte) {
-		h := NewCanUpdate(e, metrics)
+		h := NewCanUpdate(e, metrics, "")
 		for _, handle := range []func(context.Context, []byte) runtimehooksv1.ResponseObject{h.Machine, h.MachineSet, update.Machine} {
 			r := handle(t.Context(), body)
 			require.Contains(t, []runtimehooksv1.ResponseStatus{runtimehooksv1.ResponseStatusSuccess, runtimehooksv1.ResponseStatusFailure}, r.GetStatus())

@@ -26,6 +26,18 @@ func (e *RequestError) Error() string {
 	return fmt.Sprintf("the request's field %s %s", e.Field, e.Problem)
 }
 
+// Scope is the namespace that a server is for. Empty: all.
+type Scope string
+
+// check returns an error for another namespace. Neither a yes would be right, because the update could not be made, nor a
+// no, because that would replace the machine.
+func (s Scope) check(namespace string) error {
+	if s == "" || namespace == string(s) {
+		return nil
+	}
+	return fmt.Errorf("the machine is in namespace %q, and this server is for namespace %q (--namespace); narrow the namespaceSelector of its ExtensionConfig", namespace, s)
+}
+
 // member is an object of a request.
 type member struct {
 	field    string

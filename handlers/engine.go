@@ -21,9 +21,9 @@ func NewEngine(registry *updaters.Registry) *Engine { return &Engine{registry: r
 
 // verdict is what was decided about a request.
 type verdict struct {
-	machine  string // namespace/name of the Machine or MachineSet
-	decision updaters.Decision
-	patches  map[fieldset.Object][]byte
+	namespace, name string // of the Machine or MachineSet
+	decision        updaters.Decision
+	patches         map[fieldset.Object][]byte
 }
 
 // judge decides about a request in which the objects are where the layout says.
@@ -53,9 +53,10 @@ func (e *Engine) judge(ctx context.Context, r *rawRequest, l layout) (*verdict, 
 		return nil, err
 	}
 	v := &verdict{
-		machine:  current[fieldset.Machine].namespace + "/" + current[fieldset.Machine].name,
-		decision: decision,
-		patches:  map[fieldset.Object][]byte{},
+		namespace: current[fieldset.Machine].namespace,
+		name:      current[fieldset.Machine].name,
+		decision:  decision,
+		patches:   map[fieldset.Object][]byte{},
 	}
 	for _, oc := range change {
 		m := l.of(oc.Object)

@@ -38,6 +38,7 @@ type Updates interface {
 // Update answers the hook that has a machine updated.
 type Update struct {
 	updates Updates
+	scope   Scope
 	// digests by the bytes of the specs: Cluster API asks again every few seconds, with the same ones.
 	digests *lru.Cache
 }
@@ -46,8 +47,8 @@ type Update struct {
 const maxDigests = 10000
 
 // NewUpdate returns a handler that hands updates over.
-func NewUpdate(updates Updates) *Update {
-	return &Update{updates: updates, digests: lru.New(maxDigests)}
+func NewUpdate(updates Updates, scope Scope) *Update {
+	return &Update{updates: updates, scope: scope, digests: lru.New(maxDigests)}
 }
 
 // Machine answers UpdateMachine.
@@ -95,6 +96,9 @@ func (h *Update) decode(body []byte) (wanted, error) {
 	}
 	if w.namespace == "" || w.machine == "" {
 		return w, &RequestError{Field: "desired.machine.metadata", Problem: "has no name or no namespace"}
+	}
+	if err := h.scope.check(w.namespace); err != nil {
+		return w, err
 	}
 	key := [sha256.Size]byte(seen.Sum(nil))
 	if known, ok := h.digests.Get(key); ok {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
@@ -21,7 +22,7 @@ func (f updatesFunc) Update(_ context.Context, namespace, machine, digest string
 
 func respond(t *testing.T, body []byte, p Progress, err error) *runtimehooksv1.UpdateMachineResponse {
 	t.Helper()
-	h := NewUpdate(updatesFunc(func(string, string, string) (Progress, error) { return p, err }))
+	h := NewUpdate(updatesFunc(func(string, string, string) (Progress, error) { return p, err }), "")
 	return h.Machine(t.Context(), body).(*runtimehooksv1.UpdateMachineResponse)
 }
 
@@ -55,7 +56,7 @@ func TestUpdateMachineHandsOver(t *testing.T) {
 			require.Equal(t, "lab", namespace)
 			digests[name] = digest
 			return Progress{Message: "going on"}, nil
-		}))
+		}), "")
 		require.Equal(t, "going on", h.Machine(t.Context(), recorded(t, name)).GetMessage())
 	}
 	require.NotEqual(t, digests["updatemachine-controlplane"], digests["updatemachine-worker"])
@@ -72,5 +73,22 @@ func TestUpdateMachineFailures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, runtimehooksv1.ResponseStatusFailure, respond(t, body, Progress{Done: true}, nil).Status)
 		})
+	}
+}
+
+func TestScope(t *testing.T) {
+	asked := false
+	updates := updatesFunc(func(string, string, string) (Progress, error) { asked = true; return Progress{}, nil })
+	for scope, ok := range map[Scope]bool{"": true, "lab": true, "other": false} {
+		want := runtimehooksv1.ResponseStatusFailure
+		if ok {
+			want = runtimehooksv1.ResponseStatusSuccess
+		}
+		asked = false
+		require.Equal(t, want, NewUpdate(updates, scope).Machine(t.Context(), recorded(t, "updatemachine-worker")).GetStatus())
+		require.Equal(t, ok, asked)
+		h := NewCanUpdate(engine(t), NewMetrics(prometheus.NewRegistry()), scope)
+		require.Equal(t, want, h.Machine(t.Context(), recorded(t, "canupdatemachine-version")).GetStatus())
+		require.Equal(t, want, h.MachineSet(t.Context(), recorded(t, "canupdatemachineset-version")).GetStatus())
 	}
 }

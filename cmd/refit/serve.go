@@ -254,8 +254,9 @@ func (o *serveOptions) addUpdates(mgr ctrl.Manager, on ctrlwebhook.Server) error
 	if err := reconciler.SetupWithManager(mgr, o.maxUpdates); err != nil {
 		return fmt.Errorf("add the controller: %w", err)
 	}
-	canUpdate := handlers.NewCanUpdate(handlers.NewEngine(reg), handlers.NewMetrics(metrics.Registry))
-	update := handlers.NewUpdate(&machineupdate.Store{Client: mgr.GetClient(), Live: mgr.GetAPIReader()})
+	scope := handlers.Scope(o.namespace)
+	canUpdate := handlers.NewCanUpdate(handlers.NewEngine(reg), handlers.NewMetrics(metrics.Registry), scope)
+	update := handlers.NewUpdate(&machineupdate.Store{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}, scope)
 	server, err := webhook.NewServer(ctrl.Log.WithName("hooks"), webhook.NewMetrics(metrics.Registry))
 	if err != nil {
 		return err
