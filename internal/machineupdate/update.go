@@ -2,7 +2,6 @@ package machineupdate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -268,78 +267,4 @@ func (u *update) nodeError(ctx context.Context, err error) (ctrl.Result, error) 
 		return u.await(ctx, w)
 	}
 	return ctrl.Result{}, err
-}
-
-// waitFor says what the update waits for after an error on the way to the node, or nil for other errors.
-func waitFor(err error) *wait {
-	var hostKey *node.HostKeyError
-	var agent *node.AgentError
-	var push *node.PushError
-	var answer *node.AnswerError
-	var command *node.CommandError
-	var dial *node.DialError
-	message := err.Error()
-	switch {
-	case errors.As(err, &hostKey):
-		return &wait{reason: refitv1.ReasonHostKey, message: message, retry: time.Minute}
-	case errors.Is(err, node.ErrUnauthorized):
-		return &wait{reason: refitv1.ReasonNodeAccess, message: "the node refuses the login: " + message, retry: 30 * time.Second}
-	case errors.As(err, &agent):
-		return waitForAgent(agent)
-	case errors.As(err, &push), errors.As(err, &answer), errors.As(err, &command):
-		return &wait{reason: refitv1.ReasonAgent, message: message, retry: 30 * time.Second}
-	case errors.Is(err, node.ErrUnreachable), errors.Is(err, node.ErrConnectionLost), errors.As(err, &dial):
-		return &wait{reason: refitv1.ReasonUnreachable, message: "the node can't be reached: " + message}
-	default:
-		return nil
-	}
-}
-
-func waitForAgent(e *node.AgentError) *wait {
-	switch e.Reason {
-	case node.ReasonBusy:
-		return &wait{reason: refitv1.ReasonBusy, message: e.Message, retry: 2 * time.Second}
-	case node.ReasonStale:
-		return &wait{reason: refitv1.ReasonBusy, message: e.Message}
-	case node.ReasonBlocked, node.ReasonOtherMachine, node.ReasonInvalid:
-		return &wait{reason: refitv1.ReasonBlocked, message: e.Message, retry: 30 * time.Second}
-	default:
-		return &wait{reason: refitv1.ReasonAgent, message: "the agent on the node reports: " + e.Message}
-	}
-}
-
-func problems(list []node.Problem) string {
-	texts := make([]string, len(list))
-	for i, p := range list {
-		texts[i] = p.Reason
-		if p.Path != "" && !strings.Contains(p.Reason, p.Path) {
-			texts[i] = p.Path + ": " + p.Reason
-		}
-	}
-	return strings.Join(texts, "; ")
-}
-
-// describe says what a plan does.
-func describe(p node.Plan) string {
-	var parts []string
-	for _, c := range p.Changes {
-		parts = append(parts, strings.ToLower(string(c.Operation))+" "+c.Path)
-	}
-	for _, a := range p.Actions {
-		parts = append(parts, a.String())
-	}
-	if len(p.Blocked) > 0 {
-		parts = append(parts, problems(p.Blocked))
-	}
-	if len(parts) == 0 {
-		return "nothing to change"
-	}
-	return strings.Join(parts, ", ")
-}
-
-func actionsOf(actions []string) string {
-	if len(actions) == 0 {
-		return "none"
-	}
-	return strings.Join(actions, ", ")
 }
