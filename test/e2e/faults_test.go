@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -174,7 +173,7 @@ func (u *suite) machineDeleted(ctx context.Context, t *testing.T) {
 func (u *suite) unclaimedField(ctx context.Context, t *testing.T) {
 	before := u.workers(ctx, t)
 	require.NoError(t, u.Cluster.ChangeWorkers(ctx, func(_ *clusterv1.MachineDeployment, c *bootstrapv1.KubeadmConfigSpec) {
-		c.NTP = bootstrapv1.NTP{Enabled: ptr.To(true), Servers: []string{"192.0.2.1"}}
+		c.PostKubeadmCommands = []string{"true"}
 	}))
 	require.NoError(t, u.Cluster.WaitForRollout(ctx))
 	after := u.workers(ctx, t)
@@ -185,10 +184,10 @@ func (u *suite) unclaimedField(ctx context.Context, t *testing.T) {
 	for _, r := range u.Replicas {
 		output, err := r.Output()
 		require.NoError(t, err)
-		logged = logged || strings.Contains(output, "spec.ntp.servers of the bootstrapConfig: no updater knows this field")
+		logged = logged || strings.Contains(output, "spec.postKubeadmCommands of the bootstrapConfig: no updater knows this field")
 		metrics, err := r.Metrics(ctx)
 		require.NoError(t, err)
-		counted = counted || strings.Contains(metrics, `refit_can_update_fields_left_total{field="spec.ntp.servers",hook="CanUpdateMachineSet",object="bootstrapConfig"} 1`)
+		counted = counted || strings.Contains(metrics, `refit_can_update_fields_left_total{field="spec.postKubeadmCommands",hook="CanUpdateMachineSet",object="bootstrapConfig"} 1`)
 	}
 	require.True(t, logged, "the log says why")
 	require.True(t, counted, "the metric says why")
