@@ -19,7 +19,7 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newServeCommand(), newExplainCommand())
+	root.AddCommand(newServeCommand(), newExplainCommand(), newScheduleCommand())
 	if err := root.ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
 		root.PrintErrln("refit:", err)
 		os.Exit(1)

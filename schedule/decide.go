@@ -1,0 +1,259 @@
+package schedule
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+// Reason is why a decision is as it is.
+type Reason string
+
+// The reasons.
+const (
+	Open                  Reason = "Open"
+	OutsideWindow         Reason = "OutsideWindow"
+	Excluded              Reason = "Excluded"
+	Paused                Reason = "Paused"
+	Overridden            Reason = "Overridden"
+	NoWindowWithinHorizon Reason = "NoWindowWithinHorizon"
+	NeverFits             Reason = "NeverFits"
+	BudgetExhausted       Reason = "BudgetExhausted" // for those who count what has started; Decide does not
+	InvalidPolicy         Reason = "InvalidPolicy"
+)
+
+// What stands in place of a number of seconds.
+const (
+	SecondsNone      = -1 // of NextChangeETASeconds: no window within the horizon, or paused
+	SecondsUnbounded = -1 // of PermissiveRemainingSeconds: there is no end within the horizon
+	SecondsInvalid   = -2 // of both: the policy is invalid
+)
+
+// DefaultHorizon is how far Decide looks.
+const DefaultHorizon = 1000 * 24 * time.Hour
+
+// Query is what is asked.
+type Query struct {
+	Now time.Time
+	// ExpectedDuration is how long the update is expected to take. By default it is what the policies say.
+	ExpectedDuration time.Duration
+	// Horizon is how far ahead a window may start. By default it is DefaultHorizon.
+	Horizon time.Duration
+
+	// Bypass lets this one change start, PermissiveUntil all changes until then, and RestrictiveUntil none until then. The
+	// first of them wins.
+	Bypass           bool
+	PermissiveUntil  time.Time
+	RestrictiveUntil time.Time
+}
+
+// Window is [Start, End). A zero Start was longer ago than the horizon, a zero End is further ahead.
+type Window struct {
+	Start time.Time
+	End   time.Time
+}
+
+// Decision is the answer.
+type Decision struct {
+	Open    bool
+	Reason  Reason
+	Message string
+	// NextChangeETASeconds is 0 when open, and counts to the next window that is long enough when closed.
+	NextChangeETASeconds int64
+	// PermissiveRemainingSeconds is what is left of the window, and 0 when closed.
+	PermissiveRemainingSeconds int64
+	// Window is the one that is open, or the next that will be long enough. Without bounds, there is none.
+	Window *Window
+	// Fits says that the window is as long as the update is expected to take. With FitWarn one that is not is open, too.
+	Fits bool
+}
+
+// inquiry is a query in seconds of Unix, with the set that answers it.
+type inquiry struct {
+	Query
+	schedules []*Schedule
+	unix      int64
+	horizon   int64
+	open      set
+}
+
+// Decide says whether changes may start now, by all the schedules that select a machine: all must be open. No schedule is
+// open.
+func Decide(q Query, schedules ...*Schedule) Decision {
+	for _, s := range schedules {
+		if err := s.invalid(q.Now); err != nil {
+			return Decision{
+				Reason: InvalidPolicy, NextChangeETASeconds: SecondsInvalid, PermissiveRemainingSeconds: SecondsInvalid,
+				Message: fmt.Sprintf("policy %s is invalid, and so closed: %v", s.Name(), err),
+			}
+		}
+	}
+	if q.Bypass {
+		return Decision{
+			Open: true, Reason: Overridden, Fits: true, PermissiveRemainingSeconds: SecondsUnbounded,
+			Message: "change management is bypassed for this change",
+		}
+	}
+	return newInquiry(q, schedules).decide()
+}
+
+func newInquiry(q Query, schedules []*Schedule) *inquiry {
+	if q.Horizon <= 0 {
+		q.Horizon = DefaultHorizon
+	}
+	i := &inquiry{Query: q, schedules: schedules, unix: q.Now.Unix(), horizon: int64(q.Horizon / time.Second)}
+	i.open = meet(schedules)
+	if !q.RestrictiveUntil.IsZero() {
+		end := q.RestrictiveUntil.Add(time.Second - time.Nanosecond).Unix()
+		i.open = difference{from: i.open, without: span{math.MinInt64, end}}
+	}
+	if !q.PermissiveUntil.IsZero() {
+		i.open = union{i.open, span{math.MinInt64, q.PermissiveUntil.Unix()}}
+	}
+	return i
+}
+
+func meet(schedules []*Schedule) set {
+	if len(schedules) == 1 {
+		return schedules[0].open
+	}
+	all := make(intersection, 0, len(schedules))
+	for _, s := range schedules {
+		all = append(all, s.open)
+	}
+	return all
+}
+
+func (i *inquiry) decide() Decision {
+	permissive, restrictive := i.unix < i.PermissiveUntil.Unix(), i.Now.Before(i.RestrictiveUntil)
+	required, wanted := i.required(), i.wanted()
+	if permissive {
+		required = 0
+	}
+	some := false
+	for from, last := i.unix, i.unix+i.horizon; ; {
+		start, ok := firstIn(i.open, from, last)
+		if !ok {
+			break
+		}
+		some = true
+		end, bounded := endOf(i.open, start, start+i.horizon)
+		length := i.length(start, end, bounded)
+		if length >= required {
+			return i.found(start, end, bounded, length >= wanted, permissive, restrictive)
+		}
+		from = end
+	}
+	d := Decision{Reason: NoWindowWithinHorizon, NextChangeETASeconds: SecondsNone}
+	if some {
+		d.Reason = NeverFits
+	}
+	for _, s := range i.schedules {
+		if s.paused {
+			d.Reason = Paused
+		}
+	}
+	d.Message = i.explain(d.Reason, required)
+	if restrictive {
+		d.Reason, d.Message = Overridden, "restrictive until "+stamp(i.RestrictiveUntil)+"; "+d.Message
+	}
+	return d
+}
+
+// found answers with a window that starts, or goes on, at start.
+func (i *inquiry) found(start, end int64, bounded, fits, permissive, restrictive bool) Decision {
+	d := Decision{Open: start == i.unix, Reason: Open, Fits: fits, NextChangeETASeconds: start - i.unix}
+	begin, known := start, true
+	if d.Open {
+		begin, known = startOf(i.open, start, i.unix-i.horizon)
+		d.PermissiveRemainingSeconds = SecondsUnbounded
+		if bounded {
+			d.PermissiveRemainingSeconds = end - i.unix
+		}
+	}
+	if known || bounded {
+		d.Window = &Window{}
+		if known {
+			d.Window.Start = time.Unix(begin, 0).UTC()
+		}
+		if bounded {
+			d.Window.End = time.Unix(end, 0).UTC()
+		}
+	}
+	switch {
+	case permissive, restrictive:
+		d.Reason = Overridden
+	case !d.Open:
+		d.Reason = i.whyClosed()
+	}
+	d.Message = i.tell(d)
+	return d
+}
+
+// length returns how long a window is from its start, or from now if that is later.
+func (i *inquiry) length(start, end int64, bounded bool) time.Duration {
+	if !bounded {
+		return math.MaxInt64
+	}
+	from := time.Unix(start, 0)
+	if i.Now.After(from) {
+		from = i.Now
+	}
+	return time.Unix(end, 0).Sub(from)
+}
+
+// required returns how long a window must be, and wanted how long it should be.
+func (i *inquiry) required() time.Duration { return i.duration(FitRequired) }
+
+func (i *inquiry) wanted() time.Duration { return i.duration(FitRequired, FitWarn) }
+
+func (i *inquiry) duration(fits ...Fit) time.Duration {
+	var longest time.Duration
+	for _, s := range i.schedules {
+		for _, f := range fits {
+			if s.fit != f {
+				continue
+			}
+			d := s.expected
+			if i.ExpectedDuration > 0 {
+				d = i.ExpectedDuration
+			}
+			longest = max(longest, d)
+		}
+	}
+	return longest
+}
+
+// whyClosed says Excluded if all policies that are closed are so by an exclude alone.
+func (i *inquiry) whyClosed() Reason {
+	reason := OutsideWindow
+	for _, s := range i.schedules {
+		if in, _ := s.open.at(i.unix, i.unix); in {
+			continue
+		}
+		if in, _ := s.permit.at(i.unix, i.unix); !in {
+			return OutsideWindow
+		}
+		reason = Excluded
+	}
+	return reason
+}
+
+// closed names the policies that are closed, with the reasons of their excludes.
+func (i *inquiry) closed() string {
+	var names []string
+	for _, s := range i.schedules {
+		if in, _ := s.open.at(i.unix, i.unix); in {
+			continue
+		}
+		name := "policy " + s.name
+		for _, x := range s.excludes {
+			if in, _ := x.at(i.unix, i.unix); in && x.reason != "" {
+				name += " (" + x.reason + ")"
+			}
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, ", ")
+}
