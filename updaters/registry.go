@@ -61,15 +61,6 @@ func (d Decision) Covered(o fieldset.Object) *fieldpath.Set {
 	return set
 }
 
-// Actions returns what all covered fields take on the node, merged and in order.
-func (d Decision) Actions() []disruption.Action {
-	var lists [][]disruption.Action
-	for _, v := range d {
-		lists = append(lists, v.Actions)
-	}
-	return disruption.Merge(lists...)
-}
-
 // Decide hears every updater about the change. An error means that the change could not be judged.
 func (r *Registry) Decide(ctx context.Context, c fieldset.Change) (Decision, error) {
 	fields := c.Fields()

@@ -105,8 +105,3 @@ func Merge(lists ...[]Action) []Action {
 		return a.Type == None || a.Type == Reload && slices.Contains(all, Action{Type: Restart, Unit: a.Unit})
 	})
 }
-
-// NeedsDrain says whether pods have to leave the node before actions are run.
-func NeedsDrain(actions []Action) bool {
-	return slices.ContainsFunc(actions, func(a Action) bool { return a.Type == Drain || a.Type == Reboot })
-}

@@ -18,12 +18,6 @@ type Dialer interface {
 	Dial(ctx context.Context, t Target) (Conn, error)
 }
 
-// The DialerFunc type lets a function be a Dialer.
-type DialerFunc func(ctx context.Context, t Target) (Conn, error)
-
-// Dial implements Dialer.
-func (f DialerFunc) Dial(ctx context.Context, t Target) (Conn, error) { return f(ctx, t) }
-
 // A Conn is a connection to a node. It can be used by several goroutines at once.
 type Conn interface {
 	// Run runs command in the user's login shell and returns when it has ended, or as soon as ctx is done. Then, stdout is

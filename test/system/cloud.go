@@ -30,8 +30,7 @@ const (
 // cloud-init.
 type cloud struct {
 	*System
-	cancel context.CancelFunc
-	done   chan struct{}
+	done chan struct{}
 }
 
 // startNodes starts a node for each Machine, and for those that come later.
@@ -48,7 +47,6 @@ func (s *System) startNodes(ctx context.Context) error {
 		return err
 	}
 	watch, cancel := context.WithCancel(ctx)
-	s.cloud.cancel = cancel
 	go s.cloud.watch(watch)
 	s.onStop(func() error { cancel(); <-s.cloud.done; return nil })
 	return nil

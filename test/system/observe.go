@@ -139,9 +139,3 @@ func (s *System) ReplicaOf(mu *refitv1.MachineUpdate) *Replica {
 func Succeeded(mu *refitv1.MachineUpdate) bool {
 	return mu.Status.Phase == refitv1.PhaseSucceeded && mu.Status.ObservedDigest == mu.Spec.Digest
 }
-
-// IsControlPlane says whether a Machine belongs to the control plane.
-func IsControlPlane(m *clusterv1.Machine) bool {
-	_, ok := m.Labels[clusterv1.MachineControlPlaneLabel]
-	return ok
-}

@@ -33,11 +33,12 @@ func (u *Updater) Claim(_ context.Context, c fieldset.Change) (updaters.Claim, e
 	if !ok || !isKubeadmConfig(oc.Desired) {
 		return claim, nil
 	}
+	current, desired := byPath(oc.Current), byPath(oc.Desired)
 	for _, f := range oc.Fields {
 		if len(f.Path) == 0 || f.Path[0].FieldName == nil || *f.Path[0].FieldName != "files" {
 			continue
 		}
-		if actions, err := u.judgeField(oc, f); err != nil {
+		if actions, err := u.judgeField(f, current, desired, format(oc.Desired)); err != nil {
 			claim.Left = append(claim.Left, updaters.Left{Field: f, Reason: err.Error()})
 		} else {
 			claim.Covered = append(claim.Covered, updaters.Covered{Field: f, Actions: actions})
@@ -47,10 +48,9 @@ func (u *Updater) Claim(_ context.Context, c fieldset.Change) (updaters.Claim, e
 }
 
 // judgeField returns what the change of a field takes, or why it can't be made in place.
-func (u *Updater) judgeField(oc fieldset.ObjectChange, f fieldset.Field) ([]disruption.Action, error) {
-	current, desired := byPath(oc.Current), byPath(oc.Desired)
+func (u *Updater) judgeField(f fieldset.Field, current, desired map[string]file, format string) ([]disruption.Action, error) {
 	if path, ok := pathOf(f); ok {
-		return u.judge(path, current[path], desired[path], format(oc.Desired))
+		return u.judge(path, current[path], desired[path], format)
 	}
 	if f.Operation == fieldset.Reordered || len(current)+len(desired) == 0 {
 		// The paths are unique, so the order means nothing.
