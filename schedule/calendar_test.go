@@ -109,13 +109,3 @@ func TestACalendarThatIsStaleCloses(t *testing.T) {
 	require.Equal(t, InvalidPolicy, d.Reason)
 	require.Contains(t, d.Message, "maintenanceSchedule.exclude[0].calendar.maxAge")
 }
-
-func TestFieldsThatAreNotKnown(t *testing.T) {
-	_, err := DecodePolicy([]byte("strategy: Permissive\nbudget: {maxConcurrent: 3}\nmaintenanceSchedule: {permti: []}\n"))
-	require.ErrorContains(t, err, "maintenanceSchedule.permti")
-	_, err = DecodePolicy([]byte("strategy: Permissive\nstrategy: Restrictive\n"))
-	require.Error(t, err)
-	p, err := DecodePolicy([]byte("strategy: MaintenanceSchedule\nmaintenanceSchedule: {permit: []}\n"))
-	require.NoError(t, err)
-	require.NotNil(t, p.MaintenanceSchedule.Permit)
-}

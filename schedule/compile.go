@@ -33,19 +33,16 @@ var NoCalendars Calendars = CalendarsFunc(func(ref ConfigMapKey) (Calendar, erro
 type Schedule struct {
 	name     string
 	err      error
-	permit   set
-	excludes []exclusion
+	loc      *time.Location
+	permit   set // all of permits
+	permits  []Source
+	excludes []Source
 	open     set // permit without excludes
+	strategy Strategy
 	paused   bool
 	fit      Fit
 	expected time.Duration
 	ages     []age
-}
-
-// exclusion is what an entry of exclude covers.
-type exclusion struct {
-	set
-	reason string
 }
 
 // age is how old a calendar may become.
@@ -66,7 +63,7 @@ func (s *Schedule) Name() string {
 // Compile reads a policy. If it can't be read, the schedule that is returned with the error is closed and says why, so that
 // it is safe to go on with it.
 func Compile(name string, p Policy, calendars Calendars) (*Schedule, error) {
-	s := &Schedule{name: name, fit: cmp.Or(p.Fit, FitRequired), permit: everything{}}
+	s := &Schedule{name: name, strategy: p.Strategy, fit: cmp.Or(p.Fit, FitRequired), permit: everything{}}
 	if err := s.compile(p, calendars); err != nil {
 		return Invalid(name, err), err
 	}
@@ -104,6 +101,7 @@ func (s *Schedule) decideBy(strategy Strategy, m *MaintenanceSchedule) error {
 	switch strategy {
 	case PermissiveStrategy:
 		s.permit, s.excludes = everything{}, nil
+		s.permits = []Source{{Policy: s.name, Field: "strategy", Text: string(strategy), set: s.permit}}
 	case RestrictiveStrategy:
 		s.paused = true
 	case MaintenanceScheduleStrategy:
@@ -112,7 +110,7 @@ func (s *Schedule) decideBy(strategy Strategy, m *MaintenanceSchedule) error {
 		return at("strategy", fmt.Errorf("%q is none of MaintenanceSchedule, Permissive and Restrictive", strategy))
 	}
 	if s.paused {
-		s.permit, s.excludes = union(nil), nil
+		s.permit, s.permits, s.excludes = union(nil), nil, nil
 	}
 	s.open = s.permit
 	if len(s.excludes) > 0 {
@@ -126,34 +124,49 @@ func (s *Schedule) decideBy(strategy Strategy, m *MaintenanceSchedule) error {
 }
 
 func (s *Schedule) maintenance(m *MaintenanceSchedule, calendars Calendars) error {
-	loc, err := loadZone(cmp.Or(m.TimeZone, "UTC"))
-	if err != nil {
+	zone := cmp.Or(m.TimeZone, "UTC")
+	var err error
+	if s.loc, err = loadZone(zone); err != nil {
 		return at("maintenanceSchedule.timeZone", err)
 	}
-	if m.Permit != nil {
-		permit := make(union, 0, len(m.Permit))
-		for i, p := range m.Permit {
-			one, err := compilePermit(fmt.Sprintf("maintenanceSchedule.permit[%d].", i), p, loc)
-			if err != nil {
-				return err
-			}
-			permit = append(permit, one)
-		}
-		s.permit = permit
-		if len(permit) == 1 {
-			s.permit = permit[0]
-		}
+	if err := s.permitted(m.Permit, zone); err != nil {
+		return err
 	}
 	for i, x := range m.Exclude {
-		field := fmt.Sprintf("maintenanceSchedule.exclude[%d].", i)
-		one, err := compileExclude(field, x, loc)
+		field := fmt.Sprintf("maintenanceSchedule.exclude[%d]", i)
+		one, err := compileExclude(field+".", x, s.loc)
 		if x.Calendar != nil && err == nil {
-			one, err = s.calendar(field+"calendar", *x.Calendar, loc, calendars)
+			one, err = s.calendar(field+".calendar", *x.Calendar, s.loc, calendars)
 		}
 		if err != nil {
 			return err
 		}
-		s.excludes = append(s.excludes, exclusion{set: one, reason: x.Reason})
+		s.excludes = append(s.excludes, Source{Policy: s.name, Field: field, Text: x.text(zone), Reason: x.Reason, set: one})
+	}
+	return nil
+}
+
+// permitted reads the permits. Without a list of them, everything is permitted.
+func (s *Schedule) permitted(permits []Permit, zone string) error {
+	if permits == nil {
+		s.permits = []Source{{
+			Policy: s.name, Field: "maintenanceSchedule", Text: "always, but for what is excluded", set: s.permit,
+		}}
+		return nil
+	}
+	permit := make(union, 0, len(permits))
+	for i, p := range permits {
+		field := fmt.Sprintf("maintenanceSchedule.permit[%d]", i)
+		one, err := compilePermit(field+".", p, s.loc)
+		if err != nil {
+			return err
+		}
+		permit = append(permit, one)
+		s.permits = append(s.permits, Source{Policy: s.name, Field: field, Text: p.text(zone), set: one})
+	}
+	s.permit = permit
+	if len(permit) == 1 {
+		s.permit = permit[0]
 	}
 	return nil
 }
@@ -237,8 +250,12 @@ func (s *Schedule) calendar(field string, ref CalendarReference, loc *time.Locat
 	return events, nil
 }
 
-// invalid says why the policy is closed at an instant, whatever its windows.
-func (s *Schedule) invalid(now time.Time) error {
+// clockSkew is how far the clock of who vouches for a calendar may be ahead.
+const clockSkew = time.Hour
+
+// Err says why the schedule is closed at an instant, whatever its windows. It is nil if the policy could be read and its
+// calendars are young enough; otherwise it names the field of the policy that is to be put right.
+func (s *Schedule) Err(now time.Time) error {
 	if s == nil {
 		return errors.New("the policy was not read")
 	}
@@ -246,6 +263,9 @@ func (s *Schedule) invalid(now time.Time) error {
 		return s.err
 	}
 	for _, a := range s.ages {
+		if a.modified.Sub(now) > clockSkew {
+			return at(a.field, fmt.Errorf("the calendar is of %s, which is yet to come", a.modified.UTC().Format(time.RFC3339)))
+		}
 		if now.Sub(a.modified) > a.limit {
 			return at(a.field, fmt.Errorf("the calendar is of %s and may be at most %s old",
 				a.modified.UTC().Format(time.RFC3339), a.limit))

@@ -78,7 +78,7 @@ func dayOf(unix int64) Date { return Date(floorDiv(int(unix), secondsPerDay)) }
 
 func floorDiv(a, b int) int {
 	q := a / b
-	if a%b != 0 && (a < 0) != (b < 0) {
+	if q*b != a && (a < 0) != (b < 0) {
 		q--
 	}
 	return q

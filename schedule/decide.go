@@ -76,13 +76,14 @@ type inquiry struct {
 	unix      int64
 	horizon   int64
 	open      set
+	closedNow []*Schedule // filled when it is first asked for
 }
 
 // Decide says whether changes may start now, by all the schedules that select a machine: all must be open. No schedule is
 // open.
 func Decide(q Query, schedules ...*Schedule) Decision {
 	for _, s := range schedules {
-		if err := s.invalid(q.Now); err != nil {
+		if err := s.Err(q.Now); err != nil {
 			return Decision{
 				Reason: InvalidPolicy, NextChangeETASeconds: SecondsInvalid, PermissiveRemainingSeconds: SecondsInvalid,
 				Message: fmt.Sprintf("policy %s is invalid, and so closed: %v", s.Name(), err),
@@ -173,13 +174,7 @@ func (i *inquiry) found(start, end int64, bounded, fits, permissive, restrictive
 		}
 	}
 	if known || bounded {
-		d.Window = &Window{}
-		if known {
-			d.Window.Start = time.Unix(begin, 0).UTC()
-		}
-		if bounded {
-			d.Window.End = time.Unix(end, 0).UTC()
-		}
+		d.Window = new(newWindow(begin, known, end, bounded))
 	}
 	switch {
 	case permissive, restrictive:
@@ -225,12 +220,24 @@ func (i *inquiry) duration(fits ...Fit) time.Duration {
 	return longest
 }
 
+// shut returns the schedules that are closed now.
+func (i *inquiry) shut() []*Schedule {
+	if i.closedNow == nil {
+		for _, s := range i.schedules {
+			if in, _ := s.open.at(i.unix, i.unix); !in {
+				i.closedNow = append(i.closedNow, s)
+			}
+		}
+	}
+	return i.closedNow
+}
+
 // whyClosed says Excluded if all policies that are closed are so by an exclude alone.
 func (i *inquiry) whyClosed() Reason {
 	reason := OutsideWindow
-	for _, s := range i.schedules {
-		if in, _ := s.open.at(i.unix, i.unix); in {
-			continue
+	for _, s := range i.shut() {
+		if len(s.excludes) == 0 {
+			return OutsideWindow // it is closed, and not by an exclude
 		}
 		if in, _ := s.permit.at(i.unix, i.unix); !in {
 			return OutsideWindow
@@ -243,14 +250,11 @@ func (i *inquiry) whyClosed() Reason {
 // closed names the policies that are closed, with the reasons of their excludes.
 func (i *inquiry) closed() string {
 	var names []string
-	for _, s := range i.schedules {
-		if in, _ := s.open.at(i.unix, i.unix); in {
-			continue
-		}
+	for _, s := range i.shut() {
 		name := "policy " + s.name
 		for _, x := range s.excludes {
-			if in, _ := x.at(i.unix, i.unix); in && x.reason != "" {
-				name += " (" + x.reason + ")"
+			if in, _ := x.set.at(i.unix, i.unix); in && x.Reason != "" {
+				name += " (" + x.Reason + ")"
 			}
 		}
 		names = append(names, name)

@@ -1,7 +1,8 @@
 // Package schedule decides when a node may be disturbed.
 //
 // A Policy says in which windows; Compile turns it into a Schedule; Decide joins the schedules of all policies that select a
-// machine and answers whether the windows are open now, until when, and otherwise when they open next.
+// machine and answers whether the windows are open now, until when, and otherwise when they open next. Windows and
+// PastWindows walk the windows themselves, and a Source says which entry of a policy makes one or cuts it.
 //
 // The laws:
 //

@@ -3,6 +3,8 @@ package schedule
 import (
 	"testing"
 	"time"
+
+	"sigs.k8s.io/yaml"
 )
 
 func FuzzParseRule(f *testing.F) {
@@ -58,5 +60,36 @@ func FuzzParseCalendar(f *testing.F) {
 		now := time.Date(2026, 12, 25, 0, 0, 0, 0, time.UTC).Unix()
 		firstIn(s, now, now+30*secondsPerDay)
 		s.before(now, now-30*secondsPerDay)
+	})
+}
+
+// FuzzPolicy reads whole policies: those that can't be read are closed, and what the others say agrees with their windows.
+func FuzzPolicy(f *testing.F) {
+	f.Add([]byte("strategy: Permissive"), int64(0))
+	f.Add([]byte("strategy: MaintenanceSchedule\nmaintenanceSchedule: {permit: [{recurrence: FREQ=DAILY;COUNT=3, startDate: 2026-01-03, startTime: \"02:30\", duration: 90m}]}"), int64(1e9))
+	f.Add([]byte("strategy: MaintenanceSchedule\nmaintenanceSchedule: {timeZone: Europe/Berlin, exclude: [{from: 2026-12-20, until: 2027-01-04}]}"), int64(1798000000))
+	f.Fuzz(func(t *testing.T, data []byte, unix int64) {
+		now := time.Unix(unix%(1<<33), 0)
+		var p Policy
+		if err := yaml.UnmarshalStrict(data, &p); err != nil {
+			return
+		}
+		s, err := Compile("p", p, NoCalendars)
+		d := Decide(Query{Now: now, ExpectedDuration: time.Second}, s)
+		if err != nil {
+			if d.Open || d.Reason != InvalidPolicy || s.Err(now) == nil {
+				t.Fatalf("it can't be read, and is %+v", d)
+			}
+			return
+		}
+		for w := range Windows(now, now.Add(DefaultHorizon), s) {
+			if d.Open == w.Start.After(now) {
+				t.Fatalf("%+v, but the first window is %v", d, w)
+			}
+			return
+		}
+		if d.Open {
+			t.Fatalf("%+v, but there is no window", d)
+		}
 	})
 }

@@ -20,7 +20,7 @@ func (i *inquiry) tell(d Decision) string {
 		return fmt.Sprintf("what is left of the window is shorter than %s, which the update is expected to take; opens at %s",
 			i.required(), stamp(d.Window.Start))
 	}
-	return fmt.Sprintf("%s: %s; opens at %s", who, d.Reason, stamp(d.Window.Start))
+	return who + ": " + string(d.Reason) + "; opens at " + stamp(d.Window.Start)
 }
 
 // tellOpen says how long it is open.

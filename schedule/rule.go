@@ -36,8 +36,10 @@ type Rule struct {
 	count      int
 	until      until
 
-	anchor Date
-	last   Date // the last day on which an occurrence may lie, by COUNT or UNTIL
+	anchor      Date
+	anchorMonth int  // by monthIndex
+	anchorWeek  Date // the first day of its week
+	last        Date // the last day on which an occurrence may lie, by COUNT or UNTIL
 }
 
 // until is the value of UNTIL: a day, a local time, or an instant.
@@ -58,11 +60,15 @@ const (
 
 const endOfTime = Date(1 << 30)
 
+// mostDays is how many days most rules have in a period. Those of a YEARLY rule may be more; the slice grows then, which is
+// cheaper than to clear room for a whole year on each question.
+const mostDays = 31
+
 // Anchored returns the rule counted from a day, by which parts that the rule leaves out are filled in: a MONTHLY rule without
 // days falls on the anchor's day of the month. Nothing recurs before the anchor.
 func (r Rule) Anchored(anchor Date) *Rule {
 	_, month, day := anchor.Civil()
-	r.anchor, r.last = anchor, endOfTime
+	r.anchor, r.anchorMonth, r.anchorWeek, r.last = anchor, monthIndex(anchor), r.weekOf(anchor), endOfTime
 	if len(r.byDay) == 0 && len(r.byMonthDay) == 0 {
 		switch r.freq {
 		case Weekly:
@@ -109,7 +115,7 @@ func (r *Rule) Next(day, limit Date) (Date, bool) {
 	if day > limit {
 		return 0, false
 	}
-	var buf [366]Date
+	var buf [mostDays]Date
 	for k := r.periodOf(day); ; k++ {
 		if r.periodStart(k) > limit {
 			return 0, false
@@ -128,7 +134,7 @@ func (r *Rule) Previous(day, limit Date) (Date, bool) {
 	if day < limit {
 		return 0, false
 	}
-	var buf [366]Date
+	var buf [mostDays]Date
 	for k := r.periodOf(day); k >= 0 && r.periodStart(k+1) > limit; k-- {
 		days := r.candidates(k, buf[:0])
 		for i := len(days) - 1; i >= 0; i-- {

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"math/bits"
 	"slices"
 	"time"
 )
@@ -10,11 +11,11 @@ import (
 func (r *Rule) periodOf(day Date) int {
 	switch r.freq {
 	case Weekly:
-		return floorDiv(int(r.weekOf(day)-r.weekOf(r.anchor)), 7*r.interval)
+		return floorDiv(int(r.weekOf(day)-r.anchorWeek), 7*r.interval)
 	case Monthly:
-		return floorDiv(monthIndex(day)-monthIndex(r.anchor), r.interval)
+		return floorDiv(monthIndex(day)-r.anchorMonth, r.interval)
 	case Yearly:
-		return floorDiv(monthIndex(day)/12-monthIndex(r.anchor)/12, r.interval)
+		return floorDiv(monthIndex(day)/12-r.anchorMonth/12, r.interval)
 	default:
 		return floorDiv(int(day-r.anchor), r.interval)
 	}
@@ -24,12 +25,12 @@ func (r *Rule) periodOf(day Date) int {
 func (r *Rule) periodStart(k int) Date {
 	switch r.freq {
 	case Weekly:
-		return r.weekOf(r.anchor) + Date(7*k*r.interval)
+		return r.anchorWeek + Date(7*k*r.interval)
 	case Monthly:
-		m := monthIndex(r.anchor) + k*r.interval
+		m := r.anchorMonth + k*r.interval
 		return NewDate(m/12, time.Month(m%12+1), 1)
 	case Yearly:
-		return NewDate(monthIndex(r.anchor)/12+k*r.interval, time.January, 1)
+		return NewDate(r.anchorMonth/12+k*r.interval, time.January, 1)
 	default:
 		return r.anchor + Date(k*r.interval)
 	}
@@ -114,11 +115,8 @@ func (r *Rule) month(year int, month time.Month, days []Date) []Date {
 	if mask == 0 {
 		return days
 	}
-	first := NewDate(year, month, 1)
-	for d := 1; d <= length; d++ {
-		if mask&(1<<d) != 0 {
-			days = append(days, first+Date(d-1))
-		}
+	for first := NewDate(year, month, 1); mask != 0; mask &= mask - 1 {
+		days = append(days, first+Date(bits.TrailingZeros32(mask)-1))
 	}
 	return days
 }

@@ -165,6 +165,19 @@ func firstIn(s set, t, limit int64) (first int64, ok bool) {
 	return 0, false
 }
 
+// lastEnd returns the last instant up to t before which the set ends: the instant just before it is in the set. Without one
+// after limit it is not ok. It takes t for an end if the instant before it is in the set.
+func lastEnd(s set, t, limit int64) (end int64, ok bool) {
+	for t > limit {
+		in, since := s.before(t, limit)
+		if in {
+			return t, true
+		}
+		t = since
+	}
+	return 0, false
+}
+
 // joined returns the spans in order, those that overlap or touch as one, and without those that are empty.
 func joined(spans []span) []span {
 	spans = slices.DeleteFunc(slices.Clone(spans), func(s span) bool { return s.start >= s.end })

@@ -14,7 +14,7 @@ import (
 func TestWorkedCases(t *testing.T) {
 	var cases []struct {
 		Name             string
-		Policies         []json.RawMessage
+		Policies         []schedule.Policy
 		Now              time.Time
 		ExpectedDuration string
 		HorizonDays      int
@@ -38,9 +38,7 @@ func TestWorkedCases(t *testing.T) {
 			}
 			var all []*schedule.Schedule
 			for _, p := range c.Policies {
-				policy, err := schedule.DecodePolicy(p)
-				require.NoError(t, err)
-				s, err := schedule.Compile("case", policy, nil)
+				s, err := schedule.Compile("case", p, nil)
 				require.NoError(t, err)
 				all = append(all, s)
 			}

@@ -1,0 +1,118 @@
+package schedule
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+)
+
+// Source is what opens or closes a policy: one of its permits, or one of its excludes.
+type Source struct {
+	// Policy is the name of the policy, and Field is where in it the source is, such as maintenanceSchedule.permit[0].
+	Policy string
+	Field  string
+	// Text is what the policy says, with what it leaves out: FREQ=MONTHLY;BYDAY=1SA 20:00 8h Europe/Berlin.
+	Text string
+	// Reason is that of an exclude, or empty.
+	Reason string
+
+	set set
+}
+
+// Permits returns what opens the schedule. A policy without permits that is not paused has one source, which is always open.
+func (s *Schedule) Permits() []Source {
+	if s == nil {
+		return nil
+	}
+	return s.permits
+}
+
+// Excludes returns what is taken out of the permits.
+func (s *Schedule) Excludes() []Source {
+	if s == nil {
+		return nil
+	}
+	return s.excludes
+}
+
+// Location returns the time zone of the policy's dates and times. It is UTC if the policy has none, or could not be read.
+func (s *Schedule) Location() *time.Location {
+	if s == nil || s.loc == nil {
+		return time.UTC
+	}
+	return s.loc
+}
+
+// Strategy returns how the policy decides. It is empty if the policy could not be read.
+func (s *Schedule) Strategy() Strategy {
+	if s == nil {
+		return ""
+	}
+	return s.strategy
+}
+
+// ExpectedDuration returns how long the policy expects an update to take, or 0 if it does not say.
+func (s *Schedule) ExpectedDuration() time.Duration {
+	if s == nil {
+		return 0
+	}
+	return s.expected
+}
+
+// Fit returns what becomes of an update that is expected to take longer than what is left of the window.
+func (s *Schedule) Fit() Fit {
+	if s == nil {
+		return FitRequired
+	}
+	return cmp.Or(s.fit, FitRequired)
+}
+
+// Covers says whether an instant lies in the source.
+func (src Source) Covers(t time.Time) bool {
+	if src.set == nil {
+		return false
+	}
+	in, _ := src.set.at(t.Unix(), t.Unix())
+	return in
+}
+
+// Windows yields what the source covers, as the function Windows does for schedules.
+func (src Source) Windows(from, until time.Time) iter.Seq[Window] {
+	return func(yield func(Window) bool) {
+		if src.set != nil {
+			windowsOf(src.set, from, until, yield)
+		}
+	}
+}
+
+// String names the policy and the field, and says what it has.
+func (src Source) String() string {
+	text := fmt.Sprintf("%s: %s: %s", src.Policy, src.Field, src.Text)
+	if src.Reason != "" {
+		text += " (" + src.Reason + ")"
+	}
+	return text
+}
+
+// text says what a permit has, with its defaults.
+func (p Permit) text(zone string) string {
+	words := []string{p.Recurrence, cmp.Or(p.StartTime, "00:00"), cmp.Or(p.Duration, "to midnight"), zone}
+	if p.StartDate != "" {
+		words = append(words, "from "+p.StartDate)
+	}
+	return strings.Join(words, " ")
+}
+
+// text says what an exclude has.
+func (x Exclude) text(zone string) string {
+	switch {
+	case x.Calendar != nil:
+		return fmt.Sprintf("%s of ConfigMap %s", x.Calendar.ConfigMap.Key, x.Calendar.ConfigMap.Name)
+	case x.Until != "":
+		return fmt.Sprintf("%s until %s %s", x.From, x.Until, zone)
+	default:
+		return x.From + " " + zone
+	}
+}
