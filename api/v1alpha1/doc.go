@@ -1,4 +1,5 @@
-// Package v1alpha1 contains the API of refit: how nodes are reached, and how updates of machines stand.
+// Package v1alpha1 contains the API of refit: how nodes are reached, when they may be disturbed, and how updates of
+// machines stand.
 //
 // +kubebuilder:object:generate=true
 // +groupName=capi-refit.dev
@@ -15,7 +16,8 @@ var GroupVersion = schema.GroupVersion{Group: "capi-refit.dev", Version: "v1alph
 
 // AddToScheme adds the types of this API to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &MachineUpdate{}, &MachineUpdateList{}, &NodeAccess{}, &NodeAccessList{})
+	s.AddKnownTypes(GroupVersion,
+		&ChangeManagementPolicy{}, &ChangeManagementPolicyList{}, &MachineUpdate{}, &MachineUpdateList{}, &NodeAccess{}, &NodeAccessList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }
@@ -27,4 +29,23 @@ const (
 
 	// RetryAnnotation on a MachineUpdate asks for another try of an update that has failed. Each new value is one try.
 	RetryAnnotation = "capi-refit.dev/retry"
+
+	// PermissiveUntilAnnotation on a Cluster, KubeadmControlPlane, MachineDeployment or Machine opens the policies of its
+	// Machines until an instant (RFC 3339), or as long as it is "true". The policies' maxOverride bounds it.
+	PermissiveUntilAnnotation = "capi-refit.dev/permissive-until"
+
+	// RestrictiveUntilAnnotation on the same objects closes the policies until an instant, or as long as it is "true".
+	RestrictiveUntilAnnotation = "capi-refit.dev/restrictive-until"
+
+	// BypassAnnotation on the same objects lets the one change go at once whose digest it has; more than one are separated
+	// by commas. What waits says its digest.
+	BypassAnnotation = "capi-refit.dev/bypass-change-management" //nolint:gosec // the name of an annotation
+
+	// OverrideReasonSuffix makes the annotation with the reason of an override out of the override's: it is shown where the
+	// override is.
+	OverrideReasonSuffix = "-reason"
+
+	// CalendarUpdatedAnnotation on a ConfigMap with calendars is when they were last known to be right (RFC 3339). Without it
+	// they are as old as the last change of the ConfigMap.
+	CalendarUpdatedAnnotation = "capi-refit.dev/calendar-updated"
 )

@@ -46,10 +46,20 @@ const (
 	ReasonDeleting = "Deleting"
 	// ReasonAgent: the agent can't be brought to the node, or can't do its work there.
 	ReasonAgent = "Agent"
+	// ReasonWindow: the policies that select the Machine don't let the change start now.
+	ReasonWindow = "Window"
+	// ReasonBudget: they would, but as many updates have started as a policy's budget allows.
+	ReasonBudget = "Budget"
 )
 
-// SucceededCondition says whether the update that is asked for has been made.
-const SucceededCondition = "Succeeded"
+// Conditions of a MachineUpdate.
+const (
+	// SucceededCondition says whether the update that is asked for has been made.
+	SucceededCondition = "Succeeded"
+	// PermittedCondition says whether change management lets the update start, or has. Its reasons are those of package
+	// schedule.
+	PermittedCondition = "Permitted"
+)
 
 // MachineUpdateSpec is what is asked for.
 type MachineUpdateSpec struct {
@@ -131,6 +141,25 @@ type MachineUpdateStatus struct {
 	// +kubebuilder:validation:items:MaxLength=4096
 	Notes []string `json:"notes,omitempty"`
 
+	// plan is what the node said the update takes, while the update waits.
+	// +optional
+	Plan *PlannedWork `json:"plan,omitempty"`
+
+	// admission is what let the work on the node start. Work that has started is not held back any more.
+	// +optional
+	Admission *Admission `json:"admission,omitempty"`
+
+	// starts are when work that disturbs the node has started, for this digest and for earlier ones, the latest first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	Starts []metav1.Time `json:"starts,omitempty"`
+
+	// lastSucceededAt is when an update of the Machine last succeeded, for whatever digest. It is how old the Machine's
+	// configuration is.
+	// +optional
+	LastSucceededAt *metav1.Time `json:"lastSucceededAt,omitempty"`
+
 	// startedAt is when the first attempt for this digest began.
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
@@ -139,12 +168,61 @@ type MachineUpdateStatus struct {
 	// +optional
 	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
 
-	// conditions of the update. Succeeded is the one there is.
+	// conditions of the update: Succeeded, Permitted.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=32
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// PlannedWork is what an update takes on the node.
+type PlannedWork struct {
+	// material says that it disturbs the node.
+	// +optional
+	Material bool `json:"material,omitempty"`
+
+	// actions are what it takes, in order.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MaxLength=512
+	Actions []string `json:"actions,omitempty"`
+}
+
+// NotMaterial is the reason of an Admission of what does not disturb the node.
+const NotMaterial = "NotMaterial"
+
+// Admission is what let the work on a node start.
+type Admission struct {
+	// admittedAt is when.
+	// +required
+	AdmittedAt metav1.Time `json:"admittedAt"`
+
+	// reason in one word: Open, Overridden, or NotMaterial.
+	// +required
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason"`
+
+	// message says why.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	Message string `json:"message,omitempty"`
+
+	// role of the Machine.
+	// +optional
+	Role Role `json:"role,omitempty"`
+
+	// policies are those that selected the Machine.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=200
+	// +kubebuilder:validation:items:MaxLength=253
+	Policies []string `json:"policies,omitempty"`
+
+	// window in which it started, where there is one.
+	// +optional
+	Window *Window `json:"window,omitempty"`
 }
 
 // FileChange is a change that was made to a file on the node.

@@ -1,0 +1,98 @@
+package v1alpha1
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	crdvalidation "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	schemavalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"sigs.k8s.io/yaml"
+)
+
+// crd reads a CustomResourceDefinition as an API server does.
+func crd(t *testing.T, file string) *apiextensions.CustomResourceDefinition {
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	v1 := &apiextensionsv1.CustomResourceDefinition{}
+	require.NoError(t, yaml.UnmarshalStrict(data, v1))
+	apiextensionsv1.SetDefaults_CustomResourceDefinition(v1)
+	out := &apiextensions.CustomResourceDefinition{}
+	require.NoError(t, apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(v1, out, nil))
+	out.Status.StoredVersions = []string{"v1alpha1"}
+	return out
+}
+
+// An API server refuses a CRD whose rules it can't read, or that could take it too long.
+func TestCRDsCanBeInstalled(t *testing.T) {
+	files, err := filepath.Glob("../../config/crd/bases/*.yaml")
+	require.NoError(t, err)
+	require.Len(t, files, 3)
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			require.Empty(t, crdvalidation.ValidateCustomResourceDefinition(t.Context(), crd(t, file)))
+		})
+	}
+}
+
+// admit says what an API server says about an object, or nothing.
+func admit(t *testing.T, definition *apiextensions.CustomResourceDefinition, object string) field.ErrorList {
+	var obj map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(object), &obj))
+	props := definition.Spec.Validation
+	if props == nil {
+		props = definition.Spec.Versions[0].Schema
+	}
+	structural, err := structuralschema.NewStructural(props.OpenAPIV3Schema)
+	require.NoError(t, err)
+	defaulting.Default(obj, structural)
+	validator, _, err := schemavalidation.NewSchemaValidator(props.OpenAPIV3Schema)
+	require.NoError(t, err)
+	if errs := schemavalidation.ValidateCustomResource(nil, obj, validator); len(errs) > 0 {
+		return errs
+	}
+	errs, _ := cel.NewValidator(structural, true, celconfig.PerCallLimit).
+		Validate(t.Context(), nil, structural, obj, nil, celconfig.RuntimeCELCostBudget)
+	return errs
+}
+
+func TestPolicyIsValidated(t *testing.T) {
+	definition := crd(t, "../../config/crd/bases/capi-refit.dev_changemanagementpolicies.yaml")
+	for name, test := range map[string]struct{ spec, want string }{
+		"a first Saturday":          {`{strategy: MaintenanceSchedule, maintenanceSchedule: {permit: [{recurrence: FREQ=MONTHLY;BYDAY=1SA, startTime: "20:00", duration: 8h}]}}`, ""},
+		"nothing but a strategy":    {`{strategy: Restrictive}`, ""},
+		"no permit is not none":     {`{strategy: MaintenanceSchedule, maintenanceSchedule: {permit: []}}`, ""},
+		"a freeze of days":          {`{strategy: MaintenanceSchedule, maintenanceSchedule: {exclude: [{from: "2026-12-20", until: "2027-01-04"}]}}`, ""},
+		"COUNT with a startDate":    {`{strategy: MaintenanceSchedule, maintenanceSchedule: {permit: [{recurrence: FREQ=DAILY;COUNT=3, startDate: "2026-01-01"}]}}`, ""},
+		"lower case":                {`{strategy: MaintenanceSchedule, maintenanceSchedule: {permit: [{recurrence: freq=daily}]}}`, ""},
+		"no strategy":               {`{fit: Warn}`, "spec.strategy: Required value"},
+		"an unknown strategy":       {`{strategy: Sometimes}`, "spec.strategy: Unsupported value"},
+		"hourly":                    {`{strategy: MaintenanceSchedule, maintenanceSchedule: {permit: [{recurrence: FREQ=HOURLY}]}}`, "recurrence"},
+		"COUNT without a startDate": {`{strategy: MaintenanceSchedule, maintenanceSchedule: {permit: [{recurrence: FREQ=DAILY;COUNT=3}]}}`, "COUNT needs a startDate"},
+		"no time at all":            {`{strategy: MaintenanceSchedule, maintenanceSchedule: {permit: [{recurrence: FREQ=DAILY, duration: 0s}]}}`, "longer than nothing"},
+		"25 o'clock":                {`{strategy: MaintenanceSchedule, maintenanceSchedule: {permit: [{recurrence: FREQ=DAILY, startTime: "25:00"}]}}`, "startTime"},
+		"until before from":         {`{strategy: MaintenanceSchedule, maintenanceSchedule: {exclude: [{from: "2026-12-20", until: "2026-12-20"}]}}`, "so after from"},
+		"neither days nor calendar": {`{strategy: MaintenanceSchedule, maintenanceSchedule: {exclude: [{reason: because}]}}`, "either days"},
+		"a role that is none":       {`{strategy: Permissive, selector: {roles: [Master]}}`, "spec.selector.roles"},
+		"Off without quotes":        {`{strategy: Permissive, fit: Off}`, "spec.fit"},
+		"a negative budget":         {`{strategy: Permissive, budget: {maxConcurrent: -1}}`, "spec.budget.maxConcurrent"},
+		"a duration without a unit": {`{strategy: Permissive, jitter: "10"}`, "spec.jitter"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			errs := admit(t, definition, "{apiVersion: capi-refit.dev/v1alpha1, kind: ChangeManagementPolicy, metadata: {name: p}, spec: "+test.spec+"}")
+			if test.want == "" {
+				require.Empty(t, errs)
+				return
+			}
+			require.ErrorContains(t, errs.ToAggregate(), test.want)
+		})
+	}
+}
