@@ -15,14 +15,15 @@ import (
 
 // CanUpdate answers the two hooks that ask what can be made in place.
 type CanUpdate struct {
-	engine  *Engine
-	metrics *Metrics
-	scope   Scope
+	engine   *Engine
+	policies Policies
+	metrics  *Metrics
+	scope    Scope
 }
 
-// NewCanUpdate returns handlers that have the engine decide.
-func NewCanUpdate(engine *Engine, metrics *Metrics, scope Scope) *CanUpdate {
-	return &CanUpdate{engine: engine, metrics: metrics, scope: scope}
+// NewCanUpdate returns handlers that have the engine decide, and ask the policies whether that may be answered.
+func NewCanUpdate(engine *Engine, policies Policies, metrics *Metrics, scope Scope) *CanUpdate {
+	return &CanUpdate{engine: engine, policies: policies, metrics: metrics, scope: scope}
 }
 
 // Machine answers CanUpdateMachine.
@@ -61,21 +62,32 @@ func (h *CanUpdate) decide(ctx context.Context, body []byte, kind string, l layo
 		h.metrics.decided(kind, outcomeError)
 		return nil, err
 	}
+	if err := h.permit(ctx, v); err != nil {
+		log.Info("A policy does not let the change be decided now", "kind", kind, "object", v.namespace+"/"+v.name, "reason", err.Error())
+		h.metrics.decided(kind, outcomeWithheld)
+		return nil, err
+	}
 	if v.decision.InPlace() {
 		h.metrics.decided(kind, outcomeInPlace)
 		log.V(4).Info("The change can be made in place", "kind", kind, "object", v.namespace+"/"+v.name, "fields", len(v.decision))
 		return v, nil
 	}
 	h.metrics.decided(kind, outcomeReplace)
-	var left []string
 	for _, f := range v.decision {
 		if !f.Covered() {
 			h.metrics.left(kind, f.Field)
-			left = append(left, fmt.Sprintf("%s of the %s: %s", f.Field, f.Field.Object, f.Reason))
 		}
 	}
-	log.Info("Fields can't be changed in place, so Cluster API replaces the machine", "kind", kind, "object", v.namespace+"/"+v.name, "fields", left)
+	log.Info("Fields can't be changed in place, so Cluster API replaces the machine", "kind", kind, "object", v.namespace+"/"+v.name, "fields", v.left())
 	return v, nil
+}
+
+// permit asks the policies. Without a change Cluster API does nothing.
+func (h *CanUpdate) permit(ctx context.Context, v *verdict) error {
+	if len(v.decision) == 0 {
+		return nil
+	}
+	return h.policies.Permit(ctx, v.namespace, !v.decision.InPlace(), v.proposal)
 }
 
 func (v *verdict) patch(o fieldset.Object) runtimehooksv1.Patch {
@@ -116,7 +128,7 @@ func summary(d updaters.Decision) string {
 	for _, v := range d {
 		if !v.Covered() {
 			if left++; left == 1 {
-				first = fmt.Sprintf("%s of the %s: %s", v.Field, v.Field.Object, v.Reason)
+				first = describe(v)
 			}
 		}
 	}
@@ -130,6 +142,11 @@ func summary(d updaters.Decision) string {
 	default:
 		return fmt.Sprintf("%d of %d changed fields can't be updated in place, among them %s", left, len(d), first)
 	}
+}
+
+// describe names a field that can't be updated in place, and says why.
+func describe(v updaters.Verdict) string {
+	return fmt.Sprintf("%s of the %s: %s", v.Field, v.Field.Object, v.Reason)
 }
 
 func failure(err error) runtimehooksv1.CommonResponse {

@@ -181,7 +181,7 @@ func TestFailures(t *testing.T) {
 		},
 	} {
 		t.Run(title, func(t *testing.T) {
-			h := NewCanUpdate(engine(t), NewMetrics(prometheus.NewRegistry()), "")
+			h := NewCanUpdate(engine(t), NoPolicies{}, NewMetrics(prometheus.NewRegistry()), "")
 			r := h.Machine(t.Context(), tc.body)
 			require.Equal(t, runtimehooksv1.ResponseStatusFailure, r.GetStatus())
 			require.Contains(t, r.GetMessage(), tc.want)
@@ -241,7 +241,7 @@ func TestUpdaterThatCanNotJudgeReplacesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			reg, err := updaters.NewRegistry(u)
 			require.NoError(t, err)
-			r := NewCanUpdate(NewEngine(reg), NewMetrics(prometheus.NewRegistry()), "").Machine(t.Context(), recorded(t, "canupdatemachine-file-content"))
+			r := NewCanUpdate(NewEngine(reg), NoPolicies{}, NewMetrics(prometheus.NewRegistry()), "").Machine(t.Context(), recorded(t, "canupdatemachine-file-content"))
 			require.Equal(t, runtimehooksv1.ResponseStatusFailure, r.GetStatus())
 			require.Contains(t, r.GetMessage(), "broken")
 		})
@@ -250,13 +250,13 @@ func TestUpdaterThatCanNotJudgeReplacesNothing(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	h := NewCanUpdate(engine(t, "/etc/demo.conf"), NewMetrics(reg), "")
+	h := NewCanUpdate(engine(t, "/etc/demo.conf"), NoPolicies{}, NewMetrics(reg), "")
 	h.Machine(t.Context(), recorded(t, "canupdatemachine-file-content"))
 	h.Machine(t.Context(), recorded(t, "canupdatemachine-users"))
 	h.MachineSet(t.Context(), recorded(t, "canupdatemachineset-version"))
 	h.MachineSet(t.Context(), nil)
 	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
-# HELP refit_can_update_decisions_total CanUpdate hooks answered, by hook and by what Cluster API does then: InPlace, Replace, or Error (it asks again).
+# HELP refit_can_update_decisions_total CanUpdate hooks answered, by hook and by what Cluster API does then: InPlace, Replace, Withheld (by a policy; it asks again), or Error (it asks again).
 # TYPE refit_can_update_decisions_total counter
 refit_can_update_decisions_total{hook="CanUpdateMachine",outcome="InPlace"} 1
 refit_can_update_decisions_total{hook="CanUpdateMachine",outcome="Replace"} 1
@@ -279,7 +279,7 @@ func FuzzRequest(f *testing.F) {
 	metrics := NewMetrics(prometheus.NewRegistry())
 	update := NewUpdate(updatesFunc(func(string, string, string) (Progress, error) { return Progress{}, nil }), "")
 	f.Fuzz(func(t *testing.T, body []byte) {
-		h := NewCanUpdate(e, metrics, "")
+		h := NewCanUpdate(e, NoPolicies{}, metrics, "")
 		for _, handle := range []func(context.Context, []byte) runtimehooksv1.ResponseObject{h.Machine, h.MachineSet, update.Machine} {
 			r := handle(t.Context(), body)
 			require.Contains(t, []runtimehooksv1.ResponseStatus{runtimehooksv1.ResponseStatusSuccess, runtimehooksv1.ResponseStatusFailure}, r.GetStatus())

@@ -21,7 +21,10 @@ func NewEngine(registry *updaters.Registry) *Engine { return &Engine{registry: r
 
 // verdict is what was decided about a request.
 type verdict struct {
-	namespace, name string // of the Machine or MachineSet
+	namespace, name string   // of the Machine or MachineSet
+	machine         object   // current
+	template        bool     // machine is a MachineSet
+	desired         []object // in the order of the layout
 	decision        updaters.Decision
 	patches         map[fieldset.Object][]byte
 }
@@ -55,6 +58,9 @@ func (e *Engine) judge(ctx context.Context, r *rawRequest, l layout) (*verdict, 
 	v := &verdict{
 		namespace: current[fieldset.Machine].namespace,
 		name:      current[fieldset.Machine].name,
+		machine:   current[fieldset.Machine],
+		template:  l.of(fieldset.Machine).template,
+		desired:   desiredOf(l, desired),
 		decision:  decision,
 		patches:   map[fieldset.Object][]byte{},
 	}

@@ -13,6 +13,8 @@ const (
 	outcomeInPlace = "InPlace"
 	outcomeReplace = "Replace"
 	outcomeError   = "Error"
+	// A policy has Cluster API ask again.
+	outcomeWithheld = "Withheld"
 )
 
 // Metrics counts what was decided.
@@ -26,7 +28,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "refit_can_update_decisions_total",
-			Help: "CanUpdate hooks answered, by hook and by what Cluster API does then: InPlace, Replace, or Error (it asks again).",
+			Help: "CanUpdate hooks answered, by hook and by what Cluster API does then: InPlace, Replace, Withheld (by a policy; it asks again), or Error (it asks again).",
 		}, []string{"hook", "outcome"}),
 		fields: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "refit_can_update_fields_left_total",

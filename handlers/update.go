@@ -105,16 +105,16 @@ func (h *Update) decode(body []byte) (wanted, error) {
 		w.digest, _ = known.(string)
 		return w, nil
 	}
-	if w.digest, err = digestOf(objects); err == nil {
+	if w.digest, err = digestOf(machineLayout, objects); err == nil {
 		h.digests.Add(key, w.digest)
 	}
 	return w, err
 }
 
-// digestOf identifies the specs of the objects, which are in the order of the layout.
-func digestOf(objects []object) (string, error) {
+// digestOf identifies the specs of the objects, which are in the order of a layout.
+func digestOf(l layout, objects []object) (string, error) {
 	specs := map[fieldset.Object]any{}
-	for i, m := range machineLayout {
+	for i, m := range l {
 		spec, err := m.decodeSpec("desired", objects[i])
 		if err != nil {
 			return "", err

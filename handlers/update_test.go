@@ -87,7 +87,7 @@ func TestScope(t *testing.T) {
 		asked = false
 		require.Equal(t, want, NewUpdate(updates, scope).Machine(t.Context(), recorded(t, "updatemachine-worker")).GetStatus())
 		require.Equal(t, ok, asked)
-		h := NewCanUpdate(engine(t), NewMetrics(prometheus.NewRegistry()), scope)
+		h := NewCanUpdate(engine(t), NoPolicies{}, NewMetrics(prometheus.NewRegistry()), scope)
 		require.Equal(t, want, h.Machine(t.Context(), recorded(t, "canupdatemachine-version")).GetStatus())
 		require.Equal(t, want, h.MachineSet(t.Context(), recorded(t, "canupdatemachineset-version")).GetStatus())
 	}

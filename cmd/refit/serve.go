@@ -20,10 +20,8 @@ import (
 	logsv1 "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
@@ -34,6 +32,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/internal/machineupdate"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/webhook"
@@ -175,11 +174,8 @@ func (o *serveOptions) manager(ctx context.Context) (ctrl.Manager, ctrlwebhook.S
 		RetryPeriod:                   &o.retryPeriod,
 		GracefulShutdownTimeout:       &o.shutdownDeadline,
 	}
-	// Hooks read these on each call and change nothing of what they read, so there is no need to copy it.
-	opts.Cache.ByObject = map[client.Object]cache.ByObject{
-		&clusterv1.Machine{}: {UnsafeDisableDeepCopy: ptr.To(true)}, &refitv1.MachineUpdate{}: {UnsafeDisableDeepCopy: ptr.To(true)},
-	}
-	opts.Cache.DefaultTransform = cache.TransformStripManagedFields()
+	opts.Cache.ByObject = uncopied()
+	opts.Cache.DefaultTransform = changemanagement.KeepOverrideTimes
 	if o.namespace != "" {
 		opts.Cache.DefaultNamespaces = map[string]cache.Config{o.namespace: {}}
 	}
@@ -203,7 +199,7 @@ func cachesSynced(c cache.Cache) healthz.Checker {
 	return func(r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), 100*time.Millisecond)
 		defer cancel()
-		for _, obj := range []client.Object{&clusterv1.Machine{}, &refitv1.MachineUpdate{}} {
+		for _, obj := range cached() {
 			if informer, err := c.GetInformer(ctx, obj, cache.BlockUntilSynced(false)); err != nil || !informer.HasSynced() {
 				return errors.New("the caches are not filled yet")
 			}
@@ -245,9 +241,13 @@ func (o *serveOptions) addUpdates(mgr ctrl.Manager, on ctrlwebhook.Server) error
 	if err != nil {
 		return err
 	}
+	changes, err := addChangeManagement(mgr)
+	if err != nil {
+		return err
+	}
 	reconciler := &machineupdate.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Registry: reg, Rules: rules, OnConflict: conflict,
-		Dialer: node.SSHDialer{}, Agents: agents, Recorder: mgr.GetEventRecorder("refit"), Clock: clock.RealClock{},
+		Dialer: node.SSHDialer{}, Agents: agents, Recorder: mgr.GetEventRecorder("refit"), Clock: clock.RealClock{}, Gate: changes.gate,
 		Metrics:  machineupdate.NewMetrics(metrics.Registry),
 		Instance: fmt.Sprintf("%s_%d", hostname, os.Getpid()),
 	}
@@ -255,15 +255,15 @@ func (o *serveOptions) addUpdates(mgr ctrl.Manager, on ctrlwebhook.Server) error
 		return fmt.Errorf("add the controller: %w", err)
 	}
 	scope := handlers.Scope(o.namespace)
-	canUpdate := handlers.NewCanUpdate(handlers.NewEngine(reg), handlers.NewMetrics(metrics.Registry), scope)
+	canUpdate := handlers.NewCanUpdate(handlers.NewEngine(reg), changes.hooks, handlers.NewMetrics(metrics.Registry), scope)
 	update := handlers.NewUpdate(&machineupdate.Store{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}, scope)
 	server, err := webhook.NewServer(ctrl.Log.WithName("hooks"), webhook.NewMetrics(metrics.Registry))
 	if err != nil {
 		return err
 	}
-	return server.Register(on, []webhook.Hook{
+	return server.Register(on, append(changes.lifecycle(scope), []webhook.Hook{
 		{Hook: runtimehooksv1.CanUpdateMachine, Name: "can-update-machine", Timeout: hookTimeout, Handle: canUpdate.Machine},
 		{Hook: runtimehooksv1.CanUpdateMachineSet, Name: "can-update-machine-set", Timeout: hookTimeout, Handle: canUpdate.MachineSet},
 		{Hook: runtimehooksv1.UpdateMachine, Name: "update-machine", Timeout: hookTimeout, Handle: update.Machine},
-	})
+	}...))
 }

@@ -74,6 +74,20 @@ func (a Action) Validate() error {
 	return nil
 }
 
+// Worst returns the one of the types that disturbs a node most. Of none it is None; a type that is not known is the worst.
+func Worst(types ...ActionType) ActionType {
+	order := []ActionType{None, DaemonReload, Reload, Restart, StaticPodRefresh, Drain, Reboot, Replace}
+	worst := 0
+	for _, t := range types {
+		i := slices.Index(order, t)
+		if i < 0 {
+			return t
+		}
+		worst = max(worst, i)
+	}
+	return order[worst]
+}
+
 // rank orders the actions of a merged list as they are run: unit files first, then what runs from them.
 func (a Action) rank() int {
 	return slices.Index([]ActionType{None, Drain, DaemonReload, Reload, Restart, StaticPodRefresh, Reboot, Replace}, a.Type)

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -32,6 +33,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/updaters"
@@ -47,12 +49,14 @@ const secretContent = "hunter2-the-content"
 type fakeNode struct {
 	mu      sync.Mutex
 	dialErr error
-	plans   []node.Plan   // one a call; the last one stays
-	applied []node.Status // one for apply, then one a status
-	err     *node.AgentError
-	calls   []string
-	tokens  []int64
-	digest  string
+	// applyErr is what is met instead of an apply.
+	applyErr error
+	plans    []node.Plan   // one a call; the last one stays
+	applied  []node.Status // one for apply, then one a status
+	err      *node.AgentError
+	calls    []string
+	tokens   []int64
+	digest   string
 }
 
 // status is about the digest that was applied, unless it says otherwise.
@@ -83,6 +87,9 @@ func (f *fakeNode) Run(_ context.Context, command string, stdin io.Reader, stdou
 	case "plan":
 		return json.NewEncoder(stdout).Encode(node.Answer{Plan: ptr.To(next(&f.plans))})
 	case "apply":
+		if f.applyErr != nil {
+			return f.applyErr
+		}
 		var r node.Request
 		if err := json.NewDecoder(stdin).Decode(&r); err != nil {
 			return err
@@ -117,7 +124,11 @@ type world struct {
 	reconciler *Reconciler
 	clock      *clocktesting.FakePassiveClock
 	events     *events.FakeRecorder
+	policies   *changemanagement.Policies
 }
+
+// readPolicies has the gate know the policies as they are now.
+func (w *world) readPolicies() { require.NoError(w.t, w.policies.Prime(w.t.Context())) }
 
 func newWorld(t *testing.T) *world {
 	scheme := runtime.NewScheme()
@@ -143,7 +154,16 @@ func newWorld(t *testing.T) *world {
 		Client: c, Live: c, Registry: registry, Rules: rules, OnConflict: node.Overwrite, Dialer: w.node, Agents: agents,
 		Recorder: w.events, Clock: w.clock, Metrics: NewMetrics(prometheus.NewRegistry()), Instance: "refit-0",
 	}
+	w.policies = &changemanagement.Policies{Client: c, Live: c}
+	w.reconciler.Gate = newGate(c, w.policies, w.clock)
+	w.readPolicies()
 	return w
+}
+
+func newGate(c client.Client, policies *changemanagement.Policies, now clock.PassiveClock) *changemanagement.Gate {
+	return &changemanagement.Gate{
+		Policies: policies, Client: c, Live: c, Clock: now, Metrics: changemanagement.NewMetrics(prometheus.NewRegistry()),
+	}
 }
 
 func objects() []client.Object {

@@ -310,7 +310,7 @@ func TestAddresses(t *testing.T) {
 
 func TestRetryAfter(t *testing.T) {
 	for phase, want := range map[refitv1.Phase]time.Duration{
-		refitv1.PhasePending: retryWorking, refitv1.PhaseStaging: retryWorking, refitv1.PhaseApplying: retryWorking,
+		refitv1.PhasePending: retrySoon, refitv1.PhaseStaging: retrySoon, refitv1.PhaseApplying: retryWorking,
 		refitv1.PhaseVerifying: retrySoon, refitv1.PhaseWaiting: retryWaiting, refitv1.PhaseFailed: retryFailed,
 	} {
 		p := progressOf(&refitv1.MachineUpdate{Status: refitv1.MachineUpdateStatus{Phase: phase}})

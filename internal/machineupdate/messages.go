@@ -20,7 +20,7 @@ func waitFor(err error) *wait {
 	message := err.Error()
 	switch {
 	case errors.As(err, &hostKey):
-		return &wait{reason: refitv1.ReasonHostKey, message: message, retry: time.Minute}
+		return &wait{reason: refitv1.ReasonHostKey, message: message, retry: 20 * time.Second}
 	case errors.Is(err, node.ErrUnauthorized):
 		return &wait{reason: refitv1.ReasonNodeAccess, message: "the node refuses the login: " + message, retry: 30 * time.Second}
 	case errors.As(err, &agent):

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/annotations"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/updaters"
@@ -50,7 +51,9 @@ type Reconciler struct {
 	Agents     *node.Agents
 	Recorder   events.EventRecorder
 	Clock      clock.PassiveClock
-	Metrics    *Metrics
+	// Gate lets updates start.
+	Gate    Gate
+	Metrics *Metrics
 	// Instance is the name of this server, shown in the MachineUpdates that it works on.
 	Instance string
 }
@@ -89,7 +92,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if finished(&cached) {
 		return ctrl.Result{}, nil
 	}
-	// From here on nothing is decided on what a cache says.
+	if result, ok := r.stillHeld(ctx, &cached); ok {
+		return result, nil
+	}
+	// From here on nothing is decided on what a cache says, but for policies and what they select.
 	var mu refitv1.MachineUpdate
 	if err := r.Live.Get(ctx, req.NamespacedName, &mu); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -136,6 +142,9 @@ func (u *update) machine(ctx context.Context) (*clusterv1.Machine, *wait, error)
 		return nil, nil, nil
 	case err != nil:
 		return nil, nil, fmt.Errorf("read Machine %s: %w", key, err)
+	}
+	if _, err := changemanagement.KeepOverrideTimes(&machine); err != nil {
+		return nil, nil, err
 	}
 	if !metav1.IsControlledBy(u.mu, &machine) {
 		return nil, &wait{reason: refitv1.ReasonDeleting, message: "the Machine was made anew; this MachineUpdate belongs to the one before it and is about to go"}, nil

@@ -12,6 +12,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/changemanagement"
 )
 
 // wait is something that must happen before an update can go on.
@@ -20,6 +21,19 @@ type wait struct {
 	message string
 	// retry is when to look again; retryDefault if 0.
 	retry time.Duration
+	// decision is what holds the update back, where a policy does.
+	decision *changemanagement.Decision
+}
+
+// but returns what a node that is looked at while a policy holds its update back makes it wait for: the policy, first of all.
+func (w *wait) but(also *wait) *wait {
+	if w == nil {
+		return also
+	}
+	out := *w
+	out.message += "; and then: " + also.message
+	out.retry = max(also.retry, retryDefault)
+	return &out
 }
 
 // retryDefault is how long an update waits before it looks whether it can go on.
@@ -65,15 +79,25 @@ func (u *update) enter(ctx context.Context, phase refitv1.Phase, step, message s
 
 // await has the update wait.
 func (u *update) await(ctx context.Context, w *wait) (ctrl.Result, error) {
+	if u.closed != nil && w.decision == nil && u.mu.Status.Attempts == 0 {
+		w = u.closed.but(w)
+	}
 	news := u.mu.Status.Reason != w.reason
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Message = refitv1.PhaseWaiting, w.reason, w.message
+		if w.decision != nil {
+			s.Admission = nil // nothing has started by it
+			permitted(s, metav1.ConditionFalse, string(w.decision.Reason), w.decision.Message)
+		}
 	})
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	if news {
 		u.event(corev1.EventTypeWarning, "InPlaceUpdateWaiting", "Wait", w.message)
+	}
+	if news && w.decision != nil && len(w.decision.By) > 0 {
+		u.event(corev1.EventTypeWarning, "ChangeManagementOverridden", "Override", w.decision.Message)
 	}
 	if w.retry == 0 {
 		w.retry = retryDefault
@@ -101,6 +125,7 @@ func (u *update) succeed(ctx context.Context, message string, notes []string) (c
 	now := metav1.NewTime(u.Clock.Now())
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Step, s.Message, s.Notes, s.FinishedAt = refitv1.PhaseSucceeded, "", "", message, notes, &now
+		s.LastSucceededAt = &now
 	})
 	if err != nil {
 		return ctrl.Result{}, err
@@ -110,11 +135,12 @@ func (u *update) succeed(ctx context.Context, message string, notes []string) (c
 	return ctrl.Result{}, nil
 }
 
+// duration is how long the work has taken, without what it waited for before it was let go.
 func (u *update) duration() time.Duration {
-	if u.mu.Status.StartedAt == nil {
+	if u.mu.Status.Admission == nil {
 		return 0
 	}
-	return u.Clock.Since(u.mu.Status.StartedAt.Time)
+	return u.Clock.Since(u.mu.Status.Admission.AdmittedAt.Time)
 }
 
 // event tells about the update at its Machine, where people look first.
@@ -122,5 +148,5 @@ func (u *update) event(kind, reason, action, message string) {
 	if u.regarding == nil {
 		return
 	}
-	u.Recorder.Eventf(u.regarding, u.mu, kind, reason, action, "%s", message)
+	u.Recorder.Eventf(u.regarding, u.mu, kind, reason, action, "%s", changemanagement.Note(message))
 }

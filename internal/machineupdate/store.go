@@ -19,7 +19,7 @@ import (
 
 // How long until Cluster API asks again. It does not ask earlier, whatever happens.
 const (
-	retrySoon    = 1 * time.Second  // the node is being asked whether it is done
+	retrySoon    = 1 * time.Second  // it begins, or the node is being asked whether it is done
 	retryWorking = 2 * time.Second  // work is under way
 	retryWaiting = 15 * time.Second // something else must happen first
 	retryFailed  = 60 * time.Second // a person must act
@@ -124,7 +124,7 @@ func (s *Store) progress(ctx context.Context, mu *refitv1.MachineUpdate) (handle
 }
 
 func pending() handlers.Progress {
-	return handlers.Progress{Message: "the update is recorded and begins shortly", RetryAfter: retryWorking}
+	return handlers.Progress{Message: "the update is recorded and begins shortly", RetryAfter: retrySoon}
 }
 
 func progressOf(mu *refitv1.MachineUpdate) handlers.Progress {
@@ -140,7 +140,7 @@ func progressOf(mu *refitv1.MachineUpdate) handlers.Progress {
 		p.RetryAfter = retryFailed
 	case refitv1.PhaseWaiting:
 		p.RetryAfter = retryWaiting
-	case refitv1.PhaseVerifying:
+	case refitv1.PhasePending, refitv1.PhaseStaging, refitv1.PhaseVerifying:
 		p.RetryAfter = retrySoon
 	default:
 	}

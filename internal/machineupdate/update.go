@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -28,6 +29,8 @@ type update struct {
 	*Reconciler
 	mu        *refitv1.MachineUpdate
 	regarding *clusterv1.Machine
+	// closed is what holds the update back if it has not started yet and disturbs the node. The node tells.
+	closed *wait
 }
 
 // run brings the update as far as it can be brought now.
@@ -53,6 +56,12 @@ func (u *update) run(ctx context.Context) (ctrl.Result, error) {
 	if w != nil {
 		return u.await(ctx, w)
 	}
+	if w, err = u.ask(ctx, machine); err != nil {
+		return ctrl.Result{}, err
+	}
+	if w != nil {
+		return u.await(ctx, w)
+	}
 	access, w := u.access(ctx, machine)
 	if w != nil {
 		return u.await(ctx, w)
@@ -67,11 +76,14 @@ func (u *update) begin(ctx context.Context) error {
 	}
 	now := metav1.NewTime(u.Clock.Now())
 	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		meta.RemoveStatusCondition(&s.Conditions, refitv1.PermittedCondition)
 		*s = refitv1.MachineUpdateStatus{
 			Phase: refitv1.PhasePending, Message: "the update begins", StartedAt: &now, Conditions: s.Conditions,
 			ObservedDigest: u.mu.Spec.Digest, ObservedRetry: u.mu.Annotations[refitv1.RetryAnnotation],
 			// What is known of the node does not depend on the specs.
 			HostKey: s.HostKey, Address: s.Address,
+			// Nor does when the Machine was updated before.
+			Starts: s.Starts, LastSucceededAt: s.LastSucceededAt,
 		}
 	})
 }
@@ -149,7 +161,22 @@ func (u *update) onNode(ctx context.Context, a *access, request *node.Request) (
 	if len(plan.Blocked) > 0 {
 		return u.await(ctx, &wait{reason: refitv1.ReasonBlocked, message: "the node can't be updated in place: " + problems(plan.Blocked)})
 	}
-	status, err := u.apply(ctx, client, a, request, plan)
+	w, err := u.admit(ctx, client, request, plan, func(admission refitv1.Admission) error {
+		return u.claim(ctx, a, request, plan, admission)
+	})
+	if err != nil {
+		return u.nodeError(ctx, err)
+	}
+	if w != nil {
+		return u.await(ctx, w)
+	}
+	u.closed = nil
+	return u.work(ctx, client, request)
+}
+
+// work has the node do what it has planned, and sees that it is done.
+func (u *update) work(ctx context.Context, client *node.Client, request *node.Request) (ctrl.Result, error) {
+	status, err := u.apply(ctx, client, request)
 	if err != nil {
 		return u.nodeError(ctx, err)
 	}
@@ -160,10 +187,7 @@ func (u *update) onNode(ctx context.Context, a *access, request *node.Request) (
 }
 
 // apply has the node do the work, or finds it under way, and follows it to its end.
-func (u *update) apply(ctx context.Context, client *node.Client, a *access, request *node.Request, plan node.Plan) (node.Status, error) {
-	if err := u.claim(ctx, a, request, plan); err != nil {
-		return node.Status{}, err
-	}
+func (u *update) apply(ctx context.Context, client *node.Client, request *node.Request) (node.Status, error) {
 	status, err := client.Apply(ctx, *request)
 	for err == nil && status.State == node.Running && status.Digest == request.Digest {
 		if err = u.follow(ctx, status); err != nil {
@@ -185,8 +209,9 @@ func (u *update) apply(ctx context.Context, client *node.Client, a *access, requ
 }
 
 // claim begins an attempt: from here on, whoever began one before is stale.
-func (u *update) claim(ctx context.Context, a *access, request *node.Request, plan node.Plan) error {
+func (u *update) claim(ctx context.Context, a *access, request *node.Request, plan node.Plan, admission refitv1.Admission) error {
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		admitted(s, admission)
 		s.Phase, s.Reason, s.Step, s.Message = refitv1.PhaseApplying, "", "apply", describe(plan)
 		s.Attempts++
 		s.Instance = u.Instance

@@ -35,7 +35,7 @@ func benchEngine(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	h := handlers.NewCanUpdate(handlers.NewEngine(reg), handlers.NewMetrics(prometheus.NewRegistry()), "")
+	h := handlers.NewCanUpdate(handlers.NewEngine(reg), handlers.NoPolicies{}, handlers.NewMetrics(prometheus.NewRegistry()), "")
 	say(out, "== The engine alone, for each request")
 	for _, c := range []struct {
 		name   string

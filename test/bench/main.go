@@ -1,5 +1,6 @@
 // bench measures refit side by side with what a user would take instead, in one run, taking turns: the hooks against
-// Cluster API's reference extension, and updates of nodes against OpenSSH one after another. It prints ratios, because
+// Cluster API's reference extension, updates of nodes against OpenSSH one after another, and windows against rrule-go and
+// robfig/cron. It prints ratios, because
 // seconds say more about the machine than about the programs.
 package main
 
@@ -50,6 +51,9 @@ func main() {
 }
 
 func (o options) run(ctx context.Context, out io.Writer) error {
+	if err := benchSchedule(ctx, out); err != nil {
+		return err
+	}
 	if err := benchEngine(out); err != nil {
 		return err
 	}

@@ -1,0 +1,126 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/tidwall/gjson"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/fieldset"
+)
+
+// Policies are asked before an answer commits Cluster API to something.
+type Policies interface {
+	// Permit returns nil, or an error that says why Cluster API must ask again instead of acting on the answer: to update in
+	// place, or to replace. It asks for the proposal only if that can matter.
+	Permit(ctx context.Context, namespace string, replaces bool, proposal func() (Proposal, error)) error
+	// Upgrade says whether a part of a cluster may be brought to another Kubernetes version now. Done says yes.
+	Upgrade(ctx context.Context, u Upgrade) (Progress, error)
+}
+
+// NoPolicies permits everything.
+type NoPolicies struct{}
+
+var _ Policies = NoPolicies{}
+
+// Permit implements Policies.
+func (NoPolicies) Permit(context.Context, string, bool, func() (Proposal, error)) error { return nil }
+
+// Upgrade implements Policies.
+func (NoPolicies) Upgrade(context.Context, Upgrade) (Progress, error) {
+	return Progress{Done: true}, nil
+}
+
+// Proposal is what Cluster API will do with an answer.
+type Proposal struct {
+	// Namespace and Cluster of the Machines. Name is that of the Machine, or of the MachineSet.
+	Namespace, Cluster, Name string
+	// Labels are those of the Machine, or those that the MachineSet's Machines get.
+	Labels map[string]string
+	// Machine has the metadata of the Machine. It is nil for a MachineSet.
+	Machine *metav1.ObjectMeta
+	// Digest identifies the desired specs.
+	Digest string
+	// Material says that the change disturbs the node.
+	Material bool
+	// Left are the changed fields that can't be updated in place, each with the reason. With some, the Machine is replaced.
+	Left []string
+}
+
+// UpgradedPart is what of a cluster is upgraded.
+type UpgradedPart string
+
+// The parts, in the order in which Cluster API upgrades them.
+const (
+	UpgradedControlPlane UpgradedPart = "control plane"
+	UpgradedWorkers      UpgradedPart = "workers"
+)
+
+// Upgrade is a part of a cluster that is about to be brought to another Kubernetes version.
+type Upgrade struct {
+	Namespace, Cluster string
+	Part               UpgradedPart
+	From, To           string
+}
+
+// proposal is what Cluster API will do with the verdict.
+func (v *verdict) proposal() (Proposal, error) {
+	machine := gjson.Parse(v.machine.raw)
+	p := Proposal{Namespace: v.namespace, Name: v.name, Left: v.left()}
+	labels := machine.Get("metadata.labels")
+	if v.template {
+		labels = machine.Get("spec.template.metadata.labels")
+		p.Cluster = machine.Get("spec.template.spec.clusterName").Str
+	} else {
+		p.Cluster = machine.Get("spec.clusterName").Str
+		p.Machine = &metav1.ObjectMeta{}
+		if err := json.Unmarshal([]byte(machine.Get("metadata").Raw), p.Machine); err != nil {
+			return p, &RequestError{Field: "current.machine.metadata", Problem: "can't be read"}
+		}
+	}
+	if labels.Exists() {
+		if err := json.Unmarshal([]byte(labels.Raw), &p.Labels); err != nil {
+			return p, &RequestError{Field: "the machine's labels", Problem: "can't be read"}
+		}
+	}
+	if p.Cluster == "" {
+		p.Cluster = p.Labels[clusterv1.ClusterNameLabel]
+	}
+	for _, f := range v.decision {
+		for _, a := range f.Actions {
+			p.Material = p.Material || a.Type != disruption.None
+		}
+	}
+	p.Material = p.Material || len(p.Left) > 0
+	var err error
+	l := machineLayout
+	if v.template {
+		l = machineSetLayout
+	}
+	p.Digest, err = digestOf(l, v.desired)
+	return p, err
+}
+
+// left names the fields that can't be updated in place.
+func (v *verdict) left() []string {
+	var left []string
+	for _, f := range v.decision {
+		if !f.Covered() {
+			left = append(left, describe(f))
+		}
+	}
+	return left
+}
+
+// desiredOf returns the desired objects in the order of a layout.
+func desiredOf(l layout, desired map[fieldset.Object]object) []object {
+	out := make([]object, len(l))
+	for i, m := range l {
+		out[i] = desired[m.object]
+	}
+	return out
+}

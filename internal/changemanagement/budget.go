@@ -1,0 +1,188 @@
+package changemanagement
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/capi-refit/refit/schedule"
+)
+
+// record is an update as budgets see it.
+type record struct {
+	key      types.NamespacedName
+	subject  *Subject
+	change   Change
+	policies []*Policy
+	// running: work on the node has started and not ended.
+	running bool
+	// waiting for a policy.
+	waiting bool
+	failed  bool
+	// starts of work on the node, whichever update it was for.
+	starts []time.Time
+	// configured is since when the Machine has the configuration that it has.
+	configured time.Time
+}
+
+// exhausted is a budget that does not let an update start.
+type exhausted struct {
+	// message has limits and no counts: those change with each start, and each change of a message is a write.
+	message string
+	// eta is how long until it may; 0: when something ends.
+	eta time.Duration
+}
+
+// tally is what counts against the budget of one policy.
+type tally struct {
+	running, starts, failed int
+	last                    time.Time
+}
+
+// count counts what is under the policy, but for the update that asks.
+func (p *Policy) count(records []record, self types.NamespacedName, since time.Time) tally {
+	var t tally
+	for _, r := range records {
+		if !selectedBy(r.policies, p) {
+			continue
+		}
+		for _, start := range r.starts {
+			if !start.Before(since) {
+				t.starts++
+			}
+			if start.After(t.last) {
+				t.last = start
+			}
+		}
+		if r.key == self {
+			continue
+		}
+		if r.running {
+			t.running++
+		}
+		if r.failed {
+			t.failed++
+		}
+	}
+	return t
+}
+
+func selectedBy(policies []*Policy, p *Policy) bool {
+	for _, one := range policies {
+		if one.NamespacedName == p.NamespacedName {
+			return true
+		}
+	}
+	return false
+}
+
+// slots returns how many updates may start now. With none, it says why.
+func (b Budget) slots(name string, now time.Time, t tally) (int, *exhausted) {
+	free := 1 << 30
+	if b.StopAfterFailures > 0 && t.failed >= b.StopAfterFailures {
+		return 0, &exhausted{message: fmt.Sprintf("policy %s: %d updates or more have failed, so no more start (stopAfterFailures); look at them with: kubectl get machineupdates", name, b.StopAfterFailures)}
+	}
+	if b.MaxConcurrent > 0 {
+		if free = min(free, b.MaxConcurrent-t.running); free <= 0 {
+			return 0, &exhausted{message: fmt.Sprintf("policy %s: as many updates are under way as may be at once, %d (maxConcurrent)", name, b.MaxConcurrent)}
+		}
+	}
+	if b.MaxStartsPerWindow > 0 {
+		if free = min(free, b.MaxStartsPerWindow-t.starts); free <= 0 {
+			return 0, &exhausted{message: fmt.Sprintf("policy %s: as many updates have started in this window as may, %d (maxStartsPerWindow); the next window has a new budget", name, b.MaxStartsPerWindow)}
+		}
+	}
+	if b.MinSpacing > 0 {
+		next := t.last.Add(b.MinSpacing)
+		if now.Before(next) {
+			return 0, &exhausted{
+				message: fmt.Sprintf("policy %s: updates start %s apart (minSpacing), and less has passed since the last one", name, b.MinSpacing),
+				eta:     next.Sub(now),
+			}
+		}
+		free = min(free, 1)
+	}
+	return free, nil
+}
+
+// windowStart returns since when starts count: since the policy's own window has opened, which other policies may shorten for
+// some Machines; without a start, for a day.
+func (p *Policy) windowStart(now time.Time) time.Time {
+	if p.Budget.MaxStartsPerWindow > 0 {
+		for w := range schedule.Windows(now, now.Add(time.Second), p.Schedule) {
+			if !w.Start.IsZero() && !now.Before(w.Start) {
+				return w.Start
+			}
+			break
+		}
+	}
+	return now.Add(-24 * time.Hour)
+}
+
+// slots returns how many updates may start now under the policy. With none, it says why.
+func (p *Policy) slots(now time.Time, self types.NamespacedName, records []record) (int, *exhausted) {
+	return p.Budget.slots(p.Name, now, p.count(records, self, p.windowStart(now)))
+}
+
+// budgets says which budget does not let the update start, or nil. Among those that wait for the same budget the ones with the
+// oldest configuration go first, so that none starves.
+func budgets(now time.Time, d Decision, self record, records []record) *exhausted {
+	for _, p := range d.Policies {
+		if !p.limited() {
+			continue
+		}
+		free, why := p.slots(now, self.key, records)
+		if why != nil {
+			return why
+		}
+		if ahead := p.ahead(now, self, records, free); ahead >= free {
+			return &exhausted{message: fmt.Sprintf("policy %s: the updates that its budget lets start now are those of Machines whose configuration is older", p.Name)}
+		}
+	}
+	return nil
+}
+
+// ahead counts the updates that wait, could start, and have an older configuration, up to a limit.
+func (p *Policy) ahead(now time.Time, self record, records []record, limit int) int {
+	n, used := 0, map[types.NamespacedName]bool{}
+	for _, r := range records {
+		if n >= limit {
+			break
+		}
+		if r.key == self.key || !r.waiting || !r.before(self) || !selectedBy(r.policies, p) {
+			continue
+		}
+		if Decide(now, r.subject, r.policies, r.change).Open && !p.elsewhere(now, r, records, used) {
+			n++
+		}
+	}
+	return n
+}
+
+// elsewhere says whether an update that waits is held back by the budget of another policy: it must not take a slot of this one,
+// perhaps for ever. Budgets that were looked at are in used.
+func (p *Policy) elsewhere(now time.Time, r record, records []record, used map[types.NamespacedName]bool) bool {
+	for _, o := range r.policies {
+		if !o.limited() || o.NamespacedName == p.NamespacedName {
+			continue
+		}
+		full, ok := used[o.NamespacedName]
+		if !ok {
+			_, why := o.slots(now, r.key, records)
+			full = why != nil
+			used[o.NamespacedName] = full
+		}
+		if full {
+			return true
+		}
+	}
+	return false
+}
+
+func (r record) before(o record) bool {
+	if !r.configured.Equal(o.configured) {
+		return r.configured.Before(o.configured)
+	}
+	return r.key.String() < o.key.String()
+}

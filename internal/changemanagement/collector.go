@@ -1,0 +1,272 @@
+package changemanagement
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/schedule"
+)
+
+// What refit_change_management_change_pending says.
+const (
+	pendingNone       = 0
+	pendingInitiating = 1
+	pendingBlocked    = 2
+)
+
+var (
+	groupLabels = []string{"namespace", "policy", "cluster", "role"}
+
+	pendingDesc = prometheus.NewDesc("refit_change_management_change_pending",
+		"Whether updates of machines under the policy are wanted: 0 none, 1 being made, 2 one or more held back.", groupLabels, nil)
+	etaDesc = prometheus.NewDesc("refit_change_management_next_change_eta_seconds",
+		"Seconds until the policy lets changes start that take as long as expected: 0 now, -1 not within 1000 days or paused, -2 the policy is invalid.", groupLabels, nil)
+	remainingDesc = prometheus.NewDesc("refit_change_management_permissive_remaining_seconds",
+		"Seconds that are left of the window, whether or not a change still fits: 0 closed, -1 unbounded, -2 the policy is invalid.", groupLabels, nil)
+	lastChangeDesc = prometheus.NewDesc("refit_change_management_last_change_seconds",
+		"Seconds since changes were last permitted, or one was last started: 0 they are permitted now, -1 not known.", groupLabels, nil)
+	expectedDesc = prometheus.NewDesc("refit_change_management_expected_duration_seconds",
+		"Seconds that an update of a machine under the policy is expected to take; 0: not known.", groupLabels, nil)
+	strategyDesc = prometheus.NewDesc("refit_change_management_strategy_enabled",
+		"Whether the policy has the strategy: 0 no, 1 yes.", []string{"namespace", "policy", "strategy"}, nil)
+	overrideDesc = prometheus.NewDesc("refit_change_management_override_active",
+		"1 while an override of the kind is in force for a machine of the cluster.", []string{"namespace", "cluster", "kind"}, nil)
+)
+
+// Collector shows to Prometheus what the policies mean. It reads caches when it is asked, and says nothing before its server is
+// the leader, so that each fact is there once.
+type Collector struct {
+	Client   client.Reader
+	Policies *Policies
+	Clock    clock.PassiveClock
+	// Elected is closed when this server leads.
+	Elected <-chan struct{}
+}
+
+var _ prometheus.Collector = (*Collector)(nil)
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{pendingDesc, etaDesc, remainingDesc, lastChangeDesc, expectedDesc, strategyDesc, overrideDesc} {
+		ch <- d
+	}
+}
+
+// collectTimeout bounds what a scrape may take.
+const collectTimeout = 10 * time.Second
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	select {
+	case <-c.Elected:
+	default:
+		return
+	}
+	current := c.Policies.current.Load()
+	if current == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
+	defer cancel()
+	seen, err := c.look(ctx, current)
+	if err != nil {
+		ctrl.Log.WithName("metrics").Error(err, "Could not collect the metrics of change management")
+		return // an invalid metric would take all others with it
+	}
+	for _, policies := range current.byNamespace {
+		for _, p := range policies {
+			for _, s := range []schedule.Strategy{schedule.MaintenanceScheduleStrategy, schedule.PermissiveStrategy, schedule.RestrictiveStrategy} {
+				ch <- prometheus.MustNewConstMetric(strategyDesc, prometheus.GaugeValue, boolean(p.Strategy == s), p.Namespace, p.Name, string(s))
+			}
+		}
+	}
+	for o := range seen.overrides {
+		ch <- prometheus.MustNewConstMetric(overrideDesc, prometheus.GaugeValue, 1, o.namespace, o.cluster, o.kind)
+	}
+	for key, g := range seen.groups {
+		g.collect(ch, key, seen.now)
+	}
+}
+
+// groupKey is what the metrics are about.
+type groupKey struct {
+	policy  types.NamespacedName
+	cluster string
+	role    refitv1.Role
+}
+
+// group are the machines of a cluster and role under a policy.
+type group struct {
+	decision schedule.Decision
+	// remaining is what is left of the window, in seconds.
+	remaining int64
+	pending   int
+	last      time.Time
+	expected  time.Duration
+}
+
+type overrideKey struct{ namespace, cluster, kind string }
+
+// seen is what the metrics are made of.
+type seen struct {
+	now       time.Time
+	groups    map[groupKey]*group
+	overrides map[overrideKey]bool
+}
+
+// look goes through all machines.
+func (c *Collector) look(ctx context.Context, current *snapshot) (*seen, error) {
+	var machines clusterv1.MachineList
+	var updates refitv1.MachineUpdateList
+	if err := cmp.Or(c.Client.List(ctx, &machines), c.Client.List(ctx, &updates)); err != nil {
+		return nil, fmt.Errorf("list Machines and MachineUpdates: %w", err)
+	}
+	byName := make(map[types.NamespacedName]*refitv1.MachineUpdate, len(updates.Items))
+	for i := range updates.Items {
+		byName[client.ObjectKeyFromObject(&updates.Items[i])] = &updates.Items[i]
+	}
+	p95 := map[work]time.Duration{}
+	measure(updates.Items, p95)
+	now := c.Clock.Now()
+	out := &seen{now: now, groups: map[groupKey]*group{}, overrides: map[overrideKey]bool{}}
+	for i := range machines.Items {
+		m := &machines.Items[i]
+		s, err := (Subjects{c.Client}).Machine(ctx, m)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, err
+		}
+		mu := byName[client.ObjectKeyFromObject(m)]
+		policies := current.selecting(s)
+		out.note(now, s, policies, mu)
+		for _, p := range policies {
+			out.add(now, p, s, mu, p95)
+		}
+	}
+	out.addIdle(now, current)
+	return out, nil
+}
+
+// addIdle adds the policies that select no machine, without a cluster and a role: one that is invalid has to be seen before
+// there are machines under it.
+func (o *seen) addIdle(now time.Time, current *snapshot) {
+	busy := map[types.NamespacedName]bool{}
+	for key := range o.groups {
+		busy[key.policy] = true
+	}
+	for _, policies := range current.byNamespace {
+		for _, p := range policies {
+			if !busy[p.NamespacedName] {
+				o.groups[groupKey{policy: p.NamespacedName}] = newGroup(now, p, &Subject{}, nil)
+			}
+		}
+	}
+}
+
+// note notes the overrides in force.
+func (o *seen) note(now time.Time, s *Subject, policies []*Policy, mu *refitv1.MachineUpdate) {
+	limit, digest := defaultMaxOverride, ""
+	for i, p := range policies {
+		if i == 0 || p.MaxOverride < limit {
+			limit = p.MaxOverride
+		}
+	}
+	if mu != nil {
+		digest = mu.Spec.Digest
+	}
+	for _, override := range s.Overrides.at(now, digest, limit).by {
+		o.overrides[overrideKey{s.Namespace, s.Cluster, override.Kind}] = true
+	}
+}
+
+func newGroup(now time.Time, p *Policy, s *Subject, p95 map[work]time.Duration) *group {
+	g := &group{}
+	for w, d := range p95 {
+		if w.namespace == s.Namespace && w.role == s.Role {
+			g.expected = max(g.expected, d)
+		}
+	}
+	g.decision = schedule.Decide(schedule.Query{Now: now, ExpectedDuration: g.expected}, p.Schedule)
+	g.expected = cmp.Or(g.expected, p.Schedule.ExpectedDuration())
+	g.remaining = remaining(now, g.decision, p)
+	for w := range schedule.PastWindows(now, now.Add(-schedule.DefaultHorizon), p.Schedule) {
+		g.last = w.End
+		break
+	}
+	return g
+}
+
+// remaining returns what is left of a window, also if a change no longer fits: that is what operators have to be told of.
+func remaining(now time.Time, d schedule.Decision, p *Policy) int64 {
+	if d.Open || d.Reason == schedule.InvalidPolicy {
+		return d.PermissiveRemainingSeconds
+	}
+	for w := range schedule.Windows(now, now.Add(time.Second), p.Schedule) {
+		if !now.Before(w.Start) && now.Before(w.End) {
+			return int64((w.End.Sub(now) + time.Second - 1) / time.Second)
+		}
+	}
+	return 0
+}
+
+func (o *seen) add(now time.Time, p *Policy, s *Subject, mu *refitv1.MachineUpdate, p95 map[work]time.Duration) {
+	key := groupKey{p.NamespacedName, s.Cluster, s.Role}
+	g := o.groups[key]
+	if g == nil {
+		g = newGroup(now, p, s, p95)
+		o.groups[key] = g
+	}
+	if mu == nil {
+		return
+	}
+	switch {
+	case Holds(mu):
+		g.pending = pendingBlocked
+	case mu.Status.ObservedDigest != mu.Spec.Digest || !slices.Contains([]refitv1.Phase{refitv1.PhaseSucceeded, refitv1.PhaseFailed}, mu.Status.Phase):
+		g.pending = max(g.pending, pendingInitiating)
+	}
+	if len(mu.Status.Starts) > 0 && mu.Status.Starts[0].After(g.last) {
+		g.last = mu.Status.Starts[0].Time
+	}
+}
+
+// sinceLast returns how long ago a change was last permitted or started, in seconds.
+func (g *group) sinceLast(now time.Time) float64 {
+	switch {
+	case g.decision.Open:
+		return 0
+	case g.last.IsZero():
+		return -1
+	default:
+		return max(1, now.Sub(g.last).Seconds())
+	}
+}
+
+func (g *group) collect(ch chan<- prometheus.Metric, key groupKey, now time.Time) {
+	gauge := func(d *prometheus.Desc, v float64) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, key.policy.Namespace, key.policy.Name, key.cluster, string(key.role))
+	}
+	gauge(pendingDesc, float64(g.pending))
+	gauge(etaDesc, float64(g.decision.NextChangeETASeconds))
+	gauge(remainingDesc, float64(g.remaining))
+	gauge(lastChangeDesc, g.sinceLast(now))
+	gauge(expectedDesc, g.expected.Seconds())
+}
+
+func boolean(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

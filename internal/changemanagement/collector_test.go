@@ -1,0 +1,204 @@
+package changemanagement
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+)
+
+// collected are the series of some of the metrics, without their prefix, help and type. They come out of a registry, which
+// refuses those that are there twice.
+func (w *world) collected(names ...string) string {
+	w.t.Helper()
+	elected := make(chan struct{})
+	close(elected)
+	return gathered(w.t, &Collector{Client: w, Policies: w.policies, Clock: w.clock, Elected: elected}, names...)
+}
+
+func gathered(t testing.TB, c *Collector, names ...string) string {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(c)
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	var lines []string
+	for _, f := range families {
+		name := strings.TrimPrefix(f.GetName(), "refit_change_management_")
+		if len(names) > 0 && !slices.Contains(names, name) {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+			}
+			lines = append(lines, fmt.Sprintf("%s{%s} %v", name, strings.Join(labels, ","), m.GetGauge().GetValue()))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+func TestNothingIsCollectedBeforeTheElection(t *testing.T) {
+	w := newWorld(t, cluster("c1", nil, nil), worker("w1"), saturdays("a"))
+	require.Empty(t, gathered(t, &Collector{Client: w, Policies: w.policies, Clock: w.clock, Elected: make(chan struct{})}))
+	w.policies = &Policies{}
+	require.Empty(t, w.collected(), "nor before the policies were read")
+}
+
+func TestCollectedDurations(t *testing.T) {
+	for name, tc := range map[string]struct {
+		policy                         *refitv1.ChangeManagementPolicy
+		now                            time.Time
+		updates                        []client.Object
+		eta, remaining, last, expected string
+	}{
+		"open":                            {saturdays("a"), inside, nil, "0", "25200", "0", "0"},
+		"its last second":                 {saturdays("a"), closes.Add(-time.Second), nil, "0", "1", "0", "0"},
+		"closed":                          {saturdays("a"), closes, nil, "576000", "0", "1", "0"},
+		"closed for an hour":              {saturdays("a"), closes.Add(time.Hour), nil, "572400", "0", "3600", "0"},
+		"always open":                     {anytime("a"), inside, nil, "0", "-1", "0", "0"},
+		"paused":                          {never("a"), inside, nil, "-1", "0", "-1", "0"},
+		"paused, after one was started":   {never("a"), inside, []client.Object{update("w1", started(inside.Add(-time.Minute)), ended)}, "-1", "0", "60", "0"},
+		"invalid":                         {onMars("a"), inside, nil, "-2", "-2", "-1", "0"},
+		"what a policy expects":           {saturdays("a", expects("20m")), inside, nil, "0", "25200", "0", "1200"},
+		"open, but too short":             {saturdays("a", expects("2h")), closes.Add(-time.Hour), nil, "579600", "3600", "", "7200"},
+		"overrides are not the policy's":  {saturdays("a"), closes, []client.Object{worker("w2", annotated(bypassKey, "x"), annotated(permissiveKey, text(closes.Add(time.Hour))))}, "576000", "0", "1", "0"},
+		"five updates that took a minute": {saturdays("a", expects("20m")), inside, measuredUpdates(5), "0", "25200", "0", "60"},
+		"four updates that took a minute": {saturdays("a", expects("20m")), inside, measuredUpdates(4), "0", "25200", "0", "1200"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, append(tc.updates, cluster("c1", nil, nil), worker("w1"), tc.policy)...)
+			w.clock.SetTime(tc.now)
+			const group = `{cluster="c1",namespace="fleet",policy="a",role="Worker"} `
+			for metric, want := range map[string]string{
+				"next_change_eta_seconds": tc.eta, "permissive_remaining_seconds": tc.remaining, "last_change_seconds": tc.last, "expected_duration_seconds": tc.expected,
+			} {
+				if want != "" {
+					require.Equal(t, metric+group+want, w.collected(metric))
+				}
+			}
+		})
+	}
+}
+
+func measuredUpdates(n int) []client.Object {
+	var out []client.Object
+	for i := range n {
+		mu := took(time.Minute, 100+i, refitv1.WorkerRole)
+		out = append(out, &mu)
+	}
+	return out
+}
+
+func TestCollectedPending(t *testing.T) {
+	applying, unreachable := started(inside), func(mu *refitv1.MachineUpdate) {
+		mu.Status.Phase, mu.Status.Reason = refitv1.PhaseWaiting, refitv1.ReasonUnreachable
+	}
+	for name, tc := range map[string]struct {
+		states map[string]states
+		want   string
+	}{
+		"no updates":                 {nil, "0"},
+		"all have ended":             {map[string]states{"w1": {started(inside), ended}, "w2": {failed}}, "0"},
+		"one is under way":           {map[string]states{"w1": {started(inside), ended}, "w2": {applying}}, "1"},
+		"one has not begun":          {map[string]states{"w1": nil}, "1"},
+		"one has other specs since":  {map[string]states{"w1": {ended, func(mu *refitv1.MachineUpdate) { mu.Spec.Digest = "new" }}}, "1"},
+		"one waits for its node":     {map[string]states{"w1": {unreachable}}, "1"},
+		"one waits for a policy":     {map[string]states{"w1": {waiting}, "w2": {applying}}, "2"},
+		"the other one waits for it": {map[string]states{"w1": {applying}, "w2": {waiting}}, "2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := []client.Object{cluster("c1", nil, nil), worker("w1"), worker("w2"), anytime("a")}
+			for name, s := range tc.states {
+				objects = append(objects, update(name, s...))
+			}
+			require.Equal(t, `change_pending{cluster="c1",namespace="fleet",policy="a",role="Worker"} `+tc.want, newWorld(t, objects...).collected("change_pending"))
+		})
+	}
+}
+
+// TestCollectedSeries has clusters of the same name, and policies of the same name, in two namespaces.
+func TestCollectedSeries(t *testing.T) {
+	move := func(obj client.Object) client.Object {
+		obj.SetNamespace("other")
+		return obj
+	}
+	orphan := worker("w9", inCluster("gone"))
+	orphan.CreationTimestamp = metav1.NewTime(created)
+	w := newWorld(t,
+		cluster("c1", nil, nil), cluster("c2", nil, nil), move(cluster("c1", nil, nil)),
+		worker("w1"), worker("w2"), controlPlane("cp1"), worker("w3", inCluster("c2")), move(worker("w1")), orphan,
+		saturdays("a"), never("b", roles(refitv1.ControlPlaneRole)), of("other", anytime("a")), of("empty", onMars("a")),
+		update("w2", waiting), move(update("w1", started(inside))))
+	require.Equal(t, strings.TrimSpace(`
+change_pending{cluster="",namespace="empty",policy="a",role=""} 0
+change_pending{cluster="c1",namespace="fleet",policy="a",role="ControlPlane"} 0
+change_pending{cluster="c1",namespace="fleet",policy="a",role="Worker"} 2
+change_pending{cluster="c1",namespace="fleet",policy="b",role="ControlPlane"} 0
+change_pending{cluster="c1",namespace="other",policy="a",role="Worker"} 1
+change_pending{cluster="c2",namespace="fleet",policy="a",role="Worker"} 0
+change_pending{cluster="gone",namespace="fleet",policy="a",role="Worker"} 0
+`), w.collected("change_pending"))
+	require.Equal(t, strings.TrimSpace(`
+strategy_enabled{namespace="empty",policy="a",strategy="MaintenanceSchedule"} 1
+strategy_enabled{namespace="empty",policy="a",strategy="Permissive"} 0
+strategy_enabled{namespace="empty",policy="a",strategy="Restrictive"} 0
+strategy_enabled{namespace="fleet",policy="a",strategy="MaintenanceSchedule"} 1
+strategy_enabled{namespace="fleet",policy="a",strategy="Permissive"} 0
+strategy_enabled{namespace="fleet",policy="a",strategy="Restrictive"} 0
+strategy_enabled{namespace="fleet",policy="b",strategy="MaintenanceSchedule"} 0
+strategy_enabled{namespace="fleet",policy="b",strategy="Permissive"} 0
+strategy_enabled{namespace="fleet",policy="b",strategy="Restrictive"} 1
+strategy_enabled{namespace="other",policy="a",strategy="MaintenanceSchedule"} 0
+strategy_enabled{namespace="other",policy="a",strategy="Permissive"} 1
+strategy_enabled{namespace="other",policy="a",strategy="Restrictive"} 0
+`), w.collected("strategy_enabled"))
+	require.Contains(t, w.collected(), `next_change_eta_seconds{cluster="",namespace="empty",policy="a",role=""} -2`, "a policy that selects nobody yet is told of, too")
+}
+
+func TestCollectedOverrides(t *testing.T) {
+	hour, tooFar := text(inside.Add(time.Hour)), text(inside.Add(49*time.Hour))
+	for name, tc := range map[string]struct {
+		cluster  map[string]string
+		machine  func(*clusterv1.Machine)
+		policies []client.Object
+		want     string
+	}{
+		"none":                                    {want: ""},
+		"permissive":                              {cluster: map[string]string{permissiveKey: hour}, want: "permissive-until"},
+		"permissive for too long by default":      {cluster: map[string]string{permissiveKey: tooFar}, want: ""},
+		"permissive for too long by a policy":     {cluster: map[string]string{permissiveKey: hour}, policies: []client.Object{never("a", maxOverride("1m"))}, want: ""},
+		"permissive for as long as a policy says": {cluster: map[string]string{permissiveKey: tooFar}, policies: []client.Object{never("a", maxOverride("100h"))}, want: "permissive-until"},
+		"restrictive":                             {cluster: map[string]string{restrictiveKey: "soon"}, want: "restrictive-until"},
+		"over":                                    {cluster: map[string]string{permissiveKey: text(inside), restrictiveKey: text(inside)}, want: ""},
+		"of one Machine":                          {machine: annotated(restrictiveKey, "true"), want: "restrictive-until"},
+		"of both":                                 {cluster: map[string]string{restrictiveKey: "true"}, machine: annotated(restrictiveKey, hour), want: "restrictive-until"},
+		"a bypass of its change":                  {machine: annotated(bypassKey, "digest-w1"), want: "bypass-change-management"},
+		"a bypass of another change":              {machine: annotated(bypassKey, "digest-w2"), want: ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := worker("w1")
+			if tc.machine != nil {
+				tc.machine(m)
+			}
+			w := newWorld(t, append(tc.policies, cluster("c1", nil, tc.cluster), m, worker("w2"), update("w1"))...)
+			want := ""
+			if tc.want != "" {
+				want = `override_active{cluster="c1",kind="` + tc.want + `",namespace="fleet"} 1`
+			}
+			require.Equal(t, want, w.collected("override_active"))
+		})
+	}
+}

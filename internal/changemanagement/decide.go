@@ -1,0 +1,156 @@
+package changemanagement
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	"github.com/capi-refit/refit/schedule"
+)
+
+// Change is what is to be decided about.
+type Change struct {
+	// Digest identifies it, for a bypass.
+	Digest string
+	// Expected is how long it was measured to take. 0: not known; then the policies say.
+	Expected time.Duration
+}
+
+// Decision is whether a change may start, by the policies that select the Machine, budgets aside.
+type Decision struct {
+	schedule.Decision
+	Policies []*Policy
+	// By are the overrides that made it.
+	By Overrides
+}
+
+// Decide says whether a change of a Machine may start, by the policies that select it.
+func Decide(now time.Time, s *Subject, policies []*Policy, c Change) Decision {
+	schedules := make([]*schedule.Schedule, len(policies))
+	maxOverride := defaultMaxOverride
+	for i, p := range policies {
+		schedules[i] = p.Schedule
+		if i == 0 || p.MaxOverride < maxOverride {
+			maxOverride = p.MaxOverride
+		}
+	}
+	f := s.Overrides.at(now, c.Digest, maxOverride)
+	q := schedule.Query{
+		Now: now, ExpectedDuration: c.Expected,
+		Bypass: f.bypass, PermissiveUntil: f.permissiveUntil, RestrictiveUntil: f.restrictedTo,
+	}
+	d := Decision{Decision: ask(q, policies, schedules), Policies: policies}
+	if d.Reason == schedule.Open {
+		d.spread(now, s, c)
+	}
+	if d.Reason == schedule.Overridden {
+		d.By = f.deciding()
+		for _, o := range d.By {
+			d.Message += "; " + o.String()
+		}
+	}
+	for _, text := range f.ignored {
+		d.Message += "; " + text
+	}
+	return d
+}
+
+const (
+	// closedFor is how long it is known that policies have no window together.
+	closedFor = 5 * time.Second
+	// closedMost is for how many policies, with a policy before them, that is known.
+	closedMost = 64
+)
+
+// together are policies and what they are asked.
+type together struct {
+	policies [32]*Policy
+	expected time.Duration
+}
+
+// closedSince is a decision and when it was made.
+type closedSince struct {
+	schedule.Decision
+	at time.Time
+}
+
+// ask asks the schedules of policies, or knows that they have no window together. To see that takes a walk over all of the
+// horizon, and many Machines have the same policies.
+func ask(q schedule.Query, policies []*Policy, schedules []*schedule.Schedule) schedule.Decision {
+	key := together{expected: q.ExpectedDuration}
+	overridden := q.Bypass || !q.PermissiveUntil.IsZero() || !q.RestrictiveUntil.IsZero()
+	if len(policies) < 2 || overridden || copy(key.policies[:], policies) < len(policies) {
+		return schedule.Decide(q, schedules...)
+	}
+	if v, ok := policies[0].closed.Get(key); ok {
+		known, _ := v.(closedSince)
+		if age := q.Now.Sub(known.at); age >= 0 && age < closedFor {
+			return known.Decision
+		}
+	}
+	d := schedule.Decide(q, schedules...)
+	if !d.Open && d.NextChangeETASeconds == schedule.SecondsNone {
+		policies[0].closed.Add(key, closedSince{d, q.Now})
+	}
+	return d
+}
+
+// spread closes a window that has opened for as long as the policies' jitter takes for this Machine.
+func (d *Decision) spread(now time.Time, s *Subject, c Change) {
+	if d.Window == nil || d.Window.Start.IsZero() {
+		return
+	}
+	// What starts later must still fit, by all policies.
+	expected := c.Expected
+	if expected == 0 {
+		for _, p := range d.Policies {
+			expected = max(expected, p.Schedule.ExpectedDuration())
+		}
+	}
+	start := d.Window.Start
+	for _, p := range d.Policies {
+		if at := d.Window.Start.Add(p.delay(s, *d.Window, expected)); at.After(start) {
+			start = at
+		}
+	}
+	if !now.Before(start) {
+		return
+	}
+	d.Open, d.Reason, d.PermissiveRemainingSeconds = false, schedule.OutsideWindow, 0
+	d.NextChangeETASeconds = int64((start.Sub(now) + time.Second - 1) / time.Second)
+	d.Message = fmt.Sprintf("the window is open, and the policies spread its starts (jitter): this Machine's is at %s", start.UTC().Format(time.RFC3339))
+}
+
+// latest is how long before an update would no longer fit jitter has it start: whoever is asked then may be late.
+const latest = time.Minute
+
+// delay returns how long after its start a window opens for a Machine: a part of the jitter, the same whenever it is asked. In a
+// window that is too short for all of the jitter, each part is as much shorter: so it moves only a little with what is expected.
+func (p *Policy) delay(s *Subject, w schedule.Window, expected time.Duration) time.Duration {
+	most := p.Jitter
+	if !w.End.IsZero() {
+		most = min(most, w.End.Sub(w.Start)-expected-latest)
+	}
+	if most < time.Second {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = fmt.Fprintf(h, "%s/%d", s.UID, w.Start.Unix()) // a hash takes everything
+	jitter := uint64(p.Jitter / time.Second)
+	return time.Duration(h.Sum64()%jitter*uint64(most/time.Second)/jitter) * time.Second
+}
+
+// names of policies, for people.
+func names(policies []*Policy) []string {
+	out := make([]string, len(policies))
+	for i, p := range policies {
+		out[i] = p.Name
+	}
+	return out
+}
+
+// HoldsAll says whether a policy holds back what does not disturb the node, too; or whether that can't be told.
+func (d *Decision) HoldsAll() bool {
+	return d.Reason == schedule.InvalidPolicy || slices.ContainsFunc(d.Policies, func(p *Policy) bool { return p.HoldAll })
+}

@@ -1,0 +1,197 @@
+package changemanagement
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/schedule"
+)
+
+// fastCache answers as an informer does that does not copy: the fake client would be most of what is measured.
+type fastCache struct {
+	client.Reader
+	clusters map[types.NamespacedName]*clusterv1.Cluster
+	machines map[types.NamespacedName]*clusterv1.Machine
+	updates  map[string][]refitv1.MachineUpdate // by namespace
+}
+
+func (c *fastCache) Get(_ context.Context, key client.ObjectKey, out client.Object, _ ...client.GetOption) error {
+	switch o := out.(type) {
+	case *clusterv1.Cluster:
+		*o = *c.clusters[key]
+	case *clusterv1.Machine:
+		*o = *c.machines[key]
+	case *metav1.PartialObjectMetadata:
+		o.Namespace, o.Name = key.Namespace, key.Name // of a MachineDeployment without annotations
+	}
+	return nil
+}
+
+func (c *fastCache) List(_ context.Context, out client.ObjectList, opts ...client.ListOption) error {
+	var o client.ListOptions
+	o.ApplyOptions(opts)
+	switch l := out.(type) {
+	case *refitv1.MachineUpdateList:
+		for namespace, all := range c.updates {
+			if o.Namespace == "" || o.Namespace == namespace {
+				l.Items = append(l.Items, all...)
+			}
+		}
+	case *clusterv1.MachineList:
+		for key, m := range c.machines {
+			if o.Namespace == "" || o.Namespace == key.Namespace {
+				l.Items = append(l.Items, *m)
+			}
+		}
+	}
+	return nil
+}
+
+// saturdaysAmongOthers are days of policies that meet once a week.
+var saturdaysAmongOthers = []string{"SA", "SA,SU", "MO,WE,SA"}
+
+// large is a fleet of clusters with 3 control plane machines and workers, under policies with various selectors and days.
+func large(clusters, workers, policies, namespaces int, days []string) (*fastCache, *Policies) {
+	c := &fastCache{
+		clusters: map[types.NamespacedName]*clusterv1.Cluster{}, machines: map[types.NamespacedName]*clusterv1.Machine{}, updates: map[string][]refitv1.MachineUpdate{},
+	}
+	for i := range clusters {
+		namespace := fmt.Sprintf("ns%d", i%namespaces)
+		one := cluster(fmt.Sprintf("c%d", i), map[string]string{"env": []string{"prod", "dev", "test"}[i%3], "region": fmt.Sprintf("r%d", i%20), "tier": fmt.Sprint(i % 5)}, nil)
+		one.Namespace = namespace
+		c.clusters[client.ObjectKeyFromObject(one)] = one
+		for j := range workers + 3 {
+			name := fmt.Sprintf("c%d-%d", i, j)
+			m := worker(name, inCluster(one.Name), ofPool(fmt.Sprintf("p%d", j%4)))
+			if j < 3 {
+				m = controlPlane(name, inCluster(one.Name))
+			}
+			m.Namespace = namespace
+			c.machines[client.ObjectKeyFromObject(m)] = m
+			mu := *update(name, waiting, configured(j%50))
+			mu.Namespace = namespace
+			c.updates[namespace] = append(c.updates[namespace], mu)
+		}
+	}
+	all := map[string][]*Policy{}
+	for i := range policies {
+		p := weekly(fmt.Sprintf("p%d", i), days[i%len(days)], jitter("10m"), expects("20m"))
+		p.Namespace = fmt.Sprintf("ns%d", i%namespaces)
+		p.Spec.MaintenanceSchedule.TimeZone = []string{"UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"}[i%4]
+		p.Spec.MaintenanceSchedule.Exclude = []schedule.Exclude{{From: "2026-12-20", Until: "2027-01-04", Reason: "freeze"}}
+		switch i % 5 {
+		case 0:
+			p.Spec.Selector.Clusters.MatchLabels = map[string]string{"env": "prod", "region": fmt.Sprintf("r%d", i%20)}
+		case 1:
+			p.Spec.Selector.Clusters.MatchLabels = map[string]string{"region": fmt.Sprintf("r%d", i%20), "tier": fmt.Sprint(i % 5)}
+		case 2:
+			p.Spec.Selector.Clusters.MatchLabels = map[string]string{"region": fmt.Sprintf("r%d", i%20)}
+			p.Spec.Selector.Roles = []refitv1.Role{refitv1.ControlPlaneRole}
+		case 3:
+			p.Spec.Selector.Clusters.MatchLabels = map[string]string{"region": fmt.Sprintf("r%d", i%20)}
+			p.Spec.Selector.Machines.MatchLabels = map[string]string{"pool": fmt.Sprintf("p%d", i%4)}
+		default:
+			p.Spec.Selector.Clusters.MatchLabels = map[string]string{"env": "prod", "tier": fmt.Sprint(i % 3)}
+			p.Spec.Selector.Roles = []refitv1.Role{refitv1.WorkerRole}
+		}
+		all[p.Namespace] = append(all[p.Namespace], read(p)...)
+	}
+	out := &Policies{}
+	out.current.Store(&snapshot{byNamespace: all})
+	return c, out
+}
+
+// BenchmarkFleet selects the policies of 30,000 machines, and decides about each.
+func BenchmarkFleet(b *testing.B) {
+	for name, tc := range map[string]struct {
+		namespaces int
+		days       []string
+	}{
+		"one namespace":     {1, saturdaysAmongOthers},
+		"thirty namespaces": {30, saturdaysAmongOthers},
+		"one namespace, with policies that never meet": {1, []string{"SA", "SA,SU", "MO,TU,WE,TH"}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			cache, policies := large(300, 97, 200, tc.namespaces, tc.days)
+			require.Len(b, cache.machines, 30000)
+			subjects := Subjects{cache}
+			selected, open := 0, 0
+			b.ReportAllocs()
+			for b.Loop() {
+				selected, open = 0, 0
+				for _, m := range cache.machines {
+					s, err := subjects.Machine(b.Context(), m)
+					if err != nil {
+						b.Fatal(err)
+					}
+					some, err := policies.Select(s)
+					if err != nil {
+						b.Fatal(err)
+					}
+					selected += len(some)
+					if Decide(inside, s, some, Change{Digest: "d"}).Open {
+						open++
+					}
+				}
+			}
+			b.ReportMetric(float64(selected)/30000, "policies/machine")
+			b.ReportMetric(float64(open), "open")
+		})
+	}
+}
+
+// BenchmarkAsk asks for one of the updates of a namespace, of which all wait for the same budget.
+func BenchmarkAsk(b *testing.B) {
+	for _, machines := range []int{100, 1000, 10000} {
+		b.Run(fmt.Sprintf("machines=%d", machines), func(b *testing.B) {
+			cache, policies := large(max(1, machines/100), 97, 0, 1, nil)
+			policies.current.Store(&snapshot{byNamespace: map[string][]*Policy{"ns0": read(of("ns0", saturdays("a", budget(refitv1.Budget{MaxConcurrent: 10}))))}})
+			gate := &Gate{Policies: policies, Client: cache, Live: cache, Clock: clocktesting.NewFakePassiveClock(inside)}
+			mu := &cache.updates["ns0"][0]
+			m := cache.machines[client.ObjectKeyFromObject(mu)]
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := gate.Ask(b.Context(), m, mu); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkCollect collects the metrics of 30,000 machines.
+func BenchmarkCollect(b *testing.B) {
+	cache, policies := large(300, 97, 200, 1, saturdaysAmongOthers)
+	c := &Collector{Client: cache, Policies: policies, Clock: clocktesting.NewFakePassiveClock(inside)}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := c.look(b.Context(), policies.current.Load()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// TestAFleetIsDecidedInTime is a benchmark that can fail: three hundred machines are a hundredth of a fleet.
+func TestAFleetIsDecidedInTime(t *testing.T) {
+	cache, policies := large(30, 7, 200, 1, saturdaysAmongOthers)
+	began := time.Now()
+	for _, m := range cache.machines {
+		s, err := Subjects{cache}.Machine(t.Context(), m)
+		require.NoError(t, err)
+		some, err := policies.Select(s)
+		require.NoError(t, err)
+		require.NotEmpty(t, Decide(inside, s, some, Change{}).Message)
+	}
+	require.Less(t, time.Since(began), time.Second, "even a busy machine does a hundredth of the work in this time")
+}

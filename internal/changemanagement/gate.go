@@ -1,0 +1,274 @@
+package changemanagement
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/schedule"
+)
+
+// Gate lets updates start on nodes. It is for the leader: what it has let go is counted in one place.
+type Gate struct {
+	Policies *Policies
+	// Client reads from a cache.
+	Client client.Reader
+	// Live reads from the API server.
+	Live    client.Reader
+	Clock   clock.PassiveClock
+	Metrics *Metrics
+
+	mu        sync.Mutex
+	admitted  map[types.NamespacedName]metav1.Time // that the cache may not know yet
+	primed    map[string]bool                      // namespaces whose updates were read from the API server
+	durations measured
+	recent    map[string]recently // by namespace
+}
+
+// recently are the updates of a namespace as they were read last.
+type recently struct {
+	records []record
+	at      time.Time
+}
+
+// recentlyFor is how old records may be for a question whose answer admits nothing: many ask at once.
+const recentlyFor = time.Second
+
+// Ask says whether the update of the Machine may start now. It admits nothing.
+func (g *Gate) Ask(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) (Decision, error) {
+	d, self, err := g.decide(ctx, machine, mu)
+	if err != nil || !d.counted() {
+		return d, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	records, err := g.glance(ctx, self.key.Namespace)
+	if err != nil {
+		return d, err
+	}
+	g.applyBudgets(&d, self, records)
+	return d, nil
+}
+
+// Admit asks, and if the update may start has write record that it does. Until write has returned no other update that counts
+// against a budget is admitted.
+func (g *Gate) Admit(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate, write func(refitv1.Admission) error) (Decision, error) {
+	d, self, err := g.decide(ctx, machine, mu)
+	if err != nil {
+		return d, err
+	}
+	if limited(self.policies) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		// Others may have been admitted for a while: the window can have ended.
+		if d = Decide(g.Clock.Now(), self.subject, self.policies, self.change); d.counted() {
+			records, err := g.records(ctx, self.key.Namespace)
+			if err != nil {
+				return d, err
+			}
+			g.applyBudgets(&d, self, records)
+		}
+	}
+	if !d.Open {
+		return d, nil
+	}
+	a := d.admission(g.Clock.Now(), self.subject.Role)
+	err = write(a)
+	// One that was not answered may have been written.
+	if refused := apierrors.IsConflict(err) || apierrors.IsNotFound(err); !refused && limited(self.policies) {
+		g.remember(self.key, a.AdmittedAt)
+	}
+	if err == nil {
+		g.tell(ctx, self, d.By)
+	}
+	return d, err
+}
+
+// tell tells about the overrides that have let an update start.
+func (g *Gate) tell(ctx context.Context, self record, by Overrides) {
+	if len(by) > 0 {
+		ctrl.LoggerFrom(ctx).Info("Change management is overridden", "machine", self.key, "overrides", by)
+		g.Metrics.overridden(self.subject, by)
+	}
+}
+
+func (g *Gate) decide(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) (Decision, record, error) {
+	self, err := g.record(ctx, machine, mu)
+	if err != nil {
+		return Decision{}, self, err
+	}
+	if self.change.Expected, err = g.expected(ctx, self.subject, mu); err != nil {
+		return Decision{}, self, err
+	}
+	return Decide(g.Clock.Now(), self.subject, self.policies, self.change), self, nil
+}
+
+// record reads an update and its Machine as policies see them.
+func (g *Gate) record(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) (record, error) {
+	r := record{key: client.ObjectKeyFromObject(mu), change: Change{Digest: mu.Spec.Digest}, configured: machine.CreationTimestamp.Time}
+	var err error
+	if r.subject, err = (Subjects{g.Client}).Machine(ctx, machine); err != nil {
+		return r, err
+	}
+	if r.policies, err = g.Policies.Select(r.subject); err != nil {
+		return r, err
+	}
+	st := mu.Status
+	if st.LastSucceededAt != nil {
+		r.configured = st.LastSucceededAt.Time
+	}
+	material := st.Admission == nil || st.Admission.Reason != refitv1.NotMaterial
+	for _, t := range st.Starts {
+		r.starts = append(r.starts, t.Time)
+	}
+	ended := st.Phase == refitv1.PhaseSucceeded || st.Phase == refitv1.PhaseFailed
+	r.running = st.Admission != nil && material && !ended
+	r.failed = st.Phase == refitv1.PhaseFailed && st.ObservedDigest == mu.Spec.Digest
+	r.waiting = Holds(mu)
+	return r, nil
+}
+
+// Holds says whether the update waits for a policy.
+func Holds(mu *refitv1.MachineUpdate) bool {
+	return mu.Status.Phase == refitv1.PhaseWaiting && (mu.Status.Reason == refitv1.ReasonWindow || mu.Status.Reason == refitv1.ReasonBudget)
+}
+
+// counted says whether the decision is subject to a budget: one that an override made is not.
+func (d *Decision) counted() bool {
+	return d.Open && d.Reason != schedule.Overridden && limited(d.Policies)
+}
+
+// limited says whether one of the policies has a budget.
+func limited(policies []*Policy) bool { return slices.ContainsFunc(policies, (*Policy).limited) }
+
+// applyBudgets closes a decision that a budget does not allow.
+func (g *Gate) applyBudgets(d *Decision, self record, records []record) {
+	now := g.Clock.Now()
+	if why := budgets(now, *d, self, records); why != nil {
+		d.Open, d.Reason, d.Message = false, schedule.BudgetExhausted, why.message
+		d.PermissiveRemainingSeconds = 0
+		d.NextChangeETASeconds = max(1, int64((why.eta+time.Second-1)/time.Second))
+	}
+}
+
+// glance returns the updates of a namespace as they were a moment ago.
+func (g *Gate) glance(ctx context.Context, namespace string) ([]record, error) {
+	now := g.Clock.Now()
+	last := g.recent[namespace]
+	if age := now.Sub(last.at); age > 0 && age < recentlyFor {
+		return last.records, nil
+	}
+	records, err := g.records(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	if g.recent == nil {
+		g.recent = map[string]recently{}
+	}
+	g.recent[namespace] = recently{records, now}
+	return records, nil
+}
+
+// records returns the updates of a namespace, with what was admitted and the cache does not know yet.
+func (g *Gate) records(ctx context.Context, namespace string) ([]record, error) {
+	if err := g.prime(ctx, namespace); err != nil {
+		return nil, err
+	}
+	var list refitv1.MachineUpdateList
+	if err := g.Client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("list MachineUpdates: %w", err)
+	}
+	var out []record
+	for i := range list.Items {
+		mu := &list.Items[i]
+		key := client.ObjectKeyFromObject(mu)
+		var machine clusterv1.Machine
+		if err := g.Client.Get(ctx, key, &machine); err != nil {
+			if client.IgnoreNotFound(err) == nil {
+				continue // its update goes with it
+			}
+			return nil, fmt.Errorf("read Machine %s: %w", key, err)
+		}
+		r, err := g.record(ctx, &machine, mu)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, err
+		}
+		if err != nil {
+			continue // its Cluster is gone, which must not stop those of others
+		}
+		if at, ok := g.admitted[key]; ok {
+			if len(mu.Status.Starts) > 0 && !mu.Status.Starts[0].Before(&at) {
+				delete(g.admitted, key)
+			} else {
+				r.running, r.waiting, r.starts = true, false, append(r.starts, at.Time)
+			}
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// prime reads what another leader may have admitted just before, which a cache may not know yet.
+func (g *Gate) prime(ctx context.Context, namespace string) error {
+	if g.primed[namespace] {
+		return nil
+	}
+	var list refitv1.MachineUpdateList
+	if err := g.Live.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return fmt.Errorf("list MachineUpdates: %w", err)
+	}
+	for i := range list.Items {
+		if st := list.Items[i].Status; len(st.Starts) > 0 {
+			g.remember(client.ObjectKeyFromObject(&list.Items[i]), st.Starts[0])
+		}
+	}
+	if g.primed == nil {
+		g.primed = map[string]bool{}
+	}
+	g.primed[namespace] = true
+	return nil
+}
+
+// remember keeps a start until the cache knows it.
+func (g *Gate) remember(key types.NamespacedName, at metav1.Time) {
+	if g.admitted == nil {
+		g.admitted = map[types.NamespacedName]metav1.Time{}
+	}
+	g.admitted[key] = at
+}
+
+// admission is what is recorded of a decision that lets an update start.
+func (d *Decision) admission(now time.Time, role refitv1.Role) refitv1.Admission {
+	a := refitv1.Admission{
+		AdmittedAt: metav1.NewTime(now.Truncate(time.Second)), Reason: string(d.Reason), Message: d.Message,
+		Role: role, Policies: names(d.Policies),
+	}
+	if d.Window != nil {
+		a.Window = WindowOf(*d.Window)
+	}
+	return a
+}
+
+// WindowOf returns a window as the API has it.
+func WindowOf(w schedule.Window) *refitv1.Window {
+	out := &refitv1.Window{}
+	if !w.Start.IsZero() {
+		out.Start = &metav1.Time{Time: w.Start}
+	}
+	if !w.End.IsZero() {
+		out.End = &metav1.Time{Time: w.End}
+	}
+	return out
+}

@@ -1,0 +1,201 @@
+package changemanagement
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+)
+
+// always is the value of an override that holds for as long as it is there.
+const always = "true"
+
+// sinceAnnotation is when permissive-until was set. It is in the cache only: KeepOverrideTimes puts it there.
+const sinceAnnotation = "capi-refit.dev/permissive-since"
+
+// Override is one annotation that opens or closes policies.
+type Override struct {
+	// Kind is the annotation's name without its group, such as permissive-until.
+	Kind string
+	// Object is what has it, such as Cluster c1.
+	Object string
+	// Value is the annotation's.
+	Value string
+	// Reason is why, in somebody's words.
+	Reason string
+
+	since time.Time
+}
+
+// String returns the override as people read it.
+func (o Override) String() string {
+	text := fmt.Sprintf("%s=%s on %s", o.Kind, o.Value, o.Object)
+	if o.Reason != "" {
+		text += " (" + o.Reason + ")"
+	}
+	return text
+}
+
+// Overrides are those of a Machine and of what it belongs to.
+type Overrides []Override
+
+// annotations that override, by their kinds.
+var annotations = []string{refitv1.BypassAnnotation, refitv1.PermissiveUntilAnnotation, refitv1.RestrictiveUntilAnnotation}
+
+func kindOf(annotation string) string { return annotation[strings.Index(annotation, "/")+1:] }
+
+func (o *Overrides) read(kind string, obj metav1.Object) {
+	all := obj.GetAnnotations()
+	for _, annotation := range annotations {
+		value, ok := all[annotation]
+		if !ok {
+			continue
+		}
+		override := Override{
+			Kind: kindOf(annotation), Object: kind + " " + obj.GetName(), Value: value,
+			Reason: all[annotation+refitv1.OverrideReasonSuffix],
+		}
+		if annotation == refitv1.PermissiveUntilAnnotation {
+			override.since, _ = time.Parse(time.RFC3339, all[sinceAnnotation]) // zero: not known
+			if override.since.IsZero() && value == always {
+				override.since = obj.GetCreationTimestamp().Time // without a time, it counts as old
+			}
+		}
+		*o = append(*o, override)
+	}
+}
+
+// force is what overrides come to at an instant.
+type force struct {
+	bypass                        bool
+	permissiveUntil, restrictedTo time.Time
+	// by are the overrides in force, and ignored what is said about the others.
+	by      Overrides
+	ignored []string
+}
+
+// at returns the overrides in force for a change, by policies of which each allows permissive-until up to maxOverride ahead.
+func (o Overrides) at(now time.Time, digest string, maxOverride time.Duration) force {
+	var f force
+	for _, one := range o {
+		switch one.Kind {
+		case kindOf(refitv1.BypassAnnotation):
+			// The digests of other changes say nothing about this one.
+			if digest != "" && slices.Contains(strings.Split(strings.ReplaceAll(one.Value, " ", ""), ","), digest) {
+				f.bypass = true
+				f.by = append(f.by, one)
+			}
+		case kindOf(refitv1.PermissiveUntilAnnotation):
+			f.permissive(now, one, maxOverride)
+		case kindOf(refitv1.RestrictiveUntilAnnotation):
+			f.restrictive(now, one)
+		}
+	}
+	return f
+}
+
+func (f *force) permissive(now time.Time, o Override, limit time.Duration) {
+	until := o.since.Add(limit)
+	if o.Value != always {
+		var err error
+		if until, err = time.Parse(time.RFC3339, o.Value); err != nil {
+			f.ignore("%s is ignored: it is neither a time, as 2026-10-03T20:00:00Z, nor \"true\"", o)
+			return
+		}
+	}
+	switch {
+	case !now.Before(until):
+		if o.Value == always {
+			f.ignore("%s is ignored: it has been there for longer than %s, which is the most that the policies allow", o, limit)
+		}
+	case until.Sub(now) > limit, !o.since.IsZero() && until.Sub(o.since) > limit+clockSkew:
+		// One that was too far ahead when it was set must not open by itself when its end comes near.
+		f.ignore("%s is ignored: the policies allow at most %s ahead", o, limit)
+	default:
+		f.by = append(f.by, o)
+		if until.After(f.permissiveUntil) {
+			f.permissiveUntil = until
+		}
+	}
+}
+
+// clockSkew is how far the clock of who sets an override may be ahead of the API server's.
+const clockSkew = time.Minute
+
+// endOfTime is beyond every horizon, and the same whenever it is asked for: messages must not change by themselves.
+var endOfTime = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+
+func (f *force) restrictive(now time.Time, o Override) {
+	until, err := time.Parse(time.RFC3339, o.Value)
+	if err != nil {
+		until = endOfTime
+	}
+	if err != nil && o.Value != always {
+		// Who writes this wants changes to stop.
+		f.ignored = append(f.ignored, fmt.Sprintf("%s is neither a time, as 2026-10-03T20:00:00Z, nor \"true\", and counts as \"true\"", o))
+	}
+	if now.Before(until) {
+		f.by = append(f.by, o)
+		if until.After(f.restrictedTo) {
+			f.restrictedTo = until
+		}
+	}
+}
+
+func (f *force) ignore(format string, args ...any) {
+	f.ignored = append(f.ignored, fmt.Sprintf(format, args...))
+}
+
+// deciding returns the overrides that made a decision: bypasses, else what is permissive, else what is restrictive.
+func (f *force) deciding() Overrides {
+	for _, annotation := range annotations {
+		kind := kindOf(annotation)
+		if some := slices.DeleteFunc(slices.Clone(f.by), func(o Override) bool { return o.Kind != kind }); len(some) > 0 {
+			return some
+		}
+	}
+	return nil
+}
+
+// KeepOverrideTimes is a transformation for caches. It drops managed fields, after it has kept the one time in them that
+// matters: since when permissive-until is there.
+func KeepOverrideTimes(in any) (any, error) {
+	obj, err := meta.Accessor(in)
+	if err != nil {
+		return in, nil //nolint:nilerr // what has no metadata has no managed fields
+	}
+	all := obj.GetAnnotations()
+	_, forged := all[sinceAnnotation]
+	delete(all, sinceAnnotation)
+	var since time.Time
+	if _, ok := all[refitv1.PermissiveUntilAnnotation]; ok {
+		since = setAt(obj, refitv1.PermissiveUntilAnnotation)
+	}
+	if !since.IsZero() {
+		all[sinceAnnotation] = since.UTC().Format(time.RFC3339)
+	}
+	if forged || !since.IsZero() {
+		obj.SetAnnotations(all)
+	}
+	obj.SetManagedFields(nil)
+	return in, nil
+}
+
+// setAt returns when an annotation got its value, or zero. Who sets the same value later owns it, too, so that the first one
+// counts.
+func setAt(obj metav1.Object, annotation string) time.Time {
+	var first time.Time
+	field := []byte(`"f:` + annotation + `"`)
+	for _, m := range obj.GetManagedFields() {
+		if m.Time != nil && m.FieldsV1 != nil && bytes.Contains(m.FieldsV1.GetRawBytes(), field) && (first.IsZero() || m.Time.Time.Before(first)) {
+			first = m.Time.Time
+		}
+	}
+	return first
+}

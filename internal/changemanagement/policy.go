@@ -1,0 +1,174 @@
+package changemanagement
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/lru"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/schedule"
+)
+
+// defaultMaxOverride is how far ahead permissive-until may lie where a policy does not say.
+const defaultMaxOverride = 48 * time.Hour
+
+// Policy is a ChangeManagementPolicy that was read. It does not change, and may be shared.
+type Policy struct {
+	types.NamespacedName
+
+	UID        types.UID
+	Generation int64
+	Strategy   schedule.Strategy
+	// Schedule says when. That of a policy that can't be read is closed and says why.
+	Schedule *schedule.Schedule
+	Budget   Budget
+	// Jitter spreads the starts of a window.
+	Jitter time.Duration
+	// MaxOverride is how far ahead permissive-until may lie.
+	MaxOverride time.Duration
+	// Refuse has Cluster API not commit to a change while the policy is closed.
+	Refuse bool
+	// Forbid has machines stay that can't be updated in place.
+	Forbid bool
+	// HoldAll holds back what does not disturb a node, too.
+	HoldAll bool
+
+	clusters, machines labels.Selector
+	roles              []refitv1.Role
+	// closed keeps for a moment with which other policies this one, the first of them, has no window.
+	closed *lru.Cache
+}
+
+// Budget limits how many updates start. What is 0 does not limit.
+type Budget struct {
+	MaxConcurrent, MaxStartsPerWindow, StopAfterFailures int
+	MinSpacing                                           time.Duration
+}
+
+// Compile reads a policy. If it can't be read, the policy that is returned with the error is closed and says why; a selector
+// that can't be read selects every Machine of the namespace.
+func Compile(p *refitv1.ChangeManagementPolicy, calendars schedule.Calendars) (*Policy, error) {
+	s := p.Spec
+	out := &Policy{
+		NamespacedName: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, UID: p.UID, Generation: p.Generation, Strategy: s.Strategy,
+		closed: lru.New(closedMost),
+		Refuse: s.WhenClosed == refitv1.RefuseWhenClosed, Forbid: s.Replacement == refitv1.ForbidReplacement,
+		HoldAll: s.Hold == refitv1.HoldAll, roles: s.Selector.Roles,
+		Budget: Budget{
+			MaxConcurrent: int(s.Budget.MaxConcurrent), MaxStartsPerWindow: int(s.Budget.MaxStartsPerWindow),
+			StopAfterFailures: int(s.Budget.StopAfterFailures),
+		},
+	}
+	var errs []error
+	read := func(field string, selector metav1.LabelSelector) labels.Selector {
+		sel, err := metav1.LabelSelectorAsSelector(&selector)
+		if err != nil {
+			errs = append(errs, &schedule.FieldError{Field: field, Err: err})
+			return labels.Everything()
+		}
+		return sel
+	}
+	out.clusters, out.machines = read("selector.clusters", s.Selector.Clusters), read("selector.machines", s.Selector.Machines)
+	duration := func(field, value string, preset time.Duration) time.Duration {
+		if value == "" {
+			return preset
+		}
+		d, err := schedule.ParseDuration(value)
+		if err != nil {
+			errs = append(errs, &schedule.FieldError{Field: field, Err: err})
+		}
+		return d
+	}
+	out.Jitter, out.MaxOverride = duration("jitter", s.Jitter, 0), duration("maxOverride", s.MaxOverride, defaultMaxOverride)
+	out.Budget.MinSpacing = duration("budget.minSpacing", s.Budget.MinSpacing, 0)
+	compiled, err := schedule.Compile(p.Name, s.Policy, calendars)
+	errs = append(errs, err, out.check(&s))
+	if err := errors.Join(errs...); err != nil {
+		out.Schedule = schedule.Invalid(p.Name, err)
+		return out, err
+	}
+	out.Schedule = compiled
+	return out, nil
+}
+
+// check looks at what the CRD has checked before, for an API server that has not the same one.
+func (p *Policy) check(s *refitv1.ChangeManagementPolicySpec) error {
+	var errs []error
+	for _, f := range []struct {
+		field, value string
+		known        []string
+	}{
+		{"whenClosed", string(s.WhenClosed), []string{"", string(refitv1.HoldWhenClosed), string(refitv1.RefuseWhenClosed)}},
+		{"replacement", string(s.Replacement), []string{"", string(refitv1.AllowReplacement), string(refitv1.ForbidReplacement)}},
+		{"hold", string(s.Hold), []string{"", string(refitv1.HoldMaterial), string(refitv1.HoldAll)}},
+	} {
+		if !slices.Contains(f.known, f.value) {
+			errs = append(errs, &schedule.FieldError{Field: f.field, Err: fmt.Errorf("%q is not known", f.value)})
+		}
+	}
+	if b := p.Budget; min(b.MaxConcurrent, b.MaxStartsPerWindow, b.StopAfterFailures) < 0 {
+		errs = append(errs, &schedule.FieldError{Field: "budget", Err: errors.New("it has a negative number")})
+	}
+	for _, r := range p.roles {
+		if r != refitv1.ControlPlaneRole && r != refitv1.WorkerRole {
+			// A role that is mistyped must not leave machines without the policy.
+			p.roles = nil
+			errs = append(errs, &schedule.FieldError{Field: "selector.roles", Err: fmt.Errorf("%q is not known", r)})
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// limited says whether the policy has a budget.
+func (p *Policy) limited() bool { return p.Budget != Budget{} }
+
+// Selects says whether the policy is for the Machine.
+func (p *Policy) Selects(s *Subject) bool {
+	return p.Namespace == s.Namespace && p.clusters.Matches(s.ClusterLabels) && p.selectsInCluster(s)
+}
+
+func (p *Policy) selectsInCluster(s *Subject) bool {
+	return p.selectsRole(s.Role) && p.machines.Matches(s.MachineLabels)
+}
+
+// CanMeet says whether some Machine could be selected by both policies, as far as their roles and the values of labels tell.
+func (p *Policy) CanMeet(o *Policy) bool {
+	roles := slices.ContainsFunc([]refitv1.Role{refitv1.ControlPlaneRole, refitv1.WorkerRole}, func(r refitv1.Role) bool {
+		return p.selectsRole(r) && o.selectsRole(r)
+	})
+	return roles && compatible(p.clusters, o.clusters) && compatible(p.machines, o.machines)
+}
+
+// compatible says whether no label has to have one value for the one selector and another for the other.
+func compatible(a, b labels.Selector) bool {
+	values := func(s labels.Selector) map[string]sets.Set[string] {
+		out := map[string]sets.Set[string]{}
+		requirements, _ := s.Requirements()
+		for _, r := range requirements {
+			if op := r.Operator(); op == selection.In || op == selection.Equals || op == selection.DoubleEquals {
+				out[r.Key()] = sets.New(r.ValuesUnsorted()...)
+			}
+		}
+		return out
+	}
+	others := values(b)
+	for key, allowed := range values(a) {
+		if other, ok := others[key]; ok && allowed.Intersection(other).Len() == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *Policy) selectsRole(r refitv1.Role) bool {
+	return len(p.roles) == 0 || slices.Contains(p.roles, r)
+}

@@ -1,0 +1,217 @@
+package changemanagement
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/schedule"
+)
+
+// counting counts how often a status is written.
+type counting struct {
+	client.Client
+	writes int
+}
+
+func (c *counting) Status() client.SubResourceWriter {
+	return &countingWriter{c.Client.Status(), &c.writes}
+}
+
+type countingWriter struct {
+	client.SubResourceWriter
+	writes *int
+}
+
+func (w *countingWriter) Update(ctx context.Context, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+	*w.writes++
+	return w.SubResourceWriter.Update(ctx, obj, opts...)
+}
+
+// show has the status of the policy a shown, and returns it with when to look again.
+func (w *world) show(s *Status) (refitv1.ChangeManagementPolicyStatus, time.Duration) {
+	w.t.Helper()
+	r, err := s.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "fleet", Name: "a"}})
+	require.NoError(w.t, err)
+	return get(w, "a", &refitv1.ChangeManagementPolicy{}).Status, r.RequeueAfter
+}
+
+func (w *world) status() (*Status, *counting) {
+	c := &counting{Client: w.Client}
+	return &Status{Client: c, Policies: w.policies, Recorder: w.events, Clock: w.clock}, c
+}
+
+func window(start, end string) *refitv1.Window {
+	return &refitv1.Window{Start: &metav1.Time{Time: instant(start)}, End: &metav1.Time{Time: instant(end)}}
+}
+
+func at(s string) *metav1.Time { return &metav1.Time{Time: instant(s)} }
+
+func TestStatus(t *testing.T) {
+	const (
+		ready, pending, restricted, paused = refitv1.ReadyCondition, refitv1.ChangesPendingCondition, refitv1.ChangesRestrictedCondition, refitv1.ChangesPausedCondition
+		yes, no                            = metav1.ConditionTrue, metav1.ConditionFalse
+	)
+	october3, october10 := window("2026-10-03T20:00:00Z", "2026-10-04T04:00:00Z"), window("2026-10-10T20:00:00Z", "2026-10-11T04:00:00Z")
+	frozen := func(s *spec) {
+		s.MaintenanceSchedule.Permit = nil
+		s.MaintenanceSchedule.Exclude = []schedule.Exclude{{From: "2026-12-20", Until: "2027-01-04", Reason: "year-end freeze"}}
+	}
+	for name, tc := range map[string]struct {
+		policy     *refitv1.ChangeManagementPolicy
+		now        time.Time
+		open       bool
+		current    *refitv1.Window
+		next       *refitv1.Window
+		nextChange *metav1.Time
+		recent     int
+		conditions map[string]metav1.ConditionStatus
+		reason     schedule.Reason // of ChangesRestricted
+		says       string          // in the message of ChangesRestricted
+	}{
+		"open":                              {saturdays("a"), inside, true, october3, october10, october3.End, 5, map[string]metav1.ConditionStatus{ready: yes, restricted: no, paused: no}, schedule.Open, "changes may start"},
+		"its last moment":                   {saturdays("a"), closes.Add(-time.Second), true, october3, october10, october3.End, 5, map[string]metav1.ConditionStatus{ready: yes, restricted: no, paused: no}, schedule.Open, "changes may start"},
+		"too short for an update, but open": {saturdays("a", expects("20h")), inside, true, october3, october10, october3.End, 5, map[string]metav1.ConditionStatus{ready: yes, restricted: no, paused: no}, schedule.Open, "changes may start"},
+		"closed":                            {saturdays("a"), closes, false, nil, october10, october10.Start, 5, map[string]metav1.ConditionStatus{ready: yes, restricted: yes, paused: no}, schedule.OutsideWindow, "opens at 2026-10-10T20:00:00Z"},
+		"always":                            {anytime("a"), inside, true, &refitv1.Window{}, nil, nil, 0, map[string]metav1.ConditionStatus{ready: yes, restricted: no, paused: no}, schedule.Open, "changes may start"},
+		"never":                             {never("a"), inside, false, nil, nil, nil, 0, map[string]metav1.ConditionStatus{ready: yes, restricted: yes, paused: yes}, schedule.Paused, "is restrictive"},
+		"until a freeze":                    {saturdays("a", frozen), inside, true, &refitv1.Window{End: at("2026-12-20T00:00:00Z")}, &refitv1.Window{Start: at("2027-01-04T00:00:00Z")}, at("2026-12-20T00:00:00Z"), 0, map[string]metav1.ConditionStatus{ready: yes, restricted: no, paused: no}, schedule.Open, "changes may start"},
+		"in a freeze":                       {saturdays("a", frozen), instant("2026-12-24T00:00:00Z"), false, nil, &refitv1.Window{Start: at("2027-01-04T00:00:00Z")}, at("2027-01-04T00:00:00Z"), 1, map[string]metav1.ConditionStatus{ready: yes, restricted: yes, paused: no}, schedule.Excluded, "year-end freeze"},
+		"for the last time": {saturdays("a", func(s *spec) {
+			s.MaintenanceSchedule.Permit[0].Recurrence += ";UNTIL=20261003T235959Z"
+		}), closes, false, nil, nil, nil, 5, map[string]metav1.ConditionStatus{ready: yes, restricted: yes, paused: yes}, schedule.NoWindowWithinHorizon, "no window within 1000 days"},
+		"invalid": {onMars("a"), inside, false, nil, nil, nil, 0, map[string]metav1.ConditionStatus{ready: no, restricted: yes, paused: no}, schedule.InvalidPolicy, "maintenanceSchedule.timeZone: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.policy.Generation = 7
+			w := newWorld(t, tc.policy)
+			w.clock.SetTime(tc.now)
+			s, writes := w.status()
+			st, again := w.show(s)
+			require.EqualValues(t, 7, st.ObservedGeneration)
+			require.Equal(t, tc.open, *st.Open)
+			sameWindow := func(want, got *refitv1.Window, what string) {
+				require.Equal(t, want == nil, got == nil, what)
+				if want != nil {
+					require.True(t, want.Start.Equal(got.Start), "%s: %s", what, got.Start)
+					require.True(t, want.End.Equal(got.End), "%s: %s", what, got.End)
+				}
+			}
+			sameWindow(tc.current, st.Current, "current")
+			sameWindow(tc.next, st.Next, "next")
+			require.True(t, tc.nextChange.Equal(st.NextChange), "%s", st.NextChange)
+			require.Len(t, st.Recent, tc.recent)
+			for i := 1; i < len(st.Recent); i++ {
+				require.True(t, st.Recent[i].End.Before(st.Recent[i-1].Start), "the latest first")
+			}
+			tc.conditions[pending] = no
+			require.Len(t, st.Conditions, len(tc.conditions))
+			for kind, want := range tc.conditions {
+				c := apimeta.FindStatusCondition(st.Conditions, kind)
+				require.Equal(t, want, c.Status, kind)
+				require.NotEmpty(t, c.Reason)
+				require.EqualValues(t, 7, c.ObservedGeneration)
+			}
+			c := apimeta.FindStatusCondition(st.Conditions, restricted)
+			require.Equal(t, string(tc.reason), c.Reason)
+			require.Contains(t, c.Message, tc.says)
+			require.Positive(t, again)
+			require.LessOrEqual(t, again, statusRefresh)
+
+			w.clock.SetTime(tc.now.Add(500 * time.Millisecond))
+			w.show(s)
+			require.Equal(t, 1, writes.writes, "what has not changed is not written")
+		})
+	}
+}
+
+func TestTheStatusIsShownAgainWhenItChanges(t *testing.T) {
+	w := newWorld(t, saturdays("a"))
+	s, _ := w.status()
+	for _, boundary := range []time.Time{opened, closes} {
+		w.clock.SetTime(boundary.Add(-3 * time.Second))
+		before, again := w.show(s)
+		require.Greater(t, again, 3*time.Second)
+		require.Less(t, again, 4*time.Second)
+		w.clock.SetTime(boundary.Add(-3 * time.Second).Add(again))
+		after, _ := w.show(s)
+		require.Equal(t, *before.Open, !*after.Open)
+	}
+}
+
+func TestTheStatusCountsMachines(t *testing.T) {
+	blocked := func(mu *refitv1.MachineUpdate) {
+		mu.Status.Phase, mu.Status.Reason = refitv1.PhaseWaiting, refitv1.ReasonWindow
+	}
+	unreachable := func(mu *refitv1.MachineUpdate) {
+		mu.Status.Phase, mu.Status.Reason = refitv1.PhaseWaiting, refitv1.ReasonUnreachable
+	}
+	w := newWorld(t,
+		cluster("c1", map[string]string{"env": "prod"}, nil), cluster("c2", nil, nil),
+		worker("w1"), worker("w2"), worker("w3"), worker("w4"), worker("w5", inCluster("c2")), worker("w6", inCluster("gone")), controlPlane("cp1"),
+		update("w1", waiting), update("w2", blocked), update("w3", unreachable), update("w5", waiting), update("cp1", waiting),
+		saturdays("a", clustersOf(map[string]string{"env": "prod"}), roles(refitv1.WorkerRole)))
+	s, _ := w.status()
+	st, _ := w.show(s)
+	require.EqualValues(t, 4, *st.SelectedMachines)
+	require.EqualValues(t, 2, *st.PendingMachines)
+	c := apimeta.FindStatusCondition(st.Conditions, refitv1.ChangesPendingCondition)
+	require.Equal(t, metav1.ConditionTrue, c.Status)
+	require.Equal(t, "2 of 4 Machines have an update that waits for a policy", c.Message)
+	w.edit("w1", started(inside))
+	w.edit("w2", started(inside))
+	st, _ = w.show(s)
+	require.Zero(t, *st.PendingMachines)
+	require.False(t, apimeta.IsStatusConditionTrue(st.Conditions, refitv1.ChangesPendingCondition))
+}
+
+func TestEventsOfPoliciesThatCannotBeRead(t *testing.T) {
+	w := newWorld(t, saturdays("a"))
+	s, _ := w.status()
+	zone := func(z string) {
+		p := get(w, "a", &refitv1.ChangeManagementPolicy{})
+		p.Spec.MaintenanceSchedule.TimeZone = z
+		p.Generation++
+		require.NoError(t, w.Update(t.Context(), p))
+		_, again := w.show(s)
+		require.Equal(t, time.Second, again, "this version was not read yet")
+		w.reread("a")
+		w.show(s)
+		w.show(s)
+	}
+	w.show(s)
+	require.Empty(t, w.events.Events, "that it can be read is no news")
+	zone("Mars/Olympus")
+	require.Regexp(t, `^Warning InvalidPolicy the policy is closed: maintenanceSchedule.timeZone: .*Mars/Olympus`, <-w.events.Events)
+	require.Empty(t, w.events.Events, "once is enough")
+	zone("Mars/Valles")
+	require.Regexp(t, `^Warning InvalidPolicy .*Mars/Valles`, <-w.events.Events)
+	zone("Europe/Berlin")
+	require.Equal(t, "Normal Read the policy can be read", <-w.events.Events)
+	require.Empty(t, w.events.Events)
+	w = newWorld(t, onMars("a"))
+	s, _ = w.status()
+	w.show(s)
+	require.Regexp(t, `^Warning InvalidPolicy`, <-w.events.Events)
+}
+
+func TestStatusOfWhatIsNotThere(t *testing.T) {
+	w := newWorld(t)
+	s, _ := w.status()
+	r, err := s.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "fleet", Name: "a"}})
+	require.NoError(t, err)
+	require.Zero(t, r)
+	w = newWorld(t, saturdays("a"))
+	s, _ = w.status()
+	s.Policies = &Policies{}
+	_, again := w.show(s)
+	require.Equal(t, time.Second, again, "the policies were not read yet")
+}

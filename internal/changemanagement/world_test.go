@@ -1,0 +1,252 @@
+package changemanagement
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/schedule"
+)
+
+// Saturdays have their window from 20:00 to 04:00. The third of October 2026 is one.
+var (
+	opened  = instant("2026-10-03T20:00:00Z")
+	inside  = instant("2026-10-03T21:00:00Z")
+	closes  = instant("2026-10-04T04:00:00Z")
+	outside = instant("2026-10-01T12:00:00Z")
+	created = instant("2026-01-01T00:00:00Z")
+)
+
+func instant(s string) time.Time {
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+func text(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+type (
+	spec       = refitv1.ChangeManagementPolicySpec
+	edit       = func(*spec)
+	objectMeta = metav1.ObjectMeta
+)
+
+func policy(name string, strategy schedule.Strategy, edits ...edit) *refitv1.ChangeManagementPolicy {
+	p := &refitv1.ChangeManagementPolicy{ObjectMeta: objectMeta{Namespace: "fleet", Name: name, UID: types.UID("policy-" + name), Generation: 1}}
+	p.Spec.Strategy = strategy
+	for _, e := range edits {
+		e(&p.Spec)
+	}
+	return p
+}
+
+func anytime(name string, edits ...edit) *refitv1.ChangeManagementPolicy {
+	return policy(name, schedule.PermissiveStrategy, edits...)
+}
+
+func never(name string, edits ...edit) *refitv1.ChangeManagementPolicy {
+	return policy(name, schedule.RestrictiveStrategy, edits...)
+}
+
+// weekly has windows of one day of the week.
+func weekly(name, day string, edits ...edit) *refitv1.ChangeManagementPolicy {
+	weekly := func(s *spec) {
+		s.MaintenanceSchedule = &schedule.MaintenanceSchedule{
+			Permit: []schedule.Permit{{Recurrence: "FREQ=WEEKLY;BYDAY=" + day, StartTime: "20:00", Duration: "8h"}},
+		}
+	}
+	return policy(name, schedule.MaintenanceScheduleStrategy, append([]edit{weekly}, edits...)...)
+}
+
+func saturdays(name string, edits ...edit) *refitv1.ChangeManagementPolicy {
+	return weekly(name, "SA", edits...)
+}
+
+// onMars can't be read.
+func onMars(name string, edits ...edit) *refitv1.ChangeManagementPolicy {
+	return saturdays(name, append([]edit{func(s *spec) { s.MaintenanceSchedule.TimeZone = "Mars/Olympus" }}, edits...)...)
+}
+
+func of(namespace string, p *refitv1.ChangeManagementPolicy) *refitv1.ChangeManagementPolicy {
+	p.Namespace = namespace
+	return p
+}
+
+func budget(b refitv1.Budget) edit      { return func(s *spec) { s.Budget = b } }
+func jitter(d string) edit              { return func(s *spec) { s.Jitter = d } }
+func expects(d string) edit             { return func(s *spec) { s.ExpectedDuration = d } }
+func roles(all ...refitv1.Role) edit    { return func(s *spec) { s.Selector.Roles = all } }
+func machines(l map[string]string) edit { return func(s *spec) { s.Selector.Machines.MatchLabels = l } }
+func clustersOf(l map[string]string) edit {
+	return func(s *spec) { s.Selector.Clusters.MatchLabels = l }
+}
+
+// read reads policies without calendars. Those that can't be read are closed.
+func read(all ...*refitv1.ChangeManagementPolicy) []*Policy {
+	var out []*Policy
+	for _, p := range all {
+		one, _ := Compile(p, schedule.NoCalendars)
+		out = append(out, one)
+	}
+	return out
+}
+
+func cluster(name string, labels, annotations map[string]string) *clusterv1.Cluster {
+	return &clusterv1.Cluster{ObjectMeta: objectMeta{Namespace: "fleet", Name: name, Labels: labels, Annotations: annotations}}
+}
+
+// worker is a Machine of cluster c1 and the MachineDeployment md.
+func worker(name string, edits ...func(*clusterv1.Machine)) *clusterv1.Machine {
+	m := &clusterv1.Machine{ObjectMeta: objectMeta{
+		Namespace: "fleet", Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(created),
+		Labels: map[string]string{clusterv1.ClusterNameLabel: "c1", clusterv1.MachineDeploymentNameLabel: "md"},
+	}}
+	m.Spec.ClusterName = "c1"
+	for _, e := range edits {
+		e(m)
+	}
+	return m
+}
+
+// controlPlane is a Machine of cluster c1 and the KubeadmControlPlane kcp.
+func controlPlane(name string, edits ...func(*clusterv1.Machine)) *clusterv1.Machine {
+	yes := true
+	return worker(name, append([]func(*clusterv1.Machine){func(m *clusterv1.Machine) {
+		m.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1", clusterv1.MachineControlPlaneLabel: ""}
+		m.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: controlplanev1.GroupVersion.String(), Kind: "KubeadmControlPlane", Name: "kcp", Controller: &yes,
+		}}
+	}}, edits...)...)
+}
+
+func inCluster(name string) func(*clusterv1.Machine) {
+	return func(m *clusterv1.Machine) {
+		m.Spec.ClusterName, m.Labels[clusterv1.ClusterNameLabel] = name, name
+	}
+}
+
+func ofPool(value string) func(*clusterv1.Machine) {
+	return func(m *clusterv1.Machine) { m.Labels["pool"] = value }
+}
+
+func annotated(key, value string) func(*clusterv1.Machine) {
+	return func(m *clusterv1.Machine) { metav1.SetMetaDataAnnotation(&m.ObjectMeta, key, value) }
+}
+
+// update is that of the Machine of the same name, and has not begun.
+func update(name string, edits ...func(*refitv1.MachineUpdate)) *refitv1.MachineUpdate {
+	mu := &refitv1.MachineUpdate{ObjectMeta: objectMeta{Namespace: "fleet", Name: name}}
+	mu.Spec.Digest = "digest-" + name
+	mu.Status.ObservedDigest, mu.Status.Phase = mu.Spec.Digest, refitv1.PhasePending
+	for _, e := range edits {
+		e(mu)
+	}
+	return mu
+}
+
+func waiting(mu *refitv1.MachineUpdate) {
+	mu.Status.Phase, mu.Status.Reason = refitv1.PhaseWaiting, refitv1.ReasonBudget
+}
+
+func failed(mu *refitv1.MachineUpdate) { mu.Status.Phase = refitv1.PhaseFailed }
+
+// started has the update under way since an instant.
+func started(at time.Time) func(*refitv1.MachineUpdate) {
+	return func(mu *refitv1.MachineUpdate) {
+		mu.Status.Phase, mu.Status.Reason = refitv1.PhaseApplying, ""
+		mu.Status.Starts = append([]metav1.Time{metav1.NewTime(at)}, mu.Status.Starts...)
+		mu.Status.Admission = &refitv1.Admission{AdmittedAt: metav1.NewTime(at), Reason: string(schedule.Open)}
+	}
+}
+
+// ended has the update, which was started before, succeed.
+func ended(mu *refitv1.MachineUpdate) { mu.Status.Phase = refitv1.PhaseSucceeded }
+
+// world is a management cluster, a fake of one.
+type world struct {
+	client.Client
+	t        testing.TB
+	clock    *clocktesting.FakePassiveClock
+	events   *events.FakeRecorder
+	registry *prometheus.Registry
+	policies *Policies
+	gate     *Gate
+	hooks    *Hooks
+}
+
+func newWorld(t testing.TB, objects ...client.Object) *world {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, clusterv1.AddToScheme, controlplanev1.AddToScheme, refitv1.AddToScheme,
+	} {
+		require.NoError(t, add(scheme))
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithStatusSubresource(&refitv1.MachineUpdate{}, &refitv1.ChangeManagementPolicy{}).Build()
+	w := &world{Client: c, t: t, clock: clocktesting.NewFakePassiveClock(inside), registry: prometheus.NewPedanticRegistry()}
+	w.events = events.NewFakeRecorder(1000)
+	w.policies = &Policies{Client: c, Live: c}
+	require.NoError(t, w.policies.Prime(t.Context()))
+	counters := NewMetrics(w.registry)
+	w.gate = &Gate{Policies: w.policies, Client: c, Live: c, Clock: w.clock, Metrics: counters}
+	w.hooks = &Hooks{Policies: w.policies, Client: c, Clock: w.clock, Recorder: w.events}
+	return w
+}
+
+// get reads an object by its name.
+func get[T client.Object](w *world, name string, obj T) T {
+	w.t.Helper()
+	require.NoError(w.t, w.Get(w.t.Context(), types.NamespacedName{Namespace: "fleet", Name: name}, obj))
+	return obj
+}
+
+// ask asks for the update of a Machine.
+func (w *world) ask(name string) Decision {
+	w.t.Helper()
+	d, err := w.gate.Ask(w.t.Context(), get(w, name, &clusterv1.Machine{}), get(w, name, &refitv1.MachineUpdate{}))
+	require.NoError(w.t, err)
+	return d
+}
+
+// admit asks for the update of a Machine, and records its start as the reconciler does.
+func (w *world) admit(name string) Decision {
+	w.t.Helper()
+	d, err := w.tryAdmit(name)
+	require.NoError(w.t, err)
+	return d
+}
+
+func (w *world) tryAdmit(name string) (Decision, error) {
+	mu := get(w, name, &refitv1.MachineUpdate{})
+	return w.gate.Admit(w.t.Context(), get(w, name, &clusterv1.Machine{}), mu, func(a refitv1.Admission) error {
+		started(a.AdmittedAt.Time)(mu)
+		mu.Status.Admission = &a
+		return w.Status().Update(w.t.Context(), mu)
+	})
+}
+
+// edit changes the status of an update.
+func (w *world) edit(name string, edits ...func(*refitv1.MachineUpdate)) {
+	w.t.Helper()
+	mu := get(w, name, &refitv1.MachineUpdate{})
+	for _, e := range edits {
+		e(mu)
+	}
+	require.NoError(w.t, w.Status().Update(w.t.Context(), mu))
+}

@@ -1,0 +1,162 @@
+package machineupdate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/changemanagement"
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/schedule"
+)
+
+// retryHeld is how often an update that is held back asks again, so that a change of a policy or an override is noticed. That
+// asks nobody but caches.
+const retryHeld = 5 * time.Second
+
+// maxStarts is how many starts a MachineUpdate remembers, for budgets.
+const maxStarts = 10
+
+// Gate lets updates start.
+type Gate interface {
+	// Ask says whether an update may start now.
+	Ask(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) (changemanagement.Decision, error)
+	// Admit asks, and if the update may start has write record it.
+	Admit(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate, write func(refitv1.Admission) error) (changemanagement.Decision, error)
+}
+
+// stillHeld says whether an update that a policy holds back still is, by what caches say.
+func (r *Reconciler) stillHeld(ctx context.Context, mu *refitv1.MachineUpdate) (ctrl.Result, bool) {
+	if !changemanagement.Holds(mu) || mu.Status.ObservedDigest != mu.Spec.Digest || retryAsked(mu) {
+		return ctrl.Result{}, false
+	}
+	var machine clusterv1.Machine
+	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(mu), &machine); err != nil || !machine.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, false
+	}
+	d, err := r.Gate.Ask(ctx, &machine, mu)
+	if err != nil || d.Open || held(d, mu).message != mu.Status.Message {
+		return ctrl.Result{}, false
+	}
+	if mu.Status.Plan == nil && !d.HoldsAll() {
+		return ctrl.Result{}, false // the node has not been asked what the update takes
+	}
+	return ctrl.Result{RequeueAfter: held(d, mu).retry}, true
+}
+
+// held is what an update waits for that a policy holds back.
+func held(d changemanagement.Decision, mu *refitv1.MachineUpdate) *wait {
+	w := &wait{reason: refitv1.ReasonWindow, message: d.Message, retry: retryHeld, decision: &d}
+	if d.Reason == schedule.BudgetExhausted {
+		w.reason = refitv1.ReasonBudget
+	}
+	if mu.Status.Plan != nil {
+		w.message += "; it takes: " + actionsOf(mu.Status.Plan.Actions)
+	}
+	if d.Reason != schedule.InvalidPolicy {
+		w.message += fmt.Sprintf("; to let this one change go now: kubectl annotate machine -n %s %s %s=%s",
+			mu.Namespace, mu.Name, refitv1.BypassAnnotation, mu.Spec.Digest)
+	}
+	if eta := time.Duration(d.NextChangeETASeconds) * time.Second; eta > 0 {
+		w.retry = min(w.retry, eta)
+	}
+	return w
+}
+
+// ask says what holds the update back, or nil. What holds it back is kept until the node has said whether the work has
+// started, and whether it would be disturbed: only if neither can matter is the node left alone.
+func (u *update) ask(ctx context.Context, machine *clusterv1.Machine) (*wait, error) {
+	d, err := u.Gate.Ask(ctx, machine, u.mu)
+	if err != nil || d.Open {
+		return nil, err
+	}
+	w := held(d, u.mu)
+	begun := u.mu.Status.Attempts > 0
+	planned := u.mu.Status.Plan != nil && u.mu.Status.Plan.Material
+	if !begun && (planned || d.HoldsAll()) {
+		return w, nil
+	}
+	u.closed = w
+	return nil, nil
+}
+
+// admit is the last question before a node is changed. It returns what holds the update back, or has write record that the
+// work starts.
+func (u *update) admit(ctx context.Context, client *node.Client, request *node.Request, plan node.Plan, write func(refitv1.Admission) error) (*wait, error) {
+	begun, err := u.begun(ctx, client, request)
+	if err != nil {
+		return nil, err
+	}
+	if begun && u.mu.Status.Admission != nil {
+		// Beyond the point of no return nothing holds it back.
+		return nil, write(*u.mu.Status.Admission)
+	}
+	if err := u.planned(ctx, plan); err != nil {
+		return nil, err
+	}
+	if material := u.mu.Status.Plan.Material; !material && (u.closed == nil || !u.closed.decision.HoldsAll()) {
+		return nil, write(refitv1.Admission{
+			AdmittedAt: metav1.NewTime(u.Clock.Now().Truncate(time.Second)), Reason: refitv1.NotMaterial,
+			Message: "the change does not disturb the node", Role: changemanagement.RoleOf(u.regarding.Labels),
+		})
+	}
+	d, err := u.Gate.Admit(ctx, u.regarding, u.mu, write)
+	if err != nil {
+		return nil, err
+	}
+	if !d.Open {
+		return held(d, u.mu), nil
+	}
+	if len(d.By) > 0 {
+		u.event(corev1.EventTypeWarning, "ChangeManagementOverridden", "Override", d.Message)
+	}
+	return nil, nil
+}
+
+// begun says whether work for these specs has started on the node. The record of an admission does not prove that: the node
+// may not have been reached after it.
+func (u *update) begun(ctx context.Context, client *node.Client, request *node.Request) (bool, error) {
+	if u.mu.Status.Attempts == 0 {
+		return false, nil
+	}
+	status, err := client.Status(ctx, node.StatusRequest{Protocol: node.Protocol, Machine: request.Machine, Digest: request.Digest})
+	return err == nil && status.Digest == request.Digest && status.State != node.Idle, err
+}
+
+// planned records what the node says that the update takes.
+func (u *update) planned(ctx context.Context, plan node.Plan) error {
+	p := refitv1.PlannedWork{}
+	for _, a := range plan.Actions {
+		p.Material = p.Material || a.Type != disruption.None
+		p.Actions = append(p.Actions, a.String())
+	}
+	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) { s.Plan = &p })
+}
+
+// admitted writes an admission into a status. One that is there already is the same start; what does not disturb the node is
+// none.
+func admitted(s *refitv1.MachineUpdateStatus, a refitv1.Admission) {
+	if a.Reason != refitv1.NotMaterial && (s.Admission == nil || !s.Admission.AdmittedAt.Equal(&a.AdmittedAt)) {
+		s.Starts = slices.Insert(s.Starts, 0, a.AdmittedAt)
+		s.Starts = s.Starts[:min(len(s.Starts), maxStarts)]
+	}
+	s.Admission = &a
+	permitted(s, metav1.ConditionTrue, a.Reason, a.Message)
+}
+
+func permitted(s *refitv1.MachineUpdateStatus, status metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+		Type: refitv1.PermittedCondition, Status: status, Reason: reason, Message: message,
+	})
+}

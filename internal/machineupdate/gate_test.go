@@ -1,0 +1,222 @@
+package machineupdate
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/schedule"
+)
+
+// restartA is a plan that disturbs the node.
+var restartA = node.Plan{Changes: writeA.Changes, Actions: []disruption.Action{{Type: disruption.Restart, Unit: "app.service"}}}
+
+// nightly is open from 22:00 to 23:00 UTC. The world's clock says 20:00.
+func nightly() *refitv1.ChangeManagementPolicy {
+	p := &refitv1.ChangeManagementPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "nightly"}}
+	p.Spec.Strategy = schedule.MaintenanceScheduleStrategy
+	p.Spec.MaintenanceSchedule = &schedule.MaintenanceSchedule{Permit: []schedule.Permit{{Recurrence: "FREQ=DAILY", StartTime: "22:00", Duration: "1h"}}}
+	return p
+}
+
+// under has the world's machine be under policies, and an update be asked for.
+func under(t *testing.T, plan node.Plan, policies ...*refitv1.ChangeManagementPolicy) *world {
+	w := newWorld(t)
+	for _, p := range policies {
+		require.NoError(t, w.Create(t.Context(), p))
+	}
+	w.readPolicies()
+	w.node.plans, w.node.applied = []node.Plan{plan, {}}, []node.Status{succeeded}
+	require.False(t, w.ask())
+	return w
+}
+
+// restart is what becomes of the server: another one with nothing but what is written down.
+func (w *world) restart() {
+	fresh := newGate(w.Client, w.policies, w.clock)
+	w.reconciler.Gate = fresh
+}
+
+func permittedReason(mu *refitv1.MachineUpdate) string {
+	if c := meta.FindStatusCondition(mu.Status.Conditions, refitv1.PermittedCondition); c != nil {
+		return string(c.Status) + " " + c.Reason
+	}
+	return ""
+}
+
+func TestHeldUntilTheWindowOpens(t *testing.T) {
+	w := under(t, restartA, nightly())
+	w.node.plans = []node.Plan{restartA, restartA, {}}
+	result := w.reconcile()
+	mu := w.update()
+	require.Equal(t, refitv1.PhaseWaiting, mu.Status.Phase)
+	require.Equal(t, refitv1.ReasonWindow, mu.Status.Reason)
+	require.Contains(t, mu.Status.Message, "policy nightly: OutsideWindow; opens at 2026-10-03T22:00:00Z")
+	require.Contains(t, mu.Status.Message, "it takes: Restart app.service")
+	require.Equal(t, "False OutsideWindow", permittedReason(mu))
+	require.Positive(t, result.RequeueAfter)
+	require.Equal(t, []string{"plan"}, w.node.calls, "the node is looked at once")
+
+	for range 3 { // nobody connects again, and nothing is written
+		w.reconcile()
+	}
+	require.Equal(t, []string{"plan"}, w.node.calls)
+	require.Equal(t, mu.ResourceVersion, w.update().ResourceVersion)
+
+	w.clock.SetTime(w.clock.Now().Add(2 * time.Hour))
+	w.restart()
+	w.reconcile()
+	mu = w.update()
+	require.Equal(t, refitv1.PhaseSucceeded, mu.Status.Phase)
+	require.Equal(t, "True Open", permittedReason(mu))
+	require.Equal(t, w.clock.Now().Unix(), mu.Status.Admission.AdmittedAt.Unix())
+	require.Equal(t, "2026-10-03T22:00:00Z", mu.Status.Admission.Window.Start.UTC().Format(time.RFC3339))
+	require.Equal(t, []string{"nightly"}, mu.Status.Admission.Policies)
+	require.Len(t, mu.Status.Starts, 1)
+	require.True(t, w.ask())
+}
+
+func TestClosed(t *testing.T) {
+	all, invalid, restrictive := nightly(), nightly(), nightly()
+	all.Spec.Hold = refitv1.HoldAll
+	invalid.Spec.MaintenanceSchedule.TimeZone = "Mars/Olympus"
+	restrictive.Name, restrictive.Spec.Strategy = "never", schedule.RestrictiveStrategy
+	for name, test := range map[string]struct {
+		plan     node.Plan
+		policies []*refitv1.ChangeManagementPolicy
+		phase    refitv1.Phase
+		reason   string // of Permitted
+		calls    []string
+	}{
+		"what does not disturb the node does not wait": {
+			writeA, []*refitv1.ChangeManagementPolicy{nightly()}, refitv1.PhaseSucceeded, "True NotMaterial", []string{"plan", "apply", "plan"},
+		},
+		"with hold All it does, and nobody connects": {
+			writeA, []*refitv1.ChangeManagementPolicy{all}, refitv1.PhaseWaiting, "False OutsideWindow", nil,
+		},
+		"an invalid policy holds everything back, and nobody connects": {
+			writeA, []*refitv1.ChangeManagementPolicy{invalid}, refitv1.PhaseWaiting, "False InvalidPolicy", nil,
+		},
+		"all policies must be open": {
+			restartA, []*refitv1.ChangeManagementPolicy{nightly(), restrictive}, refitv1.PhaseWaiting, "False Paused", []string{"plan"},
+		},
+		"without a policy nothing waits": {restartA, nil, refitv1.PhaseSucceeded, "True Open", []string{"plan", "apply", "plan"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := under(t, test.plan, test.policies...)
+			w.reconcile()
+			mu := w.update()
+			require.Equal(t, test.phase, mu.Status.Phase, mu.Status.Message)
+			require.Equal(t, test.reason, permittedReason(mu))
+			require.Equal(t, test.calls, w.node.calls)
+			if test.reason == "True NotMaterial" {
+				require.Empty(t, mu.Status.Starts, "it takes nothing out of a budget")
+			}
+		})
+	}
+}
+
+func TestPolicyChangesWhileItHolds(t *testing.T) {
+	for name, change := range map[string]func(*world){
+		"it is deleted": func(w *world) { require.NoError(w.t, w.Delete(w.t.Context(), nightly())) },
+		"it becomes permissive": func(w *world) {
+			p := nightly()
+			require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKeyFromObject(p), p))
+			p.Spec.Strategy = schedule.PermissiveStrategy
+			require.NoError(w.t, w.Update(w.t.Context(), p))
+		},
+		"the Machine has an override": func(w *world) {
+			w.machine(func(m *clusterv1.Machine) {
+				m.Annotations = map[string]string{
+					refitv1.PermissiveUntilAnnotation:                                "2026-10-03T21:00:00Z",
+					refitv1.PermissiveUntilAnnotation + refitv1.OverrideReasonSuffix: "CVE-2026-1",
+				}
+			})
+		},
+		"the change is bypassed": func(w *world) {
+			w.machine(func(m *clusterv1.Machine) {
+				m.Annotations = map[string]string{refitv1.BypassAnnotation: w.update().Spec.Digest}
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := under(t, restartA, nightly())
+			w.node.plans = []node.Plan{restartA, restartA, {}}
+			w.reconcile()
+			require.Equal(t, refitv1.PhaseWaiting, w.update().Status.Phase)
+			change(w)
+			w.readPolicies()
+			w.reconcile()
+			require.Equal(t, refitv1.PhaseSucceeded, w.update().Status.Phase, w.update().Status.Message)
+		})
+	}
+}
+
+func TestOverrideIsToldOf(t *testing.T) {
+	w := under(t, restartA, nightly())
+	w.machine(func(m *clusterv1.Machine) {
+		m.Annotations = map[string]string{
+			refitv1.BypassAnnotation:                                w.update().Spec.Digest,
+			refitv1.BypassAnnotation + refitv1.OverrideReasonSuffix: "CVE-2026-1",
+		}
+	})
+	w.reconcile()
+	require.Equal(t, "True Overridden", permittedReason(w.update()))
+	require.Contains(t, w.update().Status.Admission.Message, "CVE-2026-1")
+	require.Contains(t, <-w.events.Events, "ChangeManagementOverridden")
+}
+
+// started has an update whose work is under way on the node, in a window that then closes.
+func started(t *testing.T, onNode node.Status) *world {
+	w := under(t, restartA, nightly())
+	w.clock.SetTime(w.clock.Now().Add(2*time.Hour + 30*time.Minute))
+	w.node.plans = []node.Plan{restartA, restartA, {}}
+	w.node.applied = []node.Status{onNode}
+	w.node.applyErr = errRefused
+	w.reconcile()
+	require.Equal(t, refitv1.PhaseWaiting, w.update().Status.Phase)
+	require.NotNil(t, w.update().Status.Admission)
+	w.node.applyErr, w.node.digest = nil, w.update().Spec.Digest
+	w.clock.SetTime(w.clock.Now().Add(time.Hour))
+	w.restart()
+	return w
+}
+
+func TestWhatHasStartedIsNotHeldBack(t *testing.T) {
+	w := started(t, node.Status{State: node.Succeeded, Changes: writeA.Changes, Actions: restartA.Actions})
+	before := w.update().Status.Admission
+	w.reconcile()
+	mu := w.update()
+	require.Equal(t, refitv1.PhaseSucceeded, mu.Status.Phase, mu.Status.Message)
+	require.Equal(t, before.AdmittedAt.Unix(), mu.Status.Admission.AdmittedAt.Unix())
+	require.Len(t, mu.Status.Starts, 1)
+}
+
+func TestWhatWasAdmittedAndNeverReachedTheNodeIsHeldBack(t *testing.T) {
+	w := started(t, node.Status{State: node.Idle, Digest: "none"})
+	w.reconcile()
+	mu := w.update()
+	require.Equal(t, refitv1.PhaseWaiting, mu.Status.Phase)
+	require.Equal(t, "False OutsideWindow", permittedReason(mu))
+	require.Nil(t, mu.Status.Admission)
+	require.NotContains(t, w.node.calls[2:], "apply")
+}
+
+func TestAnUnreachableNodeThatIsHeldBackShowsBoth(t *testing.T) {
+	w := under(t, restartA, nightly())
+	w.node.dialErr = errRefused
+	w.reconcile()
+	mu := w.update()
+	require.Equal(t, refitv1.ReasonWindow, mu.Status.Reason)
+	require.Contains(t, mu.Status.Message, "opens at 2026-10-03T22:00:00Z")
+	require.Contains(t, mu.Status.Message, "connection refused")
+}
