@@ -24,7 +24,7 @@ const scheduleEvalExample = `  # May changes start now, and if not, when?
 
 func newScheduleCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "schedule", Short: "Ask when changes may start"}
-	cmd.AddCommand(newScheduleEvalCommand())
+	cmd.AddCommand(newScheduleEvalCommand(), newScheduleNextCommand(), newScheduleSimulateCommand(), newScheduleLintCommand())
 	return cmd
 }
 
@@ -78,16 +78,10 @@ func (f *evalFlags) query() (schedule.Query, error) {
 	if f.horizonDays < 1 || f.horizonDays > 36500 {
 		return schedule.Query{}, fmt.Errorf("--horizon-days is %d and can be 1 to 36500", f.horizonDays)
 	}
-	q := schedule.Query{
-		Now: time.Now(), ExpectedDuration: f.expected, Horizon: time.Duration(f.horizonDays) * 24 * time.Hour,
-	}
-	if f.now != "" {
-		var err error
-		if q.Now, err = time.Parse(time.RFC3339, f.now); err != nil {
-			return schedule.Query{}, fmt.Errorf("--now: %w", err)
-		}
-	}
-	return q, nil
+	now, err := parseNow(f.now)
+	return schedule.Query{
+		Now: now, ExpectedDuration: f.expected, Horizon: time.Duration(f.horizonDays) * 24 * time.Hour,
+	}, err
 }
 
 func (f *evalFlags) eval(cmd *cobra.Command) error {
@@ -103,7 +97,7 @@ func (f *evalFlags) eval(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return printDecision(cmd.OutOrStdout(), schedule.Decide(q, docs.compile()...), f.output)
+	return printDecision(cmd.OutOrStdout(), schedule.Decide(q, docs.schedules()...), f.output)
 }
 
 // decisionOutput is a decision as programs read it. A bound of the window that lies beyond the horizon is null.
@@ -212,7 +206,7 @@ func (v *vector) check() (string, error) {
 			return "", err
 		}
 	}
-	return v.compare(newDecisionOutput(schedule.Decide(q, docs.compile()...)))
+	return v.compare(newDecisionOutput(schedule.Decide(q, docs.schedules()...)))
 }
 
 // compare looks at what the case says, and at no more: it need not say what the reason is, for example.

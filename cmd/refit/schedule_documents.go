@@ -10,8 +10,11 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/yaml"
+	sigsjson "sigs.k8s.io/json"
 	sigsyaml "sigs.k8s.io/yaml"
 
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -22,10 +25,20 @@ type policyDocuments struct {
 	maps     map[string]map[string]string
 }
 
-// policyDocument is the spec of a policy.
+// policyDocument is the spec of a policy, or why it can't be read.
 type policyDocument struct {
 	name string
-	spec []byte
+	spec refitv1.ChangeManagementPolicySpec
+	err  error
+}
+
+// newPolicyDocument reads a spec. A field that is not known, or is there twice, is an error: a word that is mistyped must not
+// open a window.
+func newPolicyDocument(name string, spec []byte) policyDocument {
+	d := policyDocument{name: name}
+	strict, err := sigsjson.UnmarshalStrict(spec, &d.spec)
+	d.err = errors.Join(append(strict, err)...)
+	return d
 }
 
 // readPolicies reads documents: each is a policy, a policy's spec, a ConfigMap, or a list of them.
@@ -99,12 +112,12 @@ func (d *policyDocuments) addObject(object scheduleObject, doc []byte) error {
 		if spec == nil {
 			spec = []byte("{}")
 		}
-		d.policies = append(d.policies, policyDocument{object.Metadata.Name, spec})
+		d.policies = append(d.policies, newPolicyDocument(object.Metadata.Name, spec))
 	case "":
 		if object.Spec != nil {
 			doc = object.Spec
 		}
-		d.policies = append(d.policies, policyDocument{fmt.Sprintf("%d", len(d.policies)+1), doc})
+		d.policies = append(d.policies, newPolicyDocument(fmt.Sprintf("%d", len(d.policies)+1), doc))
 	default:
 		return fmt.Errorf("%s is neither a ChangeManagementPolicy nor a ConfigMap", object.Kind)
 	}
@@ -120,17 +133,26 @@ func (d *policyDocuments) addAll(list []json.RawMessage) error {
 	return nil
 }
 
-// compile returns the schedules. One that can't be read is closed, and says why when it is asked.
-func (d *policyDocuments) compile() []*schedule.Schedule {
-	var all []*schedule.Schedule
+// compile returns the policies as the server reads them. One that can't be read is closed, and says why when it is asked.
+func (d *policyDocuments) compile() []*changemanagement.Policy {
+	var all []*changemanagement.Policy
 	for _, p := range d.policies {
-		policy, err := schedule.DecodePolicy(p.spec)
-		if err != nil {
-			all = append(all, schedule.Invalid(p.name, err))
-			continue
+		object := &refitv1.ChangeManagementPolicy{Spec: p.spec}
+		object.Name = p.name
+		policy, _ := changemanagement.Compile(object, d) // who asks it is told what is wrong
+		if p.err != nil {
+			policy.Schedule = schedule.Invalid(p.name, p.err)
 		}
-		s, _ := schedule.Compile(p.name, policy, d) // Decide says what is wrong
-		all = append(all, s)
+		all = append(all, policy)
+	}
+	return all
+}
+
+// schedules returns when the policies are open.
+func (d *policyDocuments) schedules() []*schedule.Schedule {
+	var all []*schedule.Schedule
+	for _, p := range d.compile() {
+		all = append(all, p.Schedule)
 	}
 	return all
 }
