@@ -44,33 +44,50 @@ e2e-real: build ## The same on real kubeadm machines, made by Cluster API's Dock
 	go test -tags e2e -count=1 -timeout 60m -v -run '^TestRealMachines$$' ./test/e2e
 
 .PHONY: bench
-bench: build ## Compare the hooks with Cluster API's reference extension, and update many nodes; prints ratios.
+bench: build ## Compare the hooks with Cluster API's reference extension, windows with rrule-go and cron, and update many nodes; prints ratios.
 	go run ./test/bench
 
 FUZZTIME ?= 10m
 .PHONY: fuzz
-fuzz: ## Fuzz the decoder of requests, and differences with their patches, for FUZZTIME each (10m).
-	go test -run '^$$' -fuzz '^FuzzRequest$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 5s ./handlers
-	go test -run '^$$' -fuzz '^FuzzPatch$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 5s ./internal/fieldset
+fuzz: ## Fuzz the decoder of requests, differences with their patches, rules, calendars and policies, for FUZZTIME each (10m).
+	fuzz() { go test -run '^$$' -fuzz "^$$1$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s "$$2"; }; \
+	fuzz FuzzRequest ./handlers; fuzz FuzzPatch ./internal/fieldset; \
+	for f in FuzzParseRule FuzzParseDuration FuzzParseCalendar FuzzPolicy; do fuzz $$f ./schedule; done
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint $(TOOLS)/kustomize generate ## Check code, generated files and manifests.
 	$(TOOLS)/golangci-lint run ./...
 	$(TOOLS)/golangci-lint run --build-tags e2e ./test/...
 	$(TOOLS)/kustomize build config/default >/dev/null
-	@git diff --exit-code --stat -- api config || { echo "generated files are out of date: commit what 'make generate' makes"; exit 1; }
+	$(TOOLS)/kustomize build config/prometheus >/dev/null
+	@git diff --exit-code --stat -- api config schedule || { echo "generated files are out of date: commit what 'make generate' makes"; exit 1; }
+
+# Rules need no service discovery, which is most of what promtool is made of.
+$(TOOLS)/promtool: TAGS := remove_all_sd
+
+.PHONY: rules
+rules: $(TOOLS)/promtool ## Check and test the alerts of config/prometheus with promtool, which takes some minutes to build the first time.
+	@mkdir -p $(BIN)/prometheus
+	sed '1,/^spec:$$/d; s/^  //' config/prometheus/rules.yaml >$(BIN)/prometheus/rules.yaml
+	$(TOOLS)/promtool check rules --lint=all --lint-fatal $(BIN)/prometheus/rules.yaml
+	$(TOOLS)/promtool test rules config/prometheus/rules_test.yaml
 
 .PHONY: generate
 generate: $(TOOLS)/controller-gen ## Generate deep copies, CRDs and RBAC.
-	$(TOOLS)/controller-gen object paths=./api/...
+	$(TOOLS)/controller-gen object paths=./api/... paths=./schedule
 	$(TOOLS)/controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
 	$(TOOLS)/controller-gen rbac:roleName=refit-manager paths=./internal/... output:rbac:dir=config/rbac
 
-# Each tool is a module of its own under tools/, pinned there, and is built once for each of its versions.
-$(TOOLS)/%: tools/%/go.mod
-	@echo "building $* (first use)"
-	@mkdir -p $(TOOLS)
-	@cd tools/$* && go build -o $(CURDIR)/$@ $$(awk '/^tool /{print $$2}' go.mod)
+# Each tool is a module of its own under tools/, pinned there, and is built once for each of its versions, for all checkouts.
+TOOL_CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/refit/tools
+$(TOOLS)/%: tools/%/go.mod tools/%/go.sum
+	@mkdir -p $(TOOLS) $(TOOL_CACHE)
+	@key=$$(cat $^ <(go version) <(echo '$(TAGS)') | git hash-object --stdin | cut -c1-12); built=$(TOOL_CACHE)/$*-$$key; \
+	if [[ ! -x $$built ]]; then \
+	  echo "building $* (first use)"; \
+	  (cd tools/$* && go build -tags '$(TAGS)' -o $$built.$$$$ $$(awk '/^tool /{print $$2}' go.mod)) && mv $$built.$$$$ $$built; \
+	fi; \
+	ln -sf $$built $@ && touch $$built
 
 .PHONY: clean
 clean: ## Remove what was built here. What is cached for all checkouts stays in the user's cache directory.
