@@ -1,0 +1,95 @@
+package lease
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// holdForever is as good as for ever to medik8s, which does not know holders whose leases never lapse.
+const holdForever = 10 * 365 * 24 * time.Hour
+
+// Hold has an administrator hold a node by its lease: to refit until Unhold, to medik8s for d, or if d is 0 for years. It returns
+// a HeldError while another holds the lease, which may be refit itself.
+func (l *Locker) Hold(ctx context.Context, node, admin, reason string, d time.Duration) error {
+	if admin == "" || d < 0 {
+		return errors.New("a node is held by somebody, and not for less than no time")
+	}
+	n := &corev1.Node{}
+	if err := l.Client.Get(ctx, types.NamespacedName{Name: node}, n); err != nil {
+		return fmt.Errorf("read Node %s: %w", node, err)
+	}
+	current, err := l.read(ctx, node)
+	if err != nil {
+		return err
+	}
+	holder := adminPrefix + admin
+	if hold := l.blocked(current, holder); hold != nil {
+		return l.held(n, []Hold{*hold}, nil)
+	}
+	if err := l.checkClock(ctx); err != nil {
+		return err
+	}
+	lease := taken(current, l.key(node), n, holder)
+	if reason != "" {
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, holdReasonAnnotation, reason)
+	}
+	renewed(lease, l.Clock.Now(), min(cmp.Or(d, holdForever), holdForever))
+	return l.write(ctx, n, current == nil, lease)
+}
+
+// Unhold ends what the administrator's Hold has begun. It returns a HeldError when another holds the lease, and nil when nobody
+// does.
+func (l *Locker) Unhold(ctx context.Context, node, admin string) error {
+	lease, err := l.read(ctx, node)
+	if err != nil || lease == nil || holderOf(lease) == "" {
+		return err
+	}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
+	if holderOf(lease) != adminPrefix+admin {
+		hold := Hold{
+			Kind: NodeLease, What: "node lease", Holder: holderOf(lease), Since: sinceOf(lease),
+			Release: "only its holder releases it",
+		}
+		return l.held(n, []Hold{hold}, nil)
+	}
+	released(lease, l.Clock.Now())
+	return l.write(ctx, n, false, lease)
+}
+
+// Sweep releases what an earlier process has left behind: the leases of refit on Machines of which leftover says that nothing
+// goes on there. It must say so of no Machine that it does not know: another management cluster's refit may work on it. It
+// returns the names of the leases that it has released. Whatever somebody else writes at the same time is left alone.
+func (l *Locker) Sweep(ctx context.Context, leftover func(machine types.UID) bool) ([]string, error) {
+	var list coordinationv1.LeaseList
+	if err := l.Client.List(ctx, &list, client.InNamespace(l.namespace())); err != nil {
+		return nil, fmt.Errorf("list Leases in %s: %w", l.namespace(), err)
+	}
+	var swept []string
+	var errs []error
+	for i := range list.Items {
+		lease := &list.Items[i]
+		machine, ours := strings.CutPrefix(holderOf(lease), holderPrefix)
+		if !ours || !lease.DeletionTimestamp.IsZero() || !leftover(types.UID(machine)) {
+			continue
+		}
+		released(lease, l.Clock.Now())
+		switch err := l.Client.Update(ctx, lease); {
+		case err == nil:
+			swept = append(swept, lease.Name)
+		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
+			errs = append(errs, fmt.Errorf("release Lease %s: %w", client.ObjectKeyFromObject(lease), err))
+		}
+	}
+	return swept, errors.Join(errs...)
+}
