@@ -66,16 +66,31 @@ var common = []scenario{
 	{"a file out of a Secret", (*suite).fileOutOfASecret},
 	{"a removed file goes", (*suite).removedFile},
 	{"a file that the node edited and the spec did not change stays", (*suite).drift},
+	{"an update waits for a window, and what does not disturb the node does not", (*suite).waitsForTheWindow},
 	{"a node that is unreachable at first comes back", (*suite).unreachable},
 	{"a wrong host key is refused and nothing is sent", (*suite).wrongHostKey},
 	{"a second change while the first is under way", (*suite).secondChange},
 	{"the leader is killed in the middle of an update", (*suite).leaderKilled},
 	{"a Machine is deleted in the middle of an update", (*suite).machineDeleted},
+}
+
+// policies are the scenarios for which it does not matter what the machines are.
+var policies = []scenario{
+	{"an override lets an update go at once", (*suite).overrideLetsGo},
+	{"restrictive-until stops the second machine while the first one finishes", (*suite).restrictiveStopsTheSecond},
+	{"a policy that turns invalid closes", (*suite).invalidCloses},
+	{"with replacement Forbid machines stay", (*suite).forbidKeepsTheMachines},
+	{"with whenClosed Refuse nothing is committed", (*suite).refuseCommitsNothing},
+	{"the upgrade of a ClusterClass cluster is held back, control plane and workers each", (*suite).upgradeIsHeld},
+}
+
+// replaces comes last: it changes what is not changed back.
+var replaces = []scenario{
 	{"a field that no updater claims replaces the machine, and refit says why", (*suite).unclaimedField},
 }
 
 // TestInMemory runs the scenarios on Cluster API's in-memory backend, with a node beside each Machine.
-func TestInMemory(t *testing.T) { run(t, nodes.Auto, common) }
+func TestInMemory(t *testing.T) { run(t, nodes.Auto, slices.Concat(common, policies, replaces)) }
 
 // run starts a system with nodes of the kind, and runs the scenarios on it, one after the other.
 func run(t *testing.T, kind nodes.Kind, scenarios []scenario) {

@@ -70,7 +70,7 @@ func (u *suite) wrongHostKey(ctx context.Context, t *testing.T) {
 	require.Error(t, err)
 
 	require.NoError(t, u.TrustNodes(ctx))
-	// It looks again after a minute.
+	// It looks again by itself.
 	u.rollOut(ctx, t, before)
 	require.NoError(t, u.CheckFile(ctx, name, f))
 }

@@ -35,7 +35,7 @@ func TestRealMachines(t *testing.T) {
 		{"what bootstrap laid down and a command edited stays as it was edited", (*suite).edited},
 		{"a pod keeps answering through changes that are not disruptive", (*suite).servesThroughout},
 		{"a drop-in of the kubelet restarts it, and the Node is Ready again", (*suite).kubeletDropIn},
-	}, common))
+	}, common, replaces))
 }
 
 // healthy demands what the control plane's controller checks before it goes on: etcd and the static pods.

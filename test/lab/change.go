@@ -28,10 +28,11 @@ func (c *Cluster) SetWorkerFiles(ctx context.Context, files ...bootstrapv1.File)
 }
 
 // ChangeControlPlane lets change edit the KubeadmControlPlane, and stores the result. On a conflict change is called again.
+// What a topology's templates say, the topology puts back.
 func (c *Cluster) ChangeControlPlane(ctx context.Context, change func(*controlplanev1.KubeadmControlPlane)) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		kcp := &controlplanev1.KubeadmControlPlane{}
-		if err := c.lab.Client.Get(ctx, c.ObjectKey, kcp); err != nil {
+		if err := c.lab.Client.Get(ctx, c.controlPlaneKey(), kcp); err != nil {
 			return err
 		}
 		change(kcp)
@@ -45,7 +46,7 @@ func (c *Cluster) ChangeControlPlane(ctx context.Context, change func(*controlpl
 
 // ChangeWorkers lets change edit the MachineDeployment and the configuration of its machines, and stores the result. A
 // changed configuration goes into a new template, at which the MachineDeployment then points: the old MachineSet goes on
-// using the old one. On a conflict change is called again.
+// using the old one. On a conflict change is called again. What a topology's templates say, the topology puts back.
 func (c *Cluster) ChangeWorkers(
 	ctx context.Context, change func(*clusterv1.MachineDeployment, *bootstrapv1.KubeadmConfigSpec),
 ) error {

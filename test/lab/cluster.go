@@ -6,6 +6,7 @@ import (
 	"embed"
 	"fmt"
 	"maps"
+	"slices"
 	"text/template"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,6 +36,9 @@ type ClusterOptions struct {
 	ControlPlaneReplicas *int32
 	// WorkerReplicas is 2 if nil.
 	WorkerReplicas *int32
+	// Topology makes the cluster from a ClusterClass, on the in-memory backend only. Cluster.SetVersion upgrades it as a
+	// whole, and Cluster API calls the lifecycle hooks of extensions on the way.
+	Topology bool
 }
 
 func (o ClusterOptions) withDefaults(backend Backend) ClusterOptions {
@@ -64,11 +68,16 @@ type Cluster struct {
 	client.ObjectKey
 
 	lab *Lab
+	// controlPlane and workers are the names of the KubeadmControlPlane and the MachineDeployment.
+	controlPlane, workers string
 }
 
 // CreateCluster creates a cluster and waits until every machine is running and has its node.
 func (l *Lab) CreateCluster(ctx context.Context, options ClusterOptions) (*Cluster, error) {
 	options = options.withDefaults(l.options.Backend)
+	if options.Topology && l.options.Backend != InMemory {
+		return nil, fmt.Errorf("there is no ClusterClass for the %s backend", l.options.Backend)
+	}
 	var more map[string]any
 	if l.machines != nil {
 		var err error
@@ -82,14 +91,11 @@ func (l *Lab) CreateCluster(ctx context.Context, options ClusterOptions) (*Clust
 	}
 	cluster := &Cluster{ObjectKey: client.ObjectKey{Namespace: options.Namespace, Name: options.Name}, lab: l}
 	l.progress("creating cluster %s", cluster)
-	for _, object := range objects {
-		err := l.Client.Create(ctx, object)
-		if object.GetKind() == "Namespace" && apierrors.IsAlreadyExists(err) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("creating %s %s: %w", object.GetKind(), object.GetName(), err)
-		}
+	if err := l.create(ctx, objects); err != nil {
+		return nil, err
+	}
+	if err := cluster.findParts(ctx); err != nil {
+		return nil, err
 	}
 	if err := cluster.WaitForRollout(ctx); err != nil {
 		return nil, err
@@ -97,7 +103,21 @@ func (l *Lab) CreateCluster(ctx context.Context, options ClusterOptions) (*Clust
 	return cluster, nil
 }
 
-// renderCluster returns the objects of a cluster, in the order of the backend's manifest.
+// create creates objects in their order. Clusters may share a Namespace.
+func (l *Lab) create(ctx context.Context, objects []*unstructured.Unstructured) error {
+	for _, object := range objects {
+		err := l.Client.Create(ctx, object)
+		if object.GetKind() == "Namespace" && apierrors.IsAlreadyExists(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("creating %s %s: %w", object.GetKind(), object.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// renderCluster returns the objects of a cluster, in the order of its manifest.
 func renderCluster(backend Backend, options ClusterOptions, more map[string]any) ([]*unstructured.Unstructured, error) {
 	// text/template compares numbers, but does not look behind pointers for that.
 	values := map[string]any{
@@ -105,8 +125,12 @@ func renderCluster(backend Backend, options ClusterOptions, more map[string]any)
 		"ControlPlaneReplicas": *options.ControlPlaneReplicas, "WorkerReplicas": *options.WorkerReplicas,
 	}
 	maps.Copy(values, more)
+	name := manifests[backend]
+	if options.Topology {
+		name = topologyManifest
+	}
 	var manifest bytes.Buffer
-	if err := manifestTemplates.ExecuteTemplate(&manifest, manifests[backend], values); err != nil {
+	if err := manifestTemplates.ExecuteTemplate(&manifest, name, values); err != nil {
 		return nil, fmt.Errorf("rendering the cluster: %w", err)
 	}
 	documents, err := splitYAML(manifest.Bytes())
@@ -136,7 +160,7 @@ func (c *Cluster) ControlPlaneMachines(ctx context.Context) ([]clusterv1.Machine
 
 // WorkerMachines returns the Machines of the MachineDeployment.
 func (c *Cluster) WorkerMachines(ctx context.Context) ([]clusterv1.Machine, error) {
-	return c.machines(ctx, client.MatchingLabels{clusterv1.MachineDeploymentNameLabel: c.workersKey().Name})
+	return c.machines(ctx, client.MatchingLabels{clusterv1.MachineDeploymentNameLabel: c.workers})
 }
 
 func (c *Cluster) machines(ctx context.Context, options ...client.ListOption) ([]clusterv1.Machine, error) {
@@ -146,6 +170,34 @@ func (c *Cluster) machines(ctx context.Context, options ...client.ListOption) ([
 		return nil, fmt.Errorf("listing the machines of %s: %w", c, err)
 	}
 	return list.Items, nil
+}
+
+// Versions are the versions of Kubernetes of a cluster's machines, each once and sorted.
+type Versions struct {
+	ControlPlane, Workers []string
+}
+
+// Versions returns the versions that the specs of all Machines name. A replacement has the new one from its beginning, and
+// so has a machine that is being updated in place.
+func (c *Cluster) Versions(ctx context.Context) (Versions, error) {
+	controlPlane, err := c.ControlPlaneMachines(ctx)
+	if err != nil {
+		return Versions{}, err
+	}
+	workers, err := c.WorkerMachines(ctx)
+	if err != nil {
+		return Versions{}, err
+	}
+	return Versions{ControlPlane: versions(controlPlane), Workers: versions(workers)}, nil
+}
+
+func versions(machines []clusterv1.Machine) []string {
+	var versions []string
+	for _, machine := range machines {
+		versions = append(versions, machine.Spec.Version)
+	}
+	slices.Sort(versions)
+	return slices.Compact(versions)
 }
 
 // WorkloadKubeconfig returns the kubeconfig with which Cluster API itself reaches the cluster's API server.
@@ -175,6 +227,10 @@ func (c *Cluster) WorkloadClient(ctx context.Context) (client.Client, error) {
 	return workload, nil
 }
 
+func (c *Cluster) controlPlaneKey() client.ObjectKey {
+	return client.ObjectKey{Namespace: c.Namespace, Name: c.controlPlane}
+}
+
 func (c *Cluster) workersKey() client.ObjectKey {
-	return client.ObjectKey{Namespace: c.Namespace, Name: c.Name + "-workers"}
+	return client.ObjectKey{Namespace: c.Namespace, Name: c.workers}
 }

@@ -59,6 +59,30 @@ func TestRenderCluster(t *testing.T) {
 	}
 }
 
+func TestRenderTopology(t *testing.T) {
+	options := ClusterOptions{Topology: true, Version: "v1.35.1", ControlPlaneReplicas: new(int32(1)), WorkerReplicas: new(int32(4))}
+	objects, err := renderCluster(InMemory, options.withDefaults(InMemory), nil)
+	require.NoError(t, err)
+	byKind := map[string]*unstructured.Unstructured{}
+	for _, object := range objects {
+		byKind[object.GetKind()] = object
+	}
+	assert.NotContains(t, byKind, "KubeadmControlPlane", "the topology makes it")
+	assert.NotContains(t, byKind, "MachineDeployment", "the topology makes it")
+
+	topology, _, err := unstructured.NestedMap(byKind["Cluster"].Object, "spec", "topology")
+	require.NoError(t, err)
+	assertField(t, topology, byKind["ClusterClass"].GetName(), "classRef", "name")
+	assertField(t, topology, "v1.35.1", "version")
+	assertField(t, topology, int64(1), "controlPlane", "replicas")
+	assertField(t, byKind["KubeadmControlPlaneTemplate"].Object, int64(1),
+		"spec", "template", "spec", "rollout", "strategy", "rollingUpdate", "maxSurge")
+	workers, _, err := unstructured.NestedSlice(topology, "workers", "machineDeployments")
+	require.NoError(t, err)
+	require.Len(t, workers, 1)
+	assertField(t, workers[0].(map[string]any), int64(4), "replicas")
+}
+
 func TestDockerClusterNamesItsImages(t *testing.T) {
 	objects, err := renderCluster(Docker, ClusterOptions{}.withDefaults(Docker), map[string]any{
 		"Image": "machine:1", "LoadBalancerRepository": "example.com", "LoadBalancerTag": "2", "AuthorizedKey": "ssh-ed25519 AAAA",
@@ -116,6 +140,41 @@ func TestMissingMachines(t *testing.T) {
 	t.Run("none are wanted", func(t *testing.T) {
 		assert.Empty(t, missingMachines("workers", nil, 0))
 	})
+}
+
+func TestMissingTopology(t *testing.T) {
+	const unseen = "the topology's change is not seen yet"
+	reconciled := metav1.Condition{Type: clusterv1.ClusterTopologyReconciledCondition, Status: "True", ObservedGeneration: 2}
+	held := reconciled
+	held.Status, held.Message = "False", "Cluster is upgrading"
+	for name, test := range map[string]struct {
+		class      string
+		generation int64
+		conditions []metav1.Condition
+		want       string
+	}{
+		"nothing is missing":          {"c1", 2, []metav1.Condition{reconciled}, ""},
+		"there is no topology":        {"", 2, nil, ""},
+		"nobody has looked at it yet": {"c1", 1, nil, unseen},
+		"it was changed since":        {"c1", 3, []metav1.Condition{reconciled}, unseen},
+		"an upgrade goes on":          {"c1", 2, []metav1.Condition{held}, "Cluster is upgrading"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := &clusterv1.Cluster{}
+			cluster.Generation, cluster.Status.Conditions = test.generation, test.conditions
+			cluster.Spec.Topology.ClassRef.Name = test.class
+			assert.Equal(t, test.want, missingTopology(cluster))
+		})
+	}
+}
+
+func TestVersions(t *testing.T) {
+	machine := func(version string) clusterv1.Machine {
+		return clusterv1.Machine{Spec: clusterv1.MachineSpec{Version: version}}
+	}
+	assert.Empty(t, versions(nil))
+	assert.Equal(t, []string{"v1.36.1", "v1.36.3"},
+		versions([]clusterv1.Machine{machine("v1.36.3"), machine("v1.36.1"), machine("v1.36.3")}))
 }
 
 func settledMachine() clusterv1.Machine {

@@ -20,7 +20,8 @@ var settleTime = map[Backend]time.Duration{Docker: 5 * time.Second}
 
 // WaitForRollout waits until the cluster is as its KubeadmControlPlane and MachineDeployment say: all machines are there,
 // running, available, up to date and with a node; none is being deleted or updated in place; and none is left of an earlier
-// MachineSet. On the Docker backend it has to stay so for a while. If ctx ends first, the error says what was missing.
+// MachineSet. A topology has told them all that it says before that, and no lifecycle hook holds it. On the Docker backend
+// it has to stay so for a while. If ctx ends first, the error says what was missing.
 func (c *Cluster) WaitForRollout(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, rolloutTimeout)
 	defer cancel()
@@ -57,7 +58,7 @@ func (c *Cluster) WaitForRollout(ctx context.Context) error {
 
 // missing says what the rollout still lacks, or nothing.
 func (c *Cluster) missing(ctx context.Context) (string, error) {
-	for _, check := range []func(context.Context) (string, error){c.missingControlPlane, c.missingWorkers} {
+	for _, check := range []func(context.Context) (string, error){c.missingTopology, c.missingControlPlane, c.missingWorkers} {
 		if missing, err := check(ctx); missing != "" || err != nil {
 			return missing, err
 		}
@@ -67,7 +68,7 @@ func (c *Cluster) missing(ctx context.Context) (string, error) {
 
 func (c *Cluster) missingControlPlane(ctx context.Context) (string, error) {
 	var kcp controlplanev1.KubeadmControlPlane
-	if err := c.lab.Client.Get(ctx, c.ObjectKey, &kcp); err != nil {
+	if err := c.lab.Client.Get(ctx, c.controlPlaneKey(), &kcp); err != nil {
 		return "", fmt.Errorf("reading the control plane: %w", err)
 	}
 	machines, err := c.ControlPlaneMachines(ctx)

@@ -1,0 +1,226 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/schedule"
+	"github.com/capi-refit/refit/test/system"
+)
+
+// sysctlFile is a file whose change restarts a unit that can be restarted at any time.
+func sysctlFile(content string) bootstrapv1.File {
+	return file("/etc/sysctl.d/60-windows.conf", "# "+content+"\n")
+}
+
+// policy creates a ChangeManagementPolicy for the workers, and removes it when the scenario ends.
+func (u *suite) policy(ctx context.Context, t *testing.T, name string, spec refitv1.ChangeManagementPolicySpec) *refitv1.ChangeManagementPolicy {
+	t.Helper()
+	p := &refitv1.ChangeManagementPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: u.Cluster.Namespace, Name: name}, Spec: spec}
+	p.Spec.Selector.Roles = []refitv1.Role{refitv1.WorkerRole}
+	require.NoError(t, u.Client.Create(ctx, p))
+	t.Cleanup(func() {
+		require.NoError(t, client.IgnoreNotFound(u.Client.Delete(context.WithoutCancel(ctx), p)))
+	})
+	return u.changePolicy(ctx, t, p, func(*refitv1.ChangeManagementPolicySpec) {})
+}
+
+// changePolicy changes a policy, and waits until its status is about the change.
+func (u *suite) changePolicy(ctx context.Context, t *testing.T, p *refitv1.ChangeManagementPolicy, change func(*refitv1.ChangeManagementPolicySpec)) *refitv1.ChangeManagementPolicy {
+	t.Helper()
+	change(&p.Spec)
+	require.NoError(t, u.Client.Update(ctx, p))
+	require.NoError(t, wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		err := u.Client.Get(ctx, client.ObjectKeyFromObject(p), p)
+		return p.Status.ObservedGeneration == p.Generation, err
+	}), "the status of policy %s is not about its spec", p.Name)
+	return p
+}
+
+func restrictive() refitv1.ChangeManagementPolicySpec {
+	return refitv1.ChangeManagementPolicySpec{Policy: schedule.Policy{Strategy: schedule.RestrictiveStrategy}}
+}
+
+// annotateWorkers sets an annotation of the MachineDeployment, or with an empty value removes it.
+func (u *suite) annotateWorkers(ctx context.Context, t *testing.T, key, value string) {
+	t.Helper()
+	var list clusterv1.MachineDeploymentList
+	require.NoError(t, u.Client.List(ctx, &list, client.InNamespace(u.Cluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: u.Cluster.Name}))
+	require.Len(t, list.Items, 1)
+	md := &list.Items[0]
+	before := md.DeepCopy()
+	if md.Annotations == nil {
+		md.Annotations = map[string]string{}
+	}
+	md.Annotations[key] = value
+	if value == "" {
+		delete(md.Annotations, key)
+	}
+	require.NoError(t, u.Client.Patch(ctx, md, client.MergeFrom(before)))
+}
+
+// anyWorker waits for the update of one of the workers: Cluster API chooses which goes first.
+func (u *suite) anyWorker(ctx context.Context, t *testing.T, ok func(*refitv1.MachineUpdate) bool) *refitv1.MachineUpdate {
+	t.Helper()
+	var found *refitv1.MachineUpdate
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
+		for _, name := range u.workers(ctx, t) {
+			mu, err := u.Update(ctx, name)
+			if err != nil {
+				return false, err
+			}
+			if mu != nil && ok(mu) {
+				found = mu
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	require.NoError(t, err, "no worker's update came to be as expected")
+	return found
+}
+
+func permitted(mu *refitv1.MachineUpdate) string {
+	c := meta.FindStatusCondition(mu.Status.Conditions, refitv1.PermittedCondition)
+	if c == nil {
+		return ""
+	}
+	return c.Reason
+}
+
+// waitsForTheWindow starts from workers whose specs have nothing but files that need no action.
+func (u *suite) waitsForTheWindow(ctx context.Context, t *testing.T) {
+	u.needsSystemd(t)
+	before := u.identities(ctx, t)
+	p := u.policy(ctx, t, "soon", restrictive())
+	harmless := file(app+"/harmless", "does not wait\n")
+	require.NoError(t, u.Cluster.SetWorkerFiles(ctx, harmless))
+	u.rollOut(ctx, t, before)
+	for _, name := range u.workers(ctx, t) {
+		mu, err := u.Update(ctx, name)
+		require.NoError(t, err)
+		require.Equal(t, refitv1.NotMaterial, mu.Status.Admission.Reason)
+	}
+	f := sysctlFile("waits")
+	require.NoError(t, u.Cluster.SetWorkerFiles(ctx, harmless, f))
+	mu := u.anyWorker(ctx, t, waiting(refitv1.ReasonWindow))
+	require.Equal(t, string(schedule.Paused), permitted(mu))
+	require.Contains(t, mu.Status.Message, "Restart systemd-sysctl.service")
+
+	opens := time.Now().UTC().Add(40 * time.Second).Truncate(time.Second)
+	p = u.changePolicy(ctx, t, p, func(s *refitv1.ChangeManagementPolicySpec) {
+		s.Strategy = schedule.MaintenanceScheduleStrategy
+		s.MaintenanceSchedule = &schedule.MaintenanceSchedule{Permit: []schedule.Permit{
+			{Recurrence: "FREQ=DAILY", StartTime: opens.Format(time.TimeOnly), Duration: "1h"},
+		}}
+	})
+	require.False(t, *p.Status.Open)
+	require.Equal(t, opens, p.Status.Next.Start.UTC())
+	mu = u.anyWorker(ctx, t, func(mu *refitv1.MachineUpdate) bool {
+		return strings.Contains(mu.Status.Message, "policy soon: OutsideWindow; opens at "+opens.Format(time.RFC3339))
+	})
+	u.tellsAtTheMachine(ctx, t, mu.Name, opens.Format(time.RFC3339))
+	u.nowhere(ctx, t, f.Path)
+
+	u.rollOut(ctx, t, before)
+	for _, name := range u.workers(ctx, t) {
+		require.NoError(t, u.CheckFile(ctx, name, f))
+		mu, err := u.Update(ctx, name)
+		require.NoError(t, err)
+		require.Equal(t, string(schedule.Open), mu.Status.Admission.Reason)
+		require.False(t, mu.Status.Admission.AdmittedAt.Time.Before(opens), "%s was admitted at %s", name, mu.Status.Admission.AdmittedAt)
+		for _, e := range u.onceEach(ctx, t, name, mu.Spec.Digest) {
+			require.False(t, e.Time.Before(opens), "%s on %s was at %s, before the window", e.Event, name, e.Time)
+		}
+	}
+}
+
+// tellsAtTheMachine demands that Cluster API shows a text in the Machine's Updating condition.
+func (u *suite) tellsAtTheMachine(ctx context.Context, t *testing.T, name, text string) {
+	t.Helper()
+	require.NoError(t, wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		return strings.Contains(findCondition(u.machine(ctx, t, name), clusterv1.MachineUpdatingCondition).Message, text), nil
+	}), "Cluster API does not show %q at Machine %s", text, name)
+}
+
+func (u *suite) overrideLetsGo(ctx context.Context, t *testing.T) {
+	before := u.identities(ctx, t)
+	spec := restrictive()
+	spec.Hold = refitv1.HoldAll
+	u.policy(ctx, t, "never", spec)
+	f := file(app+"/overridden", "CVE\n")
+	require.NoError(t, u.Cluster.SetWorkerFiles(ctx, f))
+	mu := u.anyWorker(ctx, t, waiting(refitv1.ReasonWindow))
+	require.Equal(t, string(schedule.Paused), permitted(mu))
+	require.Nil(t, mu.Status.Plan, "with hold All nobody connects to the node")
+	u.nowhere(ctx, t, f.Path)
+
+	u.annotateWorkers(ctx, t, refitv1.PermissiveUntilAnnotation+refitv1.OverrideReasonSuffix, "CVE-2026-0001")
+	u.annotateWorkers(ctx, t, refitv1.PermissiveUntilAnnotation, time.Now().Add(20*time.Minute).UTC().Format(time.RFC3339))
+	mu = u.anyWorker(ctx, t, func(mu *refitv1.MachineUpdate) bool {
+		return mu.Status.Admission != nil && permitted(mu) == string(schedule.Overridden)
+	})
+	require.Contains(t, mu.Status.Admission.Message, "CVE-2026-0001")
+	u.rollOut(ctx, t, before)
+	var events corev1.EventList
+	require.NoError(t, u.Client.List(ctx, &events, client.InNamespace(u.Cluster.Namespace)))
+	told := false
+	for _, e := range events.Items {
+		told = told || e.Reason == "ChangeManagementOverridden" && strings.Contains(e.Message, "CVE-2026-0001")
+	}
+	require.True(t, told, "there is an Event")
+	u.metric(ctx, t, `refit_change_management_override_active{cluster="`+u.Cluster.Name+`",kind="permissive-until",namespace="`+u.Cluster.Namespace+`"} 1`)
+	u.metric(ctx, t, `refit_change_management_overrides_total{cluster="`+u.Cluster.Name+`",kind="permissive-until",namespace="`+u.Cluster.Namespace+`"} 2`)
+	u.annotateWorkers(ctx, t, refitv1.PermissiveUntilAnnotation, "")
+	u.annotateWorkers(ctx, t, refitv1.PermissiveUntilAnnotation+refitv1.OverrideReasonSuffix, "")
+}
+
+// metric demands that a replica shows a sample.
+func (u *suite) metric(ctx context.Context, t *testing.T, sample string) {
+	t.Helper()
+	found := false
+	for _, r := range u.Replicas {
+		text, err := r.Metrics(ctx)
+		require.NoError(t, err)
+		found = found || strings.Contains(text, sample+"\n")
+	}
+	require.True(t, found, "no replica shows %s", sample)
+}
+
+func (u *suite) restrictiveStopsTheSecond(ctx context.Context, t *testing.T) {
+	u.needsSystemd(t)
+	before := u.identities(ctx, t)
+	u.slowEverywhere(ctx, t)
+	f := slowFile("stops the second")
+	require.NoError(t, u.Cluster.SetWorkerFiles(ctx, f))
+	first := u.anyWorker(ctx, t, func(mu *refitv1.MachineUpdate) bool { return mu.Status.Phase == refitv1.PhaseApplying })
+	u.annotateWorkers(ctx, t, refitv1.RestrictiveUntilAnnotation, "true")
+	second := u.anyWorker(ctx, t, func(mu *refitv1.MachineUpdate) bool {
+		return mu.Name != first.Name && waiting(refitv1.ReasonWindow)(mu)
+	})
+	require.Equal(t, string(schedule.Overridden), permitted(second))
+	mu, err := u.AwaitUpdate(ctx, first.Name, system.Succeeded)
+	require.NoError(t, err)
+	require.NoError(t, u.CheckFile(ctx, first.Name, f))
+	require.Equal(t, first.Spec.Digest, mu.Spec.Digest)
+	_, err = u.Fleet.Node(second.Name).ReadFile(ctx, f.Path)
+	require.Error(t, err, "the second one is not touched")
+	u.annotateWorkers(ctx, t, refitv1.RestrictiveUntilAnnotation, "")
+	u.rollOut(ctx, t, before)
+	require.NoError(t, u.CheckFile(ctx, second.Name, f))
+}
