@@ -30,6 +30,15 @@ const (
 	// RetryAnnotation on a MachineUpdate asks for another try of an update that has failed. Each new value is one try.
 	RetryAnnotation = "capi-refit.dev/retry"
 
+	// AbandonAnnotation on a MachineUpdate acknowledges that an update has failed: its slot and all else of refit that was kept
+	// goes. Each new value is acted upon once.
+	AbandonAnnotation = "capi-refit.dev/abandon"
+
+	// HoldAnnotation on a Machine, or on its Node, holds the node: until an instant (RFC 3339), or with any other value until
+	// the annotation is removed. HoldAnnotation with OverrideReasonSuffix says why; so can a value that is neither an instant
+	// nor "true".
+	HoldAnnotation = "capi-refit.dev/hold"
+
 	// PermissiveUntilAnnotation on a Cluster, KubeadmControlPlane, MachineDeployment or Machine opens the policies of its
 	// Machines until an instant (RFC 3339), or as long as it is "true". The policies' maxOverride bounds it.
 	PermissiveUntilAnnotation = "capi-refit.dev/permissive-until"

@@ -1,6 +1,9 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // Phase is how far the update of a machine has come.
 // +kubebuilder:validation:Enum=Pending;Waiting;Staging;Draining;Applying;Verifying;Succeeded;Failed
@@ -48,8 +51,17 @@ const (
 	ReasonAgent = "Agent"
 	// ReasonWindow: the policies that select the Machine don't let the change start now.
 	ReasonWindow = "Window"
-	// ReasonBudget: they would, but as many updates have started as a policy's budget allows.
+	// ReasonBudget: they would, but as many updates have started as a policy's budget allows, or as many nodes are disturbed as
+	// may be at once.
 	ReasonBudget = "Budget"
+	// ReasonHold: somebody holds the node.
+	ReasonHold = "Hold"
+	// ReasonLease: the node's lease is another's, or was lost.
+	ReasonLease = "Lease"
+	// ReasonWorkload: the workload cluster's API server can't be asked.
+	ReasonWorkload = "Workload"
+	// ReasonNode: the Node is not ready, or not the one that the update began with.
+	ReasonNode = "Node"
 )
 
 // Conditions of a MachineUpdate.
@@ -141,6 +153,32 @@ type MachineUpdateStatus struct {
 	// +kubebuilder:validation:items:MaxLength=4096
 	Notes []string `json:"notes,omitempty"`
 
+	// stepsDone counts the steps of the work on the node that are done.
+	// +optional
+	StepsDone int32 `json:"stepsDone,omitempty"`
+
+	// stepsTotal counts all of them.
+	// +optional
+	StepsTotal int32 `json:"stepsTotal,omitempty"`
+
+	// node is the Node that the work began with. Another one of the same name is not touched.
+	// +optional
+	Node *NodeReference `json:"node,omitempty"`
+
+	// slot is the Machine's part of the nodes that may be disturbed at once. An update that has failed keeps it until it is
+	// tried again, abandoned, or asked for other specs.
+	// +optional
+	Slot *Slot `json:"slot,omitempty"`
+
+	// drain is how the node's drain stands.
+	// +optional
+	Drain *DrainStatus `json:"drain,omitempty"`
+
+	// observedAbandon is the value of the abandon annotation that was acted upon last.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	ObservedAbandon string `json:"observedAbandon,omitempty"`
+
 	// plan is what the node said the update takes, while the update waits.
 	// +optional
 	Plan *PlannedWork `json:"plan,omitempty"`
@@ -188,6 +226,52 @@ type PlannedWork struct {
 	// +kubebuilder:validation:MaxItems=100
 	// +kubebuilder:validation:items:MaxLength=512
 	Actions []string `json:"actions,omitempty"`
+}
+
+// NodeReference is a Node of the workload cluster.
+type NodeReference struct {
+	// name of the Node.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// uid of the Node.
+	// +required
+	UID types.UID `json:"uid"`
+}
+
+// Slot is one of the nodes that may be disturbed at once in a cluster.
+type Slot struct {
+	// takenAt is since when.
+	// +required
+	TakenAt metav1.Time `json:"takenAt"`
+}
+
+// DrainStatus is how the drain of a node stands.
+type DrainStatus struct {
+	// startedAt is when the drain began. Its timeout counts from here.
+	// +required
+	StartedAt metav1.Time `json:"startedAt"`
+
+	// finishedAt is when the last pod had left.
+	// +optional
+	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
+
+	// cordoned says that refit cordoned the node, so that refit uncordons it.
+	// +optional
+	Cordoned bool `json:"cordoned,omitempty"`
+
+	// podsLeft counts the pods that are still to leave.
+	// +optional
+	PodsLeft int32 `json:"podsLeft,omitempty"`
+
+	// blocked says which pods can't leave now and why, ten at most.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	// +kubebuilder:validation:items:MaxLength=1024
+	Blocked []string `json:"blocked,omitempty"`
 }
 
 // NotMaterial is the reason of an Admission of what does not disturb the node.

@@ -13,6 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 )
 
 var errAway = errors.New("connection refused")
@@ -23,7 +25,7 @@ func away(string, client.Object) error { return errAway }
 var holding = map[string]func(context.Context, *world, *Held){
 	"15 a hold is added in the middle: the step says so, the lease is released": func(ctx context.Context, w *world, h *Held) {
 		require.NoError(w.t, h.Check(ctx))
-		w.machine.Annotations = map[string]string{HoldAnnotation: "disk swap"}
+		w.machine.Annotations = map[string]string{refitv1.HoldAnnotation: "disk swap"}
 		var held *HeldError
 		require.ErrorAs(w.t, h.Check(ctx), &held)
 		require.Contains(w.t, held.Message, "disk swap")

@@ -14,11 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/cluster-api/util/annotations"
-)
 
-// HoldAnnotation on a Node or a Machine holds the node: until an instant (RFC 3339), or with any other value until the
-// annotation is removed. HoldAnnotation-reason says why; so can a value that is neither an instant nor "true".
-const HoldAnnotation = "capi-refit.dev/hold"
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+)
 
 // HoldKind is the kind of a hold.
 type HoldKind string
@@ -135,7 +133,7 @@ func deleting(kind string, obj metav1.Object) []Hold {
 // annotated returns the hold of an annotation. resource is the object's for kubectl.
 func annotated(resource string, obj metav1.Object, now time.Time) []Hold {
 	all := obj.GetAnnotations()
-	value, ok := all[HoldAnnotation]
+	value, ok := all[refitv1.HoldAnnotation]
 	if !ok {
 		return nil
 	}
@@ -145,9 +143,9 @@ func annotated(resource string, obj metav1.Object, now time.Time) []Hold {
 	}
 	h := Hold{
 		Kind: Annotation, What: resource + " " + obj.GetName(), Reason: all[holdReasonAnnotation],
-		Release: fmt.Sprintf("release it with: kubectl annotate %s%s %s %s-", resource, namespace, obj.GetName(), HoldAnnotation),
+		Release: fmt.Sprintf("release it with: kubectl annotate %s%s %s %s-", resource, namespace, obj.GetName(), refitv1.HoldAnnotation),
 	}
-	h.Holder, h.Since = annotator(obj, HoldAnnotation)
+	h.Holder, h.Since = annotator(obj, refitv1.HoldAnnotation)
 	switch until, err := time.Parse(time.RFC3339, value); {
 	case err == nil && !now.Before(until):
 		return nil

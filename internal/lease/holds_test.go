@@ -15,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 )
 
 var maintenanceKey = types.NamespacedName{Namespace: "kube-node-maintenance", Name: "w1"}
@@ -32,7 +34,7 @@ func setNode(w *world, change func(*corev1.Node)) {
 func annotateNode(value, reason string) func(*world) {
 	return func(w *world) {
 		setNode(w, func(n *corev1.Node) {
-			n.Annotations = map[string]string{HoldAnnotation: value}
+			n.Annotations = map[string]string{refitv1.HoldAnnotation: value}
 			if reason != "" {
 				n.Annotations[holdReasonAnnotation] = reason
 			}
@@ -42,7 +44,7 @@ func annotateNode(value, reason string) func(*world) {
 
 // annotateMachine has the Machine be annotated by somebody, and the same again by another an hour later.
 func annotateMachine(w *world) {
-	w.machine.Annotations = map[string]string{HoldAnnotation: "true"}
+	w.machine.Annotations = map[string]string{refitv1.HoldAnnotation: "true"}
 	hold := `{"f:metadata":{"f:annotations":{"f:capi-refit.dev/hold":{}}}}`
 	for _, m := range []struct {
 		manager, fields string
@@ -120,7 +122,7 @@ var holdCases = map[string]struct {
 	},
 	"a hold until an instant that has come": {annotateNode("2026-10-03T20:00:00Z", ""), "", ""},
 	"a hold on the Machine": {
-		func(w *world) { w.machine.Annotations = map[string]string{HoldAnnotation: "true"} }, Annotation,
+		func(w *world) { w.machine.Annotations = map[string]string{refitv1.HoldAnnotation: "true"} }, Annotation,
 		"machine m1 held by the annotation capi-refit.dev/hold; release it with: kubectl annotate machine -n lab m1 capi-refit.dev/hold-",
 	},
 

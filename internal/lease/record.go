@@ -33,7 +33,7 @@ const (
 	RecordAnnotation = "capi-refit.dev/lease"
 
 	// holdReasonAnnotation is why an administrator holds a node, on the node lease or beside a hold annotation.
-	holdReasonAnnotation = HoldAnnotation + refitv1.OverrideReasonSuffix
+	holdReasonAnnotation = refitv1.HoldAnnotation + refitv1.OverrideReasonSuffix
 
 	// tolerance is how far clocks may be apart. medik8s takes a lease whose renewTime is in the reader's future, so that ours
 	// is written that much into the past.
