@@ -43,8 +43,10 @@ func (u *suite) policy(ctx context.Context, t *testing.T, name string, spec refi
 // changePolicy changes a policy, and waits until its status is about the change.
 func (u *suite) changePolicy(ctx context.Context, t *testing.T, p *refitv1.ChangeManagementPolicy, change func(*refitv1.ChangeManagementPolicySpec)) *refitv1.ChangeManagementPolicy {
 	t.Helper()
+	before := p.DeepCopy()
 	change(&p.Spec)
-	require.NoError(t, u.Client.Update(ctx, p))
+	// refit writes the status at the same time.
+	require.NoError(t, u.Client.Patch(ctx, p, client.MergeFrom(before)))
 	require.NoError(t, wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		err := u.Client.Get(ctx, client.ObjectKeyFromObject(p), p)
 		return p.Status.ObservedGeneration == p.Generation, err
