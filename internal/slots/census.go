@@ -1,0 +1,164 @@
+package slots
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/changemanagement"
+)
+
+// slot says what a Machine has a slot for.
+type slot int
+
+const (
+	none slot = iota
+	updating
+	failed
+)
+
+// member is a Machine of a cluster as slots see it.
+type member struct {
+	name, node string
+	// domain is its failure domain, "" if it is in none.
+	domain string
+	role   refitv1.Role
+	slot   slot
+	// ill is the first sign that the node is out, or of a control plane that it is not healthy. "" if there is none.
+	ill string
+}
+
+func memberOf(m *clusterv1.Machine) member {
+	one := member{name: m.Name, node: m.Status.NodeRef.Name, domain: m.Status.FailureDomain, role: changemanagement.RoleOf(m.Labels)}
+	if one.domain == "" {
+		one.domain = m.Spec.FailureDomain
+	}
+	one.ill = illness(m, one.role)
+	return one
+}
+
+// componentConditions are those that a KubeadmControlPlane sets on its Machines. It leaves out the ones of etcd when that is
+// external, and other control planes set none of them.
+var componentConditions = []string{
+	controlplanev1.KubeadmControlPlaneMachineAPIServerPodHealthyCondition,
+	controlplanev1.KubeadmControlPlaneMachineControllerManagerPodHealthyCondition,
+	controlplanev1.KubeadmControlPlaneMachineSchedulerPodHealthyCondition,
+	controlplanev1.KubeadmControlPlaneMachineEtcdPodHealthyCondition,
+	controlplanev1.KubeadmControlPlaneMachineEtcdMemberHealthyCondition,
+}
+
+// illness returns the first sign against a Machine, or "". The conditions of the node are set by Cluster API on each Machine, so
+// that without one it is not known to be ready.
+func illness(m *clusterv1.Machine, role refitv1.Role) string {
+	switch {
+	case !m.DeletionTimestamp.IsZero():
+		return "being deleted"
+	case m.Status.NodeRef.Name == "":
+		return "no node yet"
+	case !meta.IsStatusConditionTrue(m.Status.Conditions, clusterv1.MachineNodeReadyCondition):
+		return "not ready"
+	case role != refitv1.ControlPlaneRole:
+		return ""
+	case !meta.IsStatusConditionTrue(m.Status.Conditions, clusterv1.MachineNodeHealthyCondition):
+		return clusterv1.MachineNodeHealthyCondition + " is not True"
+	}
+	for _, name := range componentConditions {
+		if c := meta.FindStatusCondition(m.Status.Conditions, name); c != nil && c.Status != metav1.ConditionTrue {
+			return name + " is not True"
+		}
+	}
+	return ""
+}
+
+// census is the Machines of a cluster, by role.
+type census map[refitv1.Role][]member
+
+func (c census) add(one member) { c[one.role] = append(c[one.role], one) }
+
+// count reads the Machines of a cluster, and who of them has a slot.
+func (s *Slots) count(ctx context.Context, c *cluster) (census, error) {
+	// Nothing that is listed is changed, so that the cache need not copy thousands of objects.
+	options := []client.ListOption{
+		client.InNamespace(c.key.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: c.key.Name}, client.UnsafeDisableDeepCopy,
+	}
+	holders, err := s.holders(ctx, c, options)
+	if err != nil {
+		return nil, err
+	}
+	var machines clusterv1.MachineList
+	if err := s.Client.List(ctx, &machines, options...); err != nil {
+		return nil, fmt.Errorf("list the Machines of Cluster %s: %w", c.key, err)
+	}
+	members := census{}
+	for i := range machines.Items {
+		m := &machines.Items[i]
+		one := memberOf(m)
+		if h, ok := holders[m.Name]; ok {
+			if !isOf(h.owner, m) {
+				continue // one of the two is of another time
+			}
+			one.slot = h.slot
+			delete(holders, m.Name)
+		}
+		members.add(one)
+	}
+	return members, s.rest(ctx, c, members, holders)
+}
+
+// rest adds the Machines that have a slot and that the cache does not know as they are now. A MachineUpdate whose Machine is gone
+// has none; nor has one whose Machine was made anew. They are about to go, too.
+func (s *Slots) rest(ctx context.Context, c *cluster, members census, holders map[string]holder) error {
+	for name, h := range holders {
+		key := types.NamespacedName{Namespace: c.key.Namespace, Name: name}
+		var m clusterv1.Machine
+		switch err := s.Live.Get(ctx, key, &m); {
+		case apierrors.IsNotFound(err):
+			continue
+		case err != nil:
+			return fmt.Errorf("read Machine %s: %w", key, err)
+		}
+		one := memberOf(&m)
+		if isOf(h.owner, &m) {
+			one.slot = h.slot
+		}
+		members.add(one)
+	}
+	return nil
+}
+
+// holders returns who has a slot, by the name of the Machine.
+func (s *Slots) holders(ctx context.Context, c *cluster, options []client.ListOption) (map[string]holder, error) {
+	var updates refitv1.MachineUpdateList
+	if err := s.Client.List(ctx, &updates, options...); err != nil {
+		return nil, fmt.Errorf("list the MachineUpdates of Cluster %s: %w", c.key, err)
+	}
+	holders, cached := map[string]holder{}, map[string]*refitv1.MachineUpdate{}
+	for i := range updates.Items {
+		mu := &updates.Items[i]
+		if mu.Status.Slot != nil {
+			holders[mu.Name] = holderOf(mu)
+		}
+		if _, ok := c.taken[mu.Name]; ok {
+			cached[mu.Name] = mu
+		}
+	}
+	for name, t := range c.taken {
+		h, err := s.settle(ctx, c, name, t, cached[name])
+		if err != nil {
+			return nil, err
+		}
+		if h != nil {
+			holders[name] = *h
+		}
+	}
+	return holders, nil
+}
