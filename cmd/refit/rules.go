@@ -15,7 +15,7 @@ type ruleFlags struct{ allowPaths []string }
 
 func (f *ruleFlags) add(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.allowPaths, "allow-paths", nil,
-		"Directories whose files need no action on a node when they change, for example /etc/myapp. They add to the built-in rules, and win over them where they are more specific.")
+		"Directories whose files need no action on a node when they change, for example /etc/myapp; or that take a drain or a reboot: /etc/myapp=Drain, /etc/default/grub.d=Reboot. They add to the built-in rules, and win over them where they are more specific.")
 }
 
 func (f *ruleFlags) rules() (disruption.Table, error) {

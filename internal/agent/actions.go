@@ -122,18 +122,21 @@ func (a *Agent) testSSH(ctx context.Context, unit string) error {
 	return nil
 }
 
+// unitCheck returns an error if a unit is not as it has to be after it was reloaded or restarted.
+type unitCheck func(s UnitState, unit string, restarted bool) error
+
 // verifyUnits looks whether the units that were acted on are well, and stay so for a while.
-func (a *Agent) verifyUnits(ctx context.Context, actions []disruption.Action) error {
+func (a *Agent) verifyUnits(ctx context.Context, actions []disruption.Action, check unitCheck) error {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.ActionTimeout)
 	defer cancel()
-	first, watch, err := a.lookAtUnits(ctx, actions)
+	first, watch, err := a.lookAtUnits(ctx, actions, check)
 	if err != nil || !watch || a.cfg.Settle <= 0 {
 		return err
 	}
 	if err := a.cfg.Clock.Wait(ctx, a.cfg.Settle); err != nil {
 		return err
 	}
-	second, _, err := a.lookAtUnits(ctx, actions)
+	second, _, err := a.lookAtUnits(ctx, actions, check)
 	if err != nil {
 		return err
 	}
@@ -146,7 +149,9 @@ func (a *Agent) verifyUnits(ctx context.Context, actions []disruption.Action) er
 }
 
 // lookAtUnits returns the states of the units that were restarted, and whether any is to be watched.
-func (a *Agent) lookAtUnits(ctx context.Context, actions []disruption.Action) (map[string]UnitState, bool, error) {
+func (a *Agent) lookAtUnits(
+	ctx context.Context, actions []disruption.Action, check unitCheck,
+) (map[string]UnitState, bool, error) {
 	states, watch := map[string]UnitState{}, false
 	for _, action := range actions {
 		if action.Unit == "" {
@@ -156,7 +161,7 @@ func (a *Agent) lookAtUnits(ctx context.Context, actions []disruption.Action) (m
 		if err != nil {
 			return nil, false, err
 		}
-		if err := state.check(unit, action.Type == disruption.Restart); err != nil {
+		if err := check(state, unit, action.Type == disruption.Restart); err != nil {
 			return nil, false, err
 		}
 		if action.Type == disruption.Restart && state.longLived(unit) {

@@ -16,6 +16,8 @@ import (
 const (
 	// defaultActionTimeout is how long an action may take. A kubelet or a container runtime restarts within seconds.
 	defaultActionTimeout = 2 * time.Minute
+	// bootPatience is how long the units of a node may take to come up after a reboot. cloud-init can take minutes.
+	bootPatience = 10 * time.Minute
 	// defaultSettle is how long a restarted service is watched. One that can't read its configuration exits within it.
 	defaultSettle = 2 * time.Second
 )

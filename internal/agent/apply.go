@@ -47,7 +47,7 @@ func (a *Agent) Apply(ctx context.Context, req node.Request) (node.Status, error
 	if err := a.state.create(); err != nil {
 		return node.Status{}, err
 	}
-	adm, err := a.admit(req, files)
+	adm, err := a.admit(ctx, req, files)
 	if err != nil {
 		return node.Status{}, err
 	}
@@ -76,7 +76,7 @@ func (a *Agent) carryOut(ctx context.Context, adm admission, token int64) (err e
 }
 
 // admit claims the token and decides what to do, while nobody else on the node can.
-func (a *Agent) admit(req node.Request, files map[string]node.File) (admission, error) {
+func (a *Agent) admit(ctx context.Context, req node.Request, files map[string]node.File) (admission, error) {
 	release, err := a.state.lock(claimLock)
 	if err != nil {
 		return admission{}, err
@@ -94,7 +94,7 @@ func (a *Agent) admit(req node.Request, files map[string]node.File) (admission, 
 		return admission{}, err
 	}
 	if last != nil && last.Status.State == node.Running {
-		return a.join(last.Status, req, fresh)
+		return a.join(ctx, *last, req, fresh)
 	}
 	return a.follow(last, req, files)
 }
@@ -127,10 +127,10 @@ func (a *Agent) start(req node.Request, files map[string]node.File, succeeded bo
 		return admission{next: answer}, nil
 	}
 	next := launch
-	if len(p.work.Plan.Changes) == 0 {
+	if len(p.work.Plan.Changes)+len(p.work.Plan.Actions) == 0 {
 		next = inline
 	}
-	return admission{next: next, digest: req.Digest}, a.begin(p.work)
+	return admission{next: next, digest: req.Digest}, a.begin(p.work, p.unread)
 }
 
 // claim refuses a token lower than the highest and stores a higher one. It says whether the token is new.
@@ -151,29 +151,38 @@ func (a *Agent) claim(req node.Request) (bool, error) {
 }
 
 // join goes along with a run under way. If nobody works on it any more it is taken up, whatever it is for: a half-made
-// change is never left for a new one to be made upon.
-func (a *Agent) join(run node.Status, req node.Request, fresh bool) (admission, error) {
+// change is never left for a new one to be made upon. While the node goes down for it, nothing is started any more.
+func (a *Agent) join(ctx context.Context, last lastRun, req node.Request, fresh bool) (admission, error) {
+	run := last.Status
 	alive, err := a.state.locked(runLock)
 	if err != nil {
 		return admission{}, err
 	}
+	p, err := a.state.progress(last.Offset)
+	if err != nil {
+		return admission{}, err
+	}
+	down, err := a.rebooting(ctx, p)
+	if err != nil {
+		return admission{}, err
+	}
 	adm := admission{next: answer, digest: run.Digest}
-	if !alive {
+	if !alive && !down {
 		adm.next = launch
 	}
 	if run.Digest != req.Digest {
 		adm.busy = reasonf(node.ReasonBusy, "a run for digest %s is under way at step %q; wait for its end",
-			run.Digest, a.detail(run).Step)
+			run.Digest, p.last)
 		return adm, nil
 	}
-	if fresh || !alive {
+	if fresh || adm.next == launch {
 		err = a.note(req, eventAdopted)
 	}
 	return adm, err
 }
 
 // begin writes down all that a run needs. Only with the last write does the run exist.
-func (a *Agent) begin(w work) error {
+func (a *Agent) begin(w work, unread string) error {
 	if err := a.state.rotateJournal(); err != nil {
 		return err
 	}
@@ -189,7 +198,7 @@ func (a *Agent) begin(w work) error {
 	if err := a.boundary("work written"); err != nil {
 		return err
 	}
-	return a.state.save("status.json", lastRun{Machine: w.Machine, Offset: offset, Status: node.Status{
+	return a.state.save("status.json", lastRun{Machine: w.Machine, Offset: offset, Unread: unread, Status: node.Status{
 		State: node.Running, Digest: w.Digest, Token: w.Token, Total: len(a.steps(&w)), StartedAt: now,
 		Changes: w.Plan.Changes, Actions: w.Plan.Actions, Notes: w.Plan.Notes,
 	}})

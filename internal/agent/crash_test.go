@@ -33,8 +33,8 @@ func (n *testNode) dieAt(nth int) *string {
 	return died
 }
 
-// reboot has another process go on.
-func (n *testNode) reboot() { n.agent = n.newAgent() }
+// newProcess has another process go on.
+func (n *testNode) newProcess() { n.agent = n.newAgent() }
 
 // eachStepOnce requires that the journal of the last run shows no step done twice, and none failed twice.
 func (n *testNode) eachStepOnce(where string) {
@@ -92,7 +92,7 @@ func (c crashCase) finish() node.Status {
 		if err == nil && status.State != node.Running {
 			return status
 		}
-		c.n.reboot()
+		c.n.newProcess()
 		if events := c.n.events(); events[len(events)-1] == "step-started write /etc/kubelet/a" {
 			c.n.put("/etc/kubelet/.refit-123.tmp", "left by a write that was cut off")
 		}
@@ -103,7 +103,7 @@ func (c crashCase) finish() node.Status {
 
 func (c crashCase) requireDone(status node.Status, where string) {
 	n := c.n
-	n.reboot()
+	n.newProcess()
 	require.Equal(n.t, node.Succeeded, status.State, "after death at %q: %s", where, status.Message)
 	require.Equal(n.t, "new", n.content("/etc/kubelet/a"), where)
 	require.Equal(n.t, "n", n.content("/etc/quiet/added"), where)
@@ -169,7 +169,7 @@ func TestDeathAtEveryBoundaryOfARunThatFails(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "digest-1", rec.Digest, *died)
 
-		n.reboot()
+		n.newProcess()
 		require.Equal(t, status, n.fail(c.req), "the same token does not try again")
 		n.units.hook = nil
 		c.req.Token = 3

@@ -2,12 +2,14 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/capi-refit/refit/internal/node"
 )
@@ -25,6 +27,7 @@ const (
 	eventAdopted    = "adopted"
 	eventRunStarted = "run-started"
 	eventStarted    = "step-started"
+	eventAsked      = "reboot-asked"
 	eventDone       = "step-done"
 	eventFailed     = "step-failed"
 	eventRolledBack = "rolled-back"
@@ -131,6 +134,8 @@ type progress struct {
 	started, done map[string]bool
 	failed        *node.JournalEntry // the first failure, which is the cause of the others
 	last          string             // the step that was begun last
+	boot          string             // in which the reboot was begun
+	askedAt       *time.Time         // when systemd had agreed to it last
 	notes         []string
 	rolledBack    bool
 	finished      bool
@@ -150,6 +155,9 @@ func (p *progress) add(e node.JournalEntry) {
 	case eventStarted:
 		p.started[e.Step] = true
 		p.last = e.Step
+		p.boot = cmp.Or(e.Boot, p.boot)
+	case eventAsked:
+		p.askedAt = &e.Time
 	case eventDone:
 		p.done[e.Step] = true
 		if e.Note != "" {

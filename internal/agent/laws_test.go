@@ -77,7 +77,7 @@ func TestLaws(t *testing.T) {
 			require.Equal(rt, plan, n.plan(req), "the same node and request give the same plan")
 			require.Equal(rt, before, n.snapshot(), "planning changes nothing")
 
-			n.reboot()
+			n.newProcess()
 			if deaths := rapid.IntRange(0, 2).Draw(rt, "deaths"); deaths > 0 {
 				n.dieRepeatedly(rt, req, deaths)
 			}
@@ -124,6 +124,6 @@ func (n *testNode) dieRepeatedly(rt *rapid.T, req node.Request, deaths int) {
 	for range deaths {
 		n.dieAt(rapid.IntRange(0, 40).Draw(rt, "boundary"))
 		_, _ = n.agent.Apply(rt.Context(), req)
-		n.reboot()
+		n.newProcess()
 	}
 }

@@ -26,6 +26,8 @@ var testRules = disruption.Table{
 	{Path: "/etc/kubelet", Actions: []disruption.Action{{Type: disruption.Restart, Unit: "kubelet.service"}}},
 	{Path: "/etc/ssh", Actions: []disruption.Action{{Type: disruption.Reload, Unit: "ssh.service"}}},
 	{Path: "/etc/drain", Actions: []disruption.Action{{Type: disruption.Drain}}},
+	{Path: "/etc/boot", Actions: []disruption.Action{{Type: disruption.Reboot}}},
+	{Path: "/etc/kubernetes/manifests", Actions: []disruption.Action{{Type: disruption.StaticPodRefresh}}},
 	{Path: "/etc/systemd/system", Actions: []disruption.Action{
 		{Type: disruption.DaemonReload}, {Type: disruption.Restart, Unit: disruption.UnitOfPath},
 	}},
@@ -214,11 +216,21 @@ type fakeUnits struct {
 	states map[string]UnitState
 	fails  map[string]error // by "verb unit"
 	calls  []string
+	system string // the state of the whole
 	hook   func(ctx context.Context, call string) error
 }
 
 func newFakeUnits() *fakeUnits {
-	return &fakeUnits{states: map[string]UnitState{}, fails: map[string]error{}}
+	return &fakeUnits{states: map[string]UnitState{}, fails: map[string]error{}, system: "running"}
+}
+
+func (f *fakeUnits) System(context.Context) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.system == "" {
+		return "", errors.New("exit status 1")
+	}
+	return f.system, nil
 }
 
 func (f *fakeUnits) Show(_ context.Context, unit string) (UnitState, error) {

@@ -40,6 +40,8 @@ type planner struct {
 	current *record // nil: there is no record on the node
 	applied *record // the record, or what stands in for it; nil: nothing is known
 	work    work
+	// unread is the boot of the node, if it has not read the files that are there. It is "" if it has.
+	unread string
 	// removals are made after all writes.
 	removals []node.FileChange
 }
@@ -53,8 +55,13 @@ func (a *Agent) plan(req node.Request, files map[string]node.File) (*planner, er
 	if err != nil {
 		return nil, err
 	}
+	unread, err := a.unread()
+	if err != nil {
+		return nil, err
+	}
 	p := &planner{
-		req: req, root: a.root, kept: a.state.originals(), owners: o, files: files, current: rec, applied: rec,
+		unread: unread,
+		req:    req, root: a.root, kept: a.state.originals(), owners: o, files: files, current: rec, applied: rec,
 		work: work{
 			Machine: req.Machine, Digest: req.Digest, Token: req.Token, Plan: node.Plan{Digest: req.Digest},
 			Contents: map[string][]byte{}, Expect: map[string]fileState{},
@@ -90,6 +97,10 @@ func (p *planner) run() error {
 	lists := make([][]disruption.Action, 0, len(plan.Changes))
 	for _, c := range plan.Changes {
 		lists = append(lists, c.Actions)
+	}
+	if p.unread != "" {
+		lists = append(lists, []disruption.Action{{Type: disruption.Reboot}})
+		p.note("a run that failed after a reboot has put files back, which the node has not read since: it is rebooted")
 	}
 	plan.Actions = disruption.Merge(lists...)
 	p.refuseTwins()

@@ -169,7 +169,7 @@ func TestBlocked(t *testing.T) {
 			req.Resources = append(req.Resources, wanted("/etc/unknown", "a"))
 		}, "no rule says"},
 		"an action that is not done in place yet": {func(_ *testNode, req *node.Request) {
-			req.Resources = append(req.Resources, wanted("/etc/drain/a", "a"))
+			req.Resources = append(req.Resources, wanted("/etc/kubernetes/manifests/a", "a"))
 		}, "not done in place yet"},
 		"an owner whom the node does not know": {func(_ *testNode, req *node.Request) {
 			req.Resources[0].File.Owner = "nobody-here:root"

@@ -17,11 +17,18 @@ const stepVerifyBack = "verify again"
 type outcome struct {
 	complete bool
 	message  string
+	// unread is the boot in which the node has not read what was put back.
+	unread string
 }
 
 // rollBack puts back every file of which the change was begun, and repeats the actions that were: a service that has read
 // the new files must read the old ones again. It goes on past failures, so that as much as possible is put back. An error
 // says that the run was interrupted.
+//
+// A reboot is not repeated: a node whose verification fails after one must not be rebooted on and on, and what made it fail
+// may be gone with the next. The files are put back all the same: whatever boots the node next, it boots with what it ran with
+// before, and a retry finds all of its work still to be done. Until then no run can say that the node shows what is desired,
+// so the next one, which a person or new specs ask for, has the node reboot whatever else it does.
 func (r *runner) rollBack(ctx context.Context) (outcome, error) {
 	cause := *r.progress.failed
 	changes, actions := r.begun()
@@ -40,10 +47,25 @@ func (r *runner) rollBack(ctx context.Context) (outcome, error) {
 			failures = append(failures, err.Error())
 		}
 	}
-	if len(failures) == 0 && !r.progress.rolledBack {
-		_ = r.journal(eventRolledBack, "", "", nil) // as with the end of a run
+	message := failureMessage(cause, changes, actions, failures)
+	if len(failures) > 0 {
+		return outcome{message: message}, nil
 	}
-	return outcome{complete: len(failures) == 0, message: failureMessage(cause, changes, actions, failures)}, nil
+	return r.allBack(message), nil
+}
+
+// allBack says how a rollback has ended that has put everything back.
+func (r *runner) allBack(message string) outcome {
+	if r.progress.rolledBack {
+		return outcome{complete: true, message: message}
+	}
+	if r.progress.boot != "" && len(r.work.Plan.Changes) > 0 {
+		if boot, err := r.root.boot(); err != nil || boot != r.progress.boot {
+			return outcome{message: message + ", " + rebootOnceMore, unread: boot}
+		}
+	}
+	_ = r.journal(eventRolledBack, "", "", nil) // as with the end of a run
+	return outcome{complete: true, message: message}
 }
 
 // begun returns what has to be undone, last change first.
@@ -54,7 +76,7 @@ func (r *runner) begun() (changes []node.FileChange, actions []disruption.Action
 		}
 	}
 	for _, a := range r.work.Plan.Actions {
-		if r.progress.started[actionName(a)] {
+		if a.Type != disruption.Reboot && r.progress.started[actionName(a)] {
 			actions = append(actions, a)
 		}
 	}
@@ -76,7 +98,7 @@ func (r *runner) stepsBack(changes []node.FileChange, actions []disruption.Actio
 	}
 	if len(actions) > 0 {
 		steps = append(steps, step{stepVerifyBack, func(ctx context.Context) (string, error) {
-			return "", r.verifyUnits(ctx, actions)
+			return "", r.verifyUnits(ctx, actions, UnitState.check)
 		}})
 	}
 	return steps

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,10 +63,12 @@ func (a *Agent) Run(ctx context.Context) (node.Status, error) {
 }
 
 func (r *runner) run(ctx context.Context) (node.Status, error) {
-	if err := r.forward(ctx); err != nil {
+	if err := r.forward(ctx); errors.Is(err, errRebooting) {
+		return r.detail(ctx, r.last.Status), nil
+	} else if err != nil {
 		return node.Status{}, err
 	}
-	end := r.last.Status
+	end, unread := r.last.Status, r.last.Unread
 	end.Step, end.Done = r.progress.last, r.forwardDone()
 	if cause := r.progress.failed; cause == nil {
 		end.State, end.Message = node.Succeeded, r.success()
@@ -76,9 +79,10 @@ func (r *runner) run(ctx context.Context) (node.Status, error) {
 		}
 		end.State, end.Step = node.Failed, cause.Step
 		end.RolledBack, end.Message = outcome.complete, outcome.message
+		unread = cmp.Or(outcome.unread, unread)
 	}
 	end.Notes = slices.Concat(end.Notes, r.progress.notes)
-	return end, r.finish(end)
+	return end, r.finish(end, unread)
 }
 
 // forward does what is to be done until a step fails, now or before the run was taken up. An error says that the run was
@@ -88,7 +92,13 @@ func (r *runner) forward(ctx context.Context) error {
 		if r.progress.failed != nil {
 			return nil
 		}
-		if _, interrupted := r.step(ctx, s); interrupted != nil {
+		var interrupted error
+		if s.name == stepReboot {
+			interrupted = r.reboot(ctx)
+		} else {
+			_, interrupted = r.step(ctx, s)
+		}
+		if interrupted != nil {
 			return interrupted
 		}
 	}
@@ -137,14 +147,18 @@ func (r *runner) fail(name string, err error) {
 	}
 }
 
-// journal writes an entry and takes note of it.
+// journal writes an entry about a step or about the run as a whole.
 func (r *runner) journal(event, name, note string, failure error) error {
-	e := node.JournalEntry{
-		Time: r.cfg.Clock.Now(), Token: r.work.Token, Digest: r.work.Digest, Event: event, Step: name, Note: note,
-	}
+	e := node.JournalEntry{Event: event, Step: name, Note: note}
 	if failure != nil {
 		e.Error = failure.Error()
 	}
+	return r.enter(e)
+}
+
+// enter writes an entry of this run and takes note of it.
+func (r *runner) enter(e node.JournalEntry) error {
+	e.Time, e.Token, e.Digest = r.cfg.Clock.Now(), r.work.Token, r.work.Digest
 	if _, err := r.state.appendJournal(e); err != nil {
 		return fmt.Errorf("write the journal: %w", err)
 	}
@@ -153,7 +167,7 @@ func (r *runner) journal(event, name, note string, failure error) error {
 }
 
 // finish makes the end of the run known. Contents don't stay on the node longer than they are needed.
-func (r *runner) finish(end node.Status) error {
+func (r *runner) finish(end node.Status, unread string) error {
 	if !r.progress.finished {
 		_ = r.journal(eventRunDone, "", "", nil) // status.json says it too, and a full disk is no reason to run again
 	}
@@ -171,7 +185,7 @@ func (r *runner) finish(end node.Status) error {
 	}
 	end.FinishedAt = r.cfg.Clock.Now()
 	ended := *r.last
-	ended.Fence, ended.Status = token, end
+	ended.Fence, ended.Unread, ended.Status = token, unread, end
 	if err := r.state.save("status.json", ended); err != nil {
 		return err
 	}
@@ -218,6 +232,8 @@ func (r *runner) forwardDone() int {
 func (r *runner) success() string {
 	changes, actions := len(r.work.Plan.Changes), actionNames(r.work.Plan.Actions)
 	switch {
+	case changes == 0 && len(actions) > 0:
+		return "no file had to change, but the node had to read them: " + strings.Join(actions, ", ")
 	case changes == 0:
 		return "the node showed all that is desired; nothing had to change"
 	case len(actions) == 0:

@@ -31,6 +31,9 @@ type lastRun struct {
 	Machine node.MachineID `json:"machine"`
 	// Fence is the highest token that had been claimed when the run ended. Who claimed it knows of this run.
 	Fence int64 `json:"fence"`
+	// Unread is the boot of the node in which it runs with files that a failed run has put back since. In any other boot it has
+	// read what is there.
+	Unread string `json:"unread,omitempty"`
 	// Offset is where in the journal the run begins.
 	Offset int64       `json:"offset"`
 	Status node.Status `json:"status"`

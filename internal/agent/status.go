@@ -23,7 +23,8 @@ func (a *Agent) Status(ctx context.Context, req node.StatusRequest) (node.Status
 	return a.await(ctx, req.Digest, time.Duration(req.WaitSeconds)*time.Second)
 }
 
-// await returns the status of the last run when it has ended, when nobody works on it, or when patience is at its end.
+// await returns the status of the last run when it has ended, when nobody works on it, or when patience is at its end. Who waits
+// for a node that goes down waits until the connection ends.
 func (a *Agent) await(ctx context.Context, digest string, patience time.Duration) (node.Status, error) {
 	look, unattended := firstLook, 0
 	for {
@@ -46,8 +47,8 @@ func (a *Agent) await(ctx context.Context, digest string, patience time.Duration
 		} else {
 			unattended++
 		}
-		if patience <= 0 || unattended > launchChecks {
-			return a.underWay(*last, !alive)
+		if patience <= 0 || unattended > launchChecks && !a.detail(ctx, last.Status).Rebooting {
+			return a.underWay(ctx, *last, !alive)
 		}
 		pause := min(look, patience)
 		if err := a.cfg.Clock.Wait(ctx, pause); err != nil {
@@ -67,7 +68,7 @@ func endOf(s node.Status, digest string) node.Status {
 }
 
 // underWay returns the status of a run that has not ended, unless it has in this moment.
-func (a *Agent) underWay(run lastRun, unattended bool) (node.Status, error) {
+func (a *Agent) underWay(ctx context.Context, run lastRun, unattended bool) (node.Status, error) {
 	again, err := a.state.loadStatus()
 	if err != nil {
 		return node.Status{}, err
@@ -75,8 +76,8 @@ func (a *Agent) underWay(run lastRun, unattended bool) (node.Status, error) {
 	if again != nil && again.Status.State != node.Running {
 		return again.Status, nil
 	}
-	s := a.detail(run.Status)
-	if unattended {
+	s := a.detail(ctx, run.Status)
+	if unattended && !s.Rebooting {
 		s.Interrupted = true
 		s.Message = "nothing works on this run at the moment; apply takes it up again at the first step that is not done"
 	}
@@ -84,7 +85,7 @@ func (a *Agent) underWay(run lastRun, unattended bool) (node.Status, error) {
 }
 
 // detail adds to a run under way what the journal knows of it.
-func (a *Agent) detail(s node.Status) node.Status {
+func (a *Agent) detail(ctx context.Context, s node.Status) node.Status {
 	last, err := a.state.loadStatus()
 	if err != nil || last == nil {
 		return s
@@ -97,6 +98,9 @@ func (a *Agent) detail(s node.Status) node.Status {
 	s.Notes = slices.Concat(s.Notes, p.notes)
 	if p.failed != nil {
 		s.Message = p.failed.Step + " failed; it is being rolled back"
+	}
+	if s.Rebooting, err = a.rebooting(ctx, p); err == nil && s.Rebooting {
+		s.Message = "the node was asked to reboot and is not back yet"
 	}
 	return s
 }

@@ -27,15 +27,13 @@ func (a *Agent) steps(w *work) []step {
 	for _, c := range w.Plan.Changes {
 		steps = append(steps, step{changeName(c), func(context.Context) (string, error) { return "", a.change(w, c) }})
 	}
-	for _, action := range w.Plan.Actions {
-		if action.Type != disruption.None {
-			steps = append(steps, step{actionName(action), func(ctx context.Context) (string, error) {
-				return a.act(ctx, action)
-			}})
-		}
+	for _, action := range onNode(w.Plan.Actions) {
+		steps = append(steps, step{actionName(action), func(ctx context.Context) (string, error) {
+			return a.act(ctx, action)
+		}})
 	}
 	return append(steps,
-		step{stepVerify, func(ctx context.Context) (string, error) { return "", a.verify(ctx, w) }},
+		step{stepVerify, func(ctx context.Context) (string, error) { return a.verify(ctx, w) }},
 		step{stepRecord, func(context.Context) (string, error) { return "", a.record(w) }},
 	)
 }
@@ -48,6 +46,8 @@ func actionName(a disruption.Action) string {
 	switch a.Type {
 	case disruption.DaemonReload:
 		return "daemon-reload"
+	case disruption.Reboot:
+		return stepReboot
 	case disruption.Reload, disruption.Restart:
 		return strings.ToLower(string(a.Type)) + " " + a.Unit
 	default:
@@ -55,12 +55,17 @@ func actionName(a disruption.Action) string {
 	}
 }
 
+// onNode returns the actions that the node does itself. The server has drained it before it lets the plan be applied.
+func onNode(actions []disruption.Action) []disruption.Action {
+	return slices.DeleteFunc(slices.Clone(actions), func(a disruption.Action) bool {
+		return a.Type == disruption.None || a.Type == disruption.Drain
+	})
+}
+
 func actionNames(actions []disruption.Action) []string {
 	var names []string
-	for _, a := range actions {
-		if a.Type != disruption.None {
-			names = append(names, actionName(a))
-		}
+	for _, a := range onNode(actions) {
+		names = append(names, actionName(a))
 	}
 	return names
 }
@@ -68,8 +73,8 @@ func actionNames(actions []disruption.Action) []string {
 // prepare keeps copies of all that is about to be overwritten, and looks for what the run needs before it changes
 // anything.
 func (a *Agent) prepare(w *work) (string, error) {
-	if names := actionNames(w.Plan.Actions); len(names) > 0 && a.cfg.Units == nil {
-		return "", fmt.Errorf("the node has no systemctl in /usr/bin or /bin, which it takes to %s", strings.Join(names, ", "))
+	if err := a.able(w.Plan.Actions); err != nil {
+		return "", err
 	}
 	for _, p := range w.Keep {
 		_, ok, err := a.state.originals().get(p)
@@ -94,6 +99,18 @@ func (a *Agent) prepare(w *work) (string, error) {
 	return strings.Join(notes, "; "), nil
 }
 
+// able returns an error if the node lacks what the actions take.
+func (a *Agent) able(actions []disruption.Action) error {
+	if names := actionNames(actions); len(names) > 0 && a.cfg.Units == nil {
+		return fmt.Errorf("the node has no systemctl in /usr/bin or /bin, which it takes to %s", strings.Join(names, ", "))
+	}
+	if !reboots(actions) {
+		return nil
+	}
+	_, err := a.root.boot()
+	return err
+}
+
 // change makes one change of a file.
 func (a *Agent) change(w *work, c node.FileChange) error {
 	target, err := a.root.resolve(c.Path)
@@ -111,8 +128,23 @@ func (a *Agent) change(w *work, c node.FileChange) error {
 	return fmt.Errorf("unknown operation %q", c.Operation)
 }
 
-// verify looks whether the node shows what the run was to bring about.
-func (a *Agent) verify(ctx context.Context, w *work) error {
+// verify looks whether the node shows what the run was to bring about. After a reboot it does so when the boot has ended, and
+// at the units that a reload or a restart was meant for.
+func (a *Agent) verify(ctx context.Context, w *work) (note string, err error) {
+	actions, check := w.Plan.Actions, UnitState.check
+	if reboots(actions) {
+		if note, err = a.awaitUp(ctx); err != nil {
+			return "", err
+		}
+		actions, check = unitActions(w), UnitState.checkBooted
+	}
+	if err := a.verifyFiles(w); err != nil {
+		return "", err
+	}
+	return note, a.verifyUnits(ctx, actions, check)
+}
+
+func (a *Agent) verifyFiles(w *work) error {
 	var wrong []error
 	for _, p := range slices.Sorted(maps.Keys(w.Expect)) {
 		observed, err := a.root.observe(p)
@@ -125,10 +157,7 @@ func (a *Agent) verify(ctx context.Context, w *work) error {
 			wrong = append(wrong, fmt.Errorf("%s is not as it was written: %s", p, strings.Join(want.differs(observed), ", ")))
 		}
 	}
-	if len(wrong) > 0 {
-		return errors.Join(wrong...)
-	}
-	return a.verifyUnits(ctx, w.Plan.Actions)
+	return errors.Join(wrong...)
 }
 
 // record makes what the run has applied what was applied last.

@@ -2,7 +2,9 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -16,8 +18,11 @@ const waitDelay = time.Second
 type Units interface {
 	// Show returns the state of a unit. One that does not exist is no error.
 	Show(ctx context.Context, unit string) (UnitState, error)
-	// Do carries out a verb of systemctl: reload, restart, stop or reset-failed of a unit, or daemon-reload with no unit.
+	// Do carries out a verb of systemctl: reload, restart, stop or reset-failed of a unit, or daemon-reload or reboot with no
+	// unit. It returns when a reboot was agreed to, which is before the node goes down.
 	Do(ctx context.Context, verb, unit string) error
+	// System returns the state of the service manager as a whole, for example "starting", "running" or "stopping".
+	System(ctx context.Context) (string, error)
 }
 
 // UnitState is what systemd shows of a unit, under the names that it has there.
@@ -47,6 +52,11 @@ func (s UnitState) check(unit string, restarted bool) error {
 		return fmt.Errorf("%s is %s (see journalctl -u %s on the node)", unit, s.ActiveState, unit)
 	}
 	return nil
+}
+
+// checkBooted is check for a unit that a boot has started, or not: which one it does is up to the node.
+func (s UnitState) checkBooted(unit string, restarted bool) error {
+	return s.check(unit, restarted && s.ActiveState != "inactive")
 }
 
 // systemctl controls units by the program of that name.
@@ -90,6 +100,15 @@ func (s systemctl) Do(ctx context.Context, verb, unit string) error {
 	return err
 }
 
+// System implements Units. The exit status is not looked at: it tells again whether the state is "running".
+func (s systemctl) System(ctx context.Context) (string, error) {
+	out, err := s.run(ctx, "is-system-running")
+	if state := strings.TrimSpace(string(out)); state != "" && state != systemUnknown {
+		return state, nil
+	}
+	return "", cmp.Or(err, errors.New("systemd does not say in which state it is"))
+}
+
 // unitArgs appends a unit, if there is one. A name that begins with a dash, as that of the root's mount does, must not be
 // taken for an option.
 func unitArgs(unit string, args ...string) []string {
@@ -114,7 +133,11 @@ func (s systemctl) run(ctx context.Context, args ...string) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// commandEnv is the environment of the node's own programs. REFIT_ROOT tells a stand-in which node it stands for.
+// commandEnv is the environment of the node's own programs. REFIT_ROOT tells a stand-in which node it stands for. A reboot is
+// to be one of the kernel, even where systemctl would leave it at starting user space anew.
 func commandEnv(root string) []string {
-	return []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "SYSTEMD_COLORS=0", "REFIT_ROOT=" + root}
+	return []string{
+		"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "SYSTEMD_COLORS=0", "SYSTEMCTL_SKIP_AUTO_SOFT_REBOOT=1",
+		"REFIT_ROOT=" + root,
+	}
 }

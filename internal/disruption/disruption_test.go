@@ -61,8 +61,9 @@ func TestBuiltin(t *testing.T) {
 		"/etc/systemd/system/a.service":                "[DaemonReload Restart a.service]",
 		"/etc/systemd/system/kubelet.service.d/x.conf": "[DaemonReload Restart kubelet.service]",
 		"/etc/motd":                                             "[None]",
-		"/etc/containers/registries.conf":                       "a change of /etc/containers/registries.conf takes Drain, which is not done in place yet",
-		"/etc/containerd/config.toml":                           "a change of /etc/containerd/config.toml takes Drain, which is not done in place yet",
+		"/etc/containers/registries.conf":                       "[Drain Reload crio.service]",
+		"/etc/containerd/config.toml":                           "[Drain Restart containerd.service]",
+		"/etc/containerd/conf.d/a.toml":                         "[Drain Restart containerd.service]",
 		"/etc/kubernetes/manifests/a.yaml":                      "a change of /etc/kubernetes/manifests/a.yaml takes StaticPodRefresh, which is not done in place yet",
 		"/etc/systemd/system/multi-user.target.wants/a.service": "/etc/systemd/system/multi-user.target.wants/a.service is neither a unit nor a drop-in of one",
 		"/etc/systemd/system/a@.service":                        "/etc/systemd/system/a@.service is neither a unit nor a drop-in of one",
@@ -111,6 +112,23 @@ func TestLongestPathWins(t *testing.T) {
 	require.Equal(t, "later.service", got[0].Unit, "between equal paths the later rule wins")
 }
 
+func TestWhatIsNotDoneInPlace(t *testing.T) {
+	table := func(a ActionType) Table { return Table{{Path: "/etc/app", Actions: []Action{{Type: a}}}} }
+	for _, done := range []ActionType{None, DaemonReload, Drain, Reboot} {
+		got, err := table(done).Actions("/etc/app/a")
+		require.NoError(t, err)
+		require.Equal(t, []Action{action(done)}, got)
+	}
+	for refused, why := range map[ActionType]string{
+		StaticPodRefresh: "a change of /etc/app/a takes StaticPodRefresh, which is not done in place yet",
+		Replace:          "a change of /etc/app/a is not made in place: the rule for it says Replace",
+		"Explode":        `rule for /etc/app: unknown action "Explode"`,
+	} {
+		_, err := table(refused).Actions("/etc/app/a")
+		require.EqualError(t, err, why)
+	}
+}
+
 func TestAllowPaths(t *testing.T) {
 	table, err := AllowPaths([]string{"/etc/app/", "/opt/x"})
 	require.NoError(t, err)
@@ -119,7 +137,10 @@ func TestAllowPaths(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []Action{action(None)}, actions)
 	}
-	for _, bad := range []string{"/", "etc", "/etc/../x", ""} {
+	table, err = AllowPaths([]string{"/etc/grub.d/=Reboot", "/opt/x=Drain"})
+	require.NoError(t, err)
+	require.Equal(t, Table{{Path: "/etc/grub.d", Actions: []Action{action(Reboot)}}, {Path: "/opt/x", Actions: []Action{action(Drain)}}}, table)
+	for _, bad := range []string{"/", "etc", "/etc/../x", "", "/opt/x=", "/opt/x=Rebot", "/opt/x=Replace"} {
 		_, err := AllowPaths([]string{bad})
 		require.Error(t, err, bad)
 	}

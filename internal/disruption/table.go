@@ -27,8 +27,8 @@ type Table []Rule
 
 // Builtin returns the rules that hold where an operator has said nothing else.
 //
-// Paths that are known to need more than the agent can do today (a drain, the trust store, a static pod) are listed with
-// what they need, so that people are told instead of left guessing.
+// Paths that are known to need more than can be done today (a static pod) are listed with what they need, so that people are
+// told instead of left guessing.
 func Builtin() Table {
 	restart := func(unit string) []Action { return []Action{{Type: Restart, Unit: unit}} }
 	reload := func(unit string) []Action { return []Action{{Type: Reload, Unit: unit}} }
@@ -38,7 +38,7 @@ func Builtin() Table {
 		{"/etc/containers/policy.json", reload("crio.service")},
 		{"/etc/containers/registries.d", reload("crio.service")},
 		{"/etc/crio/policies", reload("crio.service")},
-		// Some changes of registries.conf need no drain, but which is decided by meaning and not by path.
+		// Some changes of registries.conf need no drain, but which is decided by meaning and not by path: all of them get one.
 		{"/etc/containers/registries.conf", []Action{{Type: Drain}, {Type: Reload, Unit: "crio.service"}}},
 		{"/etc/containerd/certs.d", none}, // containerd reads it on each pull
 		{"/etc/containerd/config.toml", []Action{{Type: Drain}, {Type: Restart, Unit: "containerd.service"}}},
@@ -58,16 +58,24 @@ func Builtin() Table {
 	}
 }
 
-// AllowPaths returns rules by which everything below dirs takes no action. An error names a directory that is not an
-// absolute, clean path below the root.
+// AllowPaths returns rules by which everything below dirs takes no action, or the Drain or Reboot that follows a "=":
+// /etc/default/grub.d=Reboot. An error names a directory that is not an absolute, clean path below the root.
 func AllowPaths(dirs []string) (Table, error) {
 	var t Table
 	for _, d := range dirs {
-		p := strings.TrimSuffix(d, "/")
+		p, takes, named := strings.Cut(d, "=")
+		p = strings.TrimSuffix(p, "/")
 		if err := ValidPath(p); err != nil {
 			return nil, fmt.Errorf("allowed path %q: %w", d, err)
 		}
-		t = append(t, Rule{Path: p, Actions: []Action{{Type: None}}})
+		action := Action{Type: None}
+		if named {
+			action.Type = ActionType(takes)
+		}
+		if !slices.Contains([]ActionType{None, Drain, Reboot}, action.Type) {
+			return nil, fmt.Errorf("allowed path %q: after the = comes what a change takes: %s, %s or %s", d, None, Drain, Reboot)
+		}
+		t = append(t, Rule{Path: p, Actions: []Action{action}})
 	}
 	return t, nil
 }
@@ -105,16 +113,26 @@ func (t Table) Actions(p string) ([]Action, error) {
 			}
 			actions[i].Unit = unit
 		}
-		switch a.Type {
-		case None, DaemonReload, Reload, Restart:
-		default:
-			return nil, fmt.Errorf("a change of %s takes %s, which is not done in place yet", p, a.Type)
-		}
 		if err := actions[i].Validate(); err != nil {
 			return nil, fmt.Errorf("rule for %s: %w", rule.Path, err)
 		}
+		if err := a.Type.doable(p); err != nil {
+			return nil, err
+		}
 	}
 	return actions, nil
+}
+
+// doable returns an error that says why a change of p that takes an action of the type is not made in place, or nil.
+func (t ActionType) doable(p string) error {
+	switch t {
+	case StaticPodRefresh:
+		return fmt.Errorf("a change of %s takes %s, which is not done in place yet", p, t)
+	case Replace:
+		return fmt.Errorf("a change of %s is not made in place: the rule for it says %s", p, t)
+	default:
+		return nil
+	}
 }
 
 func (t Table) match(p string) (Rule, bool) {

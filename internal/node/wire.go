@@ -175,7 +175,11 @@ type Status struct {
 	// Interrupted says that nobody works on a run under way: the node was rebooted, for example. Apply takes it up again at
 	// the first step that is not done.
 	Interrupted bool `json:"interrupted,omitempty"`
-	// RolledBack says that a failed run has put everything back.
+	// Rebooting says that the node was asked to reboot and has not come back: wait for it. A run is not interrupted as long as
+	// it is rebooting; it is once the node has been booted, or when the reboot does not come.
+	Rebooting bool `json:"rebooting,omitempty"`
+	// RolledBack says that a failed run has put everything back. It is false when the files were put back but the node has
+	// been booted with the new ones: what read them then goes on with them.
 	RolledBack bool                `json:"rolledBack,omitempty"`
 	Changes    []FileChange        `json:"changes,omitempty"`
 	Actions    []disruption.Action `json:"actions,omitempty"`
@@ -190,9 +194,13 @@ type JournalEntry struct {
 	Time   time.Time `json:"time"`
 	Token  int64     `json:"token"`
 	Digest string    `json:"digest"`
-	// Event is "claimed", "adopted", "run-started", "step-started", "step-done", "step-failed", "rolled-back" or "run-done".
+	// Event is "claimed", "adopted", "run-started", "step-started", "reboot-asked", "step-done", "step-failed", "rolled-back"
+	// or "run-done".
 	Event string `json:"event"`
 	Step  string `json:"step,omitempty"`
+	// Boot tells one boot of the node from another. It is with the entries of the step that reboots the node: the boot in which
+	// the step was begun, and the one in which it was found done. It is opaque.
+	Boot  string `json:"boot,omitempty"`
 	Error string `json:"error,omitempty"`
 	// Note says what is remarkable about a step that is done, for example that a unit was not active and not reloaded.
 	Note string `json:"note,omitempty"`

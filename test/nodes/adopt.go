@@ -21,8 +21,8 @@ type AdoptOptions struct {
 	Progress io.Writer
 }
 
-// Adopt returns a fleet of machines that run already, when all of them let us in. Stop leaves them alone; Add takes in one
-// that came later.
+// Adopt returns a fleet of machines that run already, when all of them let us in, and sees to it that they come back from
+// reboots. Stop leaves them alone; Add takes in one that came later.
 func Adopt(ctx context.Context, o AdoptOptions) (*Fleet, error) {
 	if o.Progress == nil {
 		o.Progress = io.Discard
@@ -33,6 +33,10 @@ func Adopt(ctx context.Context, o AdoptOptions) (*Fleet, error) {
 		hostKey, err := c.exec(ctx, nil, "cat", "/etc/ssh/ssh_host_ed25519_key.pub")
 		if err != nil {
 			return nil, fmt.Errorf("node %s: %w", name, err)
+		}
+		// Cluster API's provider lets a machine come back from one reboot only.
+		if _, err := o.Engine.Run(ctx, nil, "update", firmware, name); err != nil {
+			return nil, fmt.Errorf("node %s: let it come back from reboots: %w", name, err)
 		}
 		address, err := c.address(ctx)
 		if err != nil {

@@ -43,6 +43,11 @@ func (f *Fleet) prepareContainers(ctx context.Context, o Options) error {
 	return nil
 }
 
+// firmware has the engine start a container again after it has ended by itself, as a machine's firmware does after a reboot. The
+// container keeps its disk and its address, and loses what is in memory. It comes back from a power-off too: engines don't
+// tell one from the other.
+const firmware = "--restart=unless-stopped"
+
 func (f *Fleet) startContainer(ctx context.Context, image, run, name string) (*Node, error) {
 	c := container{name: "refit-" + run + "-" + name}
 	create := []string{
@@ -51,6 +56,7 @@ func (f *Fleet) startContainer(ctx context.Context, image, run, name string) (*N
 		// What systemd takes as pid 1, and less than --privileged, which some engines refuse.
 		"--cap-add", "ALL", "--cap-drop", "SYS_RESOURCE", "--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined",
 		"--cgroupns", "private", "--tmpfs", "/run", "--tmpfs", "/tmp:exec", "--stop-signal", "SIGRTMIN+3",
+		firmware,
 	}
 	if runtime.GOOS != "linux" {
 		create = append(create, "--publish", "127.0.0.1::22")

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,7 +23,10 @@ import (
 func updater(t testing.TB) *files.Updater {
 	allowed, err := disruption.AllowPaths([]string{"/etc/app"})
 	require.NoError(t, err)
-	return files.New(append(disruption.Builtin(), allowed...))
+	return files.New(slices.Concat(disruption.Builtin(), allowed, disruption.Table{
+		{Path: "/etc/default/grub", Actions: []disruption.Action{{Type: disruption.Reboot}}},
+		{Path: "/etc/fstab", Actions: []disruption.Action{{Type: disruption.Replace}}},
+	}))
 }
 
 func kubeadm(current, desired string) updatertest.Case {
@@ -49,7 +53,10 @@ var claims = map[string]struct {
 	"the order":                         {kubeadm(app+`,{"path":"/b"}`, `{"path":"/b"},`+app), "None"},
 	"a path that no rule names":         {kubeadm("", `{"path":"/etc/other","content":"x"}`), "no rule says"},
 	"a removed file that no rule names": {kubeadm(`{"path":"/etc/other","content":"x"}`, ""), "no rule says"},
-	"a drain":                           {kubeadm("", `{"path":"/etc/containerd/config.toml","content":"x"}`), "takes Drain"},
+	"a drain":                           {kubeadm("", `{"path":"/etc/containerd/config.toml","content":"x"}`), "Drain,Restart containerd.service"},
+	"a reboot":                          {kubeadm("", `{"path":"/etc/default/grub","content":"x"}`), "Reboot"},
+	"a replacement":                     {kubeadm("", `{"path":"/etc/fstab","content":"x"}`), "not made in place: the rule for it says Replace"},
+	"a static pod":                      {kubeadm("", `{"path":"/etc/kubernetes/manifests/a.yaml","content":"x"}`), "takes StaticPodRefresh, which is not done in place yet"},
 	"append":                            {kubeadm(app, `{"path":"/etc/app/a","content":"1\n","append":true}`), "append is not idempotent"},
 	"what was appended":                 {kubeadm(`{"path":"/etc/app/a","content":"1\n","append":true}`, ""), "can't be taken back"},
 	"a template":                        {kubeadm("", `{"path":"/etc/app/a","content":"1","contentFormat":"Template"}`), "rendered by the bootstrap provider only"},
