@@ -60,6 +60,7 @@ lint: $(TOOLS)/golangci-lint $(TOOLS)/kustomize generate ## Check code, generate
 	$(TOOLS)/golangci-lint run --build-tags e2e ./test/...
 	$(TOOLS)/kustomize build config/default >/dev/null
 	$(TOOLS)/kustomize build config/prometheus >/dev/null
+	$(TOOLS)/kustomize build config/workload >/dev/null
 	@git diff --exit-code --stat -- api config schedule || { echo "generated files are out of date: commit what 'make generate' makes"; exit 1; }
 
 # Rules need no service discovery, which is most of what promtool is made of.

@@ -1,0 +1,195 @@
+package protection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"github.com/capi-refit/refit/internal/lease"
+)
+
+// writeAttempts is how often a write is tried when others write at the same time.
+const writeAttempts = 5
+
+var (
+	// ErrMachineGone is returned when there is no such Machine to protect.
+	ErrMachineGone = errors.New("the Machine is gone")
+	// ErrDeleting is returned when what is to be protected is being deleted: nothing is put in the way of that.
+	ErrDeleting = errors.New("it is being deleted")
+)
+
+// Machine is the Machine whose node is updated. One of another uid is another Machine.
+type Machine struct {
+	client.ObjectKey
+	UID types.UID
+}
+
+// Node is the Machine's Node. One of another uid is another Node.
+type Node struct {
+	Name string
+	UID  types.UID
+}
+
+// Protector sets and removes markers. Only whoever has the node's lease may protect it.
+type Protector struct {
+	// Management is the management cluster's client.
+	Management client.Client
+	// Live reads from the management cluster's API server, for the case that Management reads from a cache, which may not know
+	// yet of a marker. Unset: Management.
+	Live client.Reader
+	// Workload is the workload cluster's client, and reads from its API server.
+	Workload client.Client
+}
+
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;patch
+
+// Protect marks the Machine and then its Node. What is marked already is not written again. It returns ErrMachineGone,
+// ErrDeleting, lease.ErrMachineReplaced, lease.ErrNodeGone or lease.ErrNodeReplaced for what can't be protected.
+func (p *Protector) Protect(ctx context.Context, machine Machine, node Node) error {
+	err := p.machine(machine).change(ctx, func(obj *metav1.PartialObjectMetadata) error {
+		if err := deleting(obj); err != nil {
+			return err
+		}
+		return mark(obj, machineMarkers, machine.UID)
+	})
+	if err != nil {
+		return fmt.Errorf("protect Machine %s: %w", machine.ObjectKey, err)
+	}
+	err = p.node(node).change(ctx, func(obj *metav1.PartialObjectMetadata) error {
+		if err := deleting(obj); err != nil {
+			return err
+		}
+		marker{key: UpdatingAnnotation, value: string(machine.UID)}.add(obj)
+		return mark(obj, nodeMarkers, machine.UID)
+	})
+	if err != nil {
+		return fmt.Errorf("protect Node %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+// Release takes away what Protect has added, from the Node and then from the Machine. A Machine or Node that is gone, or is
+// another one of the name, has nothing to take away.
+func (p *Protector) Release(ctx context.Context, machine Machine, node Node) error {
+	err := p.node(node).change(ctx, func(obj *metav1.PartialObjectMetadata) error {
+		marker{key: UpdatingAnnotation, value: string(machine.UID)}.remove(obj)
+		if added, err := recordOf(obj); err != nil || added.machine != machine.UID {
+			return err // another Machine's, and its to remove
+		}
+		return unmark(obj, nodeMarkers)
+	})
+	if err != nil && !absent(err) {
+		return fmt.Errorf("release Node %s: %w", node.Name, err)
+	}
+	return p.ReleaseMachine(ctx, machine)
+}
+
+// ReleaseMachine takes away what Protect has added to the Machine, so that it can be remediated and deleted. It does not ask
+// the workload cluster, which may be gone. What refit has added before the Machine was moved to this management cluster, when it
+// had another uid, goes as well.
+func (p *Protector) ReleaseMachine(ctx context.Context, machine Machine) error {
+	err := p.machine(machine).change(ctx, func(obj *metav1.PartialObjectMetadata) error {
+		return unmark(obj, machineMarkers)
+	})
+	if err != nil && !absent(err) {
+		return fmt.Errorf("release Machine %s: %w", machine.ObjectKey, err)
+	}
+	return nil
+}
+
+func deleting(obj metav1.Object) error {
+	if !obj.GetDeletionTimestamp().IsZero() {
+		return ErrDeleting
+	}
+	return nil
+}
+
+// absent says whether the object that an error is about is not there.
+func absent(err error) bool {
+	for _, gone := range []error{ErrMachineGone, lease.ErrMachineReplaced, lease.ErrNodeGone, lease.ErrNodeReplaced} {
+		if errors.Is(err, gone) {
+			return true
+		}
+	}
+	return false
+}
+
+// target is one object that has markers.
+type target struct {
+	writer         client.Writer
+	reader         client.Reader
+	gvk            schema.GroupVersionKind
+	key            client.ObjectKey
+	uid            types.UID
+	gone, replaced error
+}
+
+func (p *Protector) machine(m Machine) target {
+	t := target{
+		writer: p.Management, reader: p.Live, gvk: clusterv1.GroupVersion.WithKind("Machine"), key: m.ObjectKey, uid: m.UID,
+		gone: ErrMachineGone, replaced: lease.ErrMachineReplaced,
+	}
+	if t.reader == nil {
+		t.reader = p.Management
+	}
+	return t
+}
+
+func (p *Protector) node(n Node) target {
+	return target{
+		writer: p.Workload, reader: p.Workload, gvk: corev1.SchemeGroupVersion.WithKind("Node"), key: client.ObjectKey{Name: n.Name}, uid: n.UID,
+		gone: lease.ErrNodeGone, replaced: lease.ErrNodeReplaced,
+	}
+}
+
+// change writes what edit does to labels and annotations, if that is anything. The write is refused if the object has been
+// changed, or made anew, since it was read; then edit is asked again.
+func (t target) change(ctx context.Context, edit func(*metav1.PartialObjectMetadata) error) error {
+	var err error
+	for range writeAttempts {
+		var obj *metav1.PartialObjectMetadata
+		if obj, err = t.read(ctx); err != nil {
+			return err
+		}
+		before := obj.DeepCopy()
+		if err := edit(obj); err != nil {
+			return err
+		}
+		if maps.Equal(before.Labels, obj.Labels) && maps.Equal(before.Annotations, obj.Annotations) {
+			return nil
+		}
+		err = t.writer.Patch(ctx, obj, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		if err == nil || !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	return err
+}
+
+// read reads the object and makes sure that it is the one that is meant.
+func (t target) read(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
+	if t.uid == "" {
+		return nil, fmt.Errorf("which %s is meant can't be told without its uid", t.gvk.Kind)
+	}
+	obj := &metav1.PartialObjectMetadata{}
+	obj.SetGroupVersionKind(t.gvk)
+	switch err := t.reader.Get(ctx, t.key, obj); {
+	case apierrors.IsNotFound(err):
+		return nil, t.gone
+	case err != nil:
+		return nil, fmt.Errorf("read it: %w", err)
+	case obj.UID != t.uid:
+		return nil, fmt.Errorf("%w: it has uid %s, and had %s", t.replaced, obj.UID, t.uid)
+	}
+	return obj, nil
+}

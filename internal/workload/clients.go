@@ -1,0 +1,86 @@
+package workload
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+)
+
+// What bounds the use of one workload cluster's API server.
+const (
+	timeout = 10 * time.Second // of a call
+	qps     = 20
+	burst   = 40
+)
+
+// kept is what is kept of a workload cluster.
+type kept struct {
+	// from is what it was made from: a version of a Secret, or the config of a connection.
+	from any
+	// client is nil for a connection, which has its own.
+	client    client.Client
+	clientset kubernetes.Interface
+	http      *http.Client
+}
+
+// close lets connections go that nobody uses now. Whoever has the clients still can use them.
+func (k *kept) close() { utilnet.CloseIdleConnectionsFor(k.http.Transport) }
+
+// fromKubeconfig makes clients out of a kubeconfig. They ask the API server what it serves when they need to know, and again for
+// kinds that they don't know.
+func fromKubeconfig(data []byte, userAgent string) (*kept, error) {
+	cfg, err := parse(data)
+	if err != nil {
+		return nil, err
+	}
+	cfg.UserAgent, cfg.Timeout, cfg.QPS, cfg.Burst = userAgent, timeout, qps, burst
+	k, err := newKept(cfg)
+	if err != nil {
+		return nil, errUnusable // the cause may quote what does not fit
+	}
+	mapper, err := apiutil.NewDynamicRESTMapper(cfg, k.http)
+	if err != nil {
+		return nil, errUnusable
+	}
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	if k.client, err = client.New(cfg, client.Options{HTTPClient: k.http, Scheme: scheme, Mapper: mapper}); err != nil {
+		return nil, errUnusable
+	}
+	return k, nil
+}
+
+var errUnusable = errors.New("its certificates or keys can't be used")
+
+// fromConnection makes what a connection of the ClusterCache does not have.
+func fromConnection(cfg *rest.Config) (*kept, error) {
+	k, err := newKept(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("make a clientset: %w", err)
+	}
+	k.from = cfg
+	return k, nil
+}
+
+func newKept(cfg *rest.Config) (*kept, error) {
+	httpClient, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	clientset, err := kubernetes.NewForConfigAndClient(cfg, httpClient)
+	if err != nil {
+		return nil, err
+	}
+	return &kept{clientset: clientset, http: httpClient}, nil
+}
