@@ -36,8 +36,9 @@ test: ## Unit and integration tests with the race detector. Needs no root, no Do
 	go test -race ./...
 
 .PHONY: e2e
-e2e: build ## The real Cluster API managers against real nodes: every scenario, about 10 minutes.
+e2e: build ## The real Cluster API managers against real nodes: every scenario; and node leases against a real API server.
 	go test -tags e2e -count=1 -timeout 40m -v -run '^TestInMemory$$' ./test/e2e
+	go test -tags e2e -count=1 ./internal/lease ./test/apiserver
 
 .PHONY: e2e-real
 e2e-real: build ## The same on real kubeadm machines, made by Cluster API's Docker provider, and what only they can show.
@@ -57,7 +58,7 @@ fuzz: ## Fuzz the decoder of requests, differences with their patches, rules, ca
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint $(TOOLS)/kustomize generate ## Check code, generated files and manifests.
 	$(TOOLS)/golangci-lint run ./...
-	$(TOOLS)/golangci-lint run --build-tags e2e ./test/...
+	$(TOOLS)/golangci-lint run --build-tags e2e ./test/... ./internal/lease
 	$(TOOLS)/kustomize build config/default >/dev/null
 	$(TOOLS)/kustomize build config/prometheus >/dev/null
 	$(TOOLS)/kustomize build config/workload >/dev/null

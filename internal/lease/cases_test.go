@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 	"time"
 
@@ -21,9 +22,8 @@ var acquiring = map[string]func(context.Context, *world){
 		l := w.lease()
 		require.Equal(w.t, "refit/machine-uid", *l.Spec.HolderIdentity)
 		require.Equal(w.t, int32(0), *l.Spec.LeaseTransitions)
-		require.Equal(w.t, int64(101), h.Token())
-		require.Equal(w.t, "101", l.ResourceVersion)
-		require.Equal(w.t, []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "w1", UID: "node-uid"}}, l.OwnerReferences)
+		require.Equal(w.t, strconv.FormatInt(h.Token(), 10), l.ResourceVersion)
+		require.Equal(w.t, []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "w1", UID: w.nodeUID()}}, l.OwnerReferences)
 		require.Equal(w.t, start.Add(-30*time.Second), l.Spec.RenewTime.UTC())
 		require.Equal(w.t, int32(630), *l.Spec.LeaseDurationSeconds)
 		r, ok := RecordOf(l)
@@ -211,7 +211,7 @@ var acquiring = map[string]func(context.Context, *world){
 		w.req.NodeUID = "node-uid-before"
 		_, err := w.locker.Acquire(ctx, w.req)
 		require.ErrorIs(w.t, err, ErrNodeReplaced)
-		w.req.NodeUID = "node-uid"
+		w.req.NodeUID = w.nodeUID()
 		h := w.acquire(ctx)
 		require.NoError(w.t, w.Delete(ctx, testNode()))
 		require.ErrorIs(w.t, h.Check(ctx), ErrNodeGone)

@@ -80,6 +80,10 @@ func taint(key string) func(*world) {
 func kured(value string) func(*world) {
 	return func(w *world) {
 		ds := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kured"}}
+		labels := map[string]string{"name": "kured"}
+		ds.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
+		ds.Spec.Template.Labels = labels
+		ds.Spec.Template.Spec.Containers = []corev1.Container{{Name: "kured", Image: "kured"}}
 		if value != "" {
 			ds.Annotations = map[string]string{kuredAnnotation: value}
 		}
@@ -108,7 +112,7 @@ var holdCases = map[string]struct {
 	text  string
 }{
 	"nothing": {func(*world) {}, "", ""},
-	"a cluster without the maintenance operator": {func(w *world) { w.noMaintenances = true }, "", ""},
+	"a cluster without the maintenance operator": {func(w *world) { w.withoutMaintenances() }, "", ""},
 
 	"a hold on the Node": {
 		annotateNode("true", "disk swap"), Annotation,
@@ -242,7 +246,7 @@ func TestAForeignCordonIsRemembered(t *testing.T) {
 	setNode(w, func(n *corev1.Node) { n.Spec.Unschedulable = true })
 	h := w.acquire(t.Context())
 	require.True(t, h.Cordoned())
-	require.Equal(t, types.UID("node-uid"), h.NodeUID())
+	require.Equal(t, w.nodeUID(), h.NodeUID())
 }
 
 func TestHoldsNeedFacts(t *testing.T) {

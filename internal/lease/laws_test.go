@@ -43,7 +43,7 @@ type contest struct {
 }
 
 func newContest(t *rapid.T, deletions bool) *contest {
-	c := &contest{workload: newWorkload(), t: t, deletions: deletions, newest: map[types.UID]*Held{}}
+	c := &contest{workload: newWorkload(t), t: t, deletions: deletions, newest: map[types.UID]*Held{}}
 	// The first two are of two management clusters, the third is another instance of the first.
 	for i, machine := range []types.UID{"one", "two", "one"} {
 		skew := time.Duration(rapid.IntRange(-25, 25).Draw(t, "skew")) * time.Second
@@ -91,8 +91,8 @@ func (c *contest) step() {
 		p.start(c.workload)
 	case what == "delete" && c.deletions:
 		c.remove(nodeKey)
-	case what == "steal" && c.deletions && c.leases[nodeKey] != nil:
-		w := &world{workload: c.workload, t: c.t}
+	case what == "steal" && c.deletions && c.get(nodeKey) != nil:
+		w := &world{workload: c.workload}
 		w.foreign("node-maintenance", p.clock.Now(), 60)
 	}
 }
@@ -201,8 +201,7 @@ func TestFenced(t *testing.T) {
 
 // TestRace: of two who want a free node at the same time one has it.
 func TestRace(t *testing.T) {
-	const rounds = 1000
-	w := newWorkload()
+	w := newWorkload(t)
 	clock := clocktesting.NewFakeClock(start)
 	var contenders []*contender
 	for i, machine := range []types.UID{"one", "two"} {
@@ -212,7 +211,7 @@ func TestRace(t *testing.T) {
 	}
 	observer, last, won := contenders[0].locker.Observer, int64(0), map[int]int{}
 	contenders[1].locker.Observer = observer // as of one process
-	for range rounds {
+	for range raceRounds {
 		var wg sync.WaitGroup
 		held, errs := make([]*Held, 2), make([]error, 2)
 		for i, p := range contenders {
@@ -233,5 +232,5 @@ func TestRace(t *testing.T) {
 			require.NoError(t, held[i].Release(context.Background()))
 		}
 	}
-	require.Equal(t, rounds, won[0]+won[1])
+	require.Equal(t, raceRounds, won[0]+won[1])
 }

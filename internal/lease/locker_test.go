@@ -69,11 +69,10 @@ func (c letters) Create(ctx context.Context, obj client.Object, opts ...client.C
 
 func TestTheNamespaceIsMade(t *testing.T) {
 	w := newWorld(t)
-	w.namespaced = true
 	w.locker.Namespace = "locks"
 	w.acquire(t.Context())
 	require.NoError(t, w.Get(t.Context(), types.NamespacedName{Name: "locks"}, &corev1.Namespace{}))
-	require.Contains(t, w.leases, types.NamespacedName{Namespace: "locks", Name: "node-w1"})
+	require.NotNil(t, w.get(types.NamespacedName{Namespace: "locks", Name: "node-w1"}))
 }
 
 func TestSweep(t *testing.T) {

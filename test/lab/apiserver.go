@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/capi-refit/refit/test/process"
+	"github.com/capi-refit/refit/test/apiserver"
 )
 
 // Scheme returns a new scheme with Kubernetes' own types and Cluster API's.
@@ -38,24 +38,15 @@ func (l *Lab) startAPIServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	env := &envtest.Environment{Scheme: scheme, ControlPlaneStartTimeout: startTimeout}
-	env.ControlPlane.KubectlPath = l.Binaries[Kubectl]
-	if err := l.configureEtcd(env); err != nil {
-		return err
-	}
-	if err := l.configureAPIServer(env); err != nil {
-		return err
-	}
-	l.onStop(env.Stop)
-	err = l.launcher.Do(func() error {
-		l.Config, err = env.Start()
-		return err
+	l.server, err = apiserver.Start(ctx, apiserver.Options{
+		Etcd: l.Binaries[Etcd], KubeAPIServer: l.Binaries[KubeAPIServer], Dir: l.dir, LogDir: l.LogDir, Launcher: l.launcher,
 	})
 	if err != nil {
-		return fmt.Errorf("starting the API server: %w; its log, %s, ends with:\n%s",
-			err, l.logFile(KubeAPIServer), process.Tail(l.logFile(KubeAPIServer), 15))
+		return fmt.Errorf("starting the API server: %w", err)
 	}
-	if err := os.WriteFile(l.Kubeconfig, env.KubeConfig, 0o600); err != nil {
+	l.onStop(l.server.Stop)
+	l.Config = l.server.Config
+	if err := os.WriteFile(l.Kubeconfig, l.server.Kubeconfig, 0o600); err != nil {
 		return fmt.Errorf("writing the kubeconfig: %w", err)
 	}
 	l.Client, err = client.New(l.Config, client.Options{Scheme: scheme})
@@ -64,55 +55,6 @@ func (l *Lab) startAPIServer(ctx context.Context) error {
 	}
 	return ctx.Err()
 }
-
-func (l *Lab) configureEtcd(env *envtest.Environment) error {
-	path, data, log, err := l.prepareProgram(Etcd)
-	if err != nil {
-		return err
-	}
-	env.ControlPlane.Etcd = &envtest.Etcd{Path: path, DataDir: data, Out: log, Err: log}
-	// Nothing here outlives the lab, so nothing has to reach the disk.
-	env.ControlPlane.Etcd.Configure().Enable("unsafe-no-fsync")
-	return nil
-}
-
-func (l *Lab) configureAPIServer(env *envtest.Environment) error {
-	path, certs, log, err := l.prepareProgram(KubeAPIServer)
-	if err != nil {
-		return err
-	}
-	server := env.ControlPlane.GetAPIServer()
-	server.Path, server.CertDir, server.Out, server.Err = path, certs, log, log
-	return nil
-}
-
-// prepareProgram returns what envtest has to know of a program that it starts: its path, an empty directory, an open log.
-func (l *Lab) prepareProgram(p Program) (path, dir string, log *os.File, err error) {
-	dir = filepath.Join(l.dir, string(p))
-	// What an earlier lab left here would not go together with this one's certificates.
-	if err := os.RemoveAll(dir); err != nil {
-		return "", "", nil, fmt.Errorf("clearing %s's directory: %w", p, err)
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", "", nil, fmt.Errorf("making %s's directory: %w", p, err)
-	}
-	l.onStop(func() error { return os.RemoveAll(dir) })
-
-	standIn := filepath.Join(l.dir, "start-"+string(p))
-	l.onStop(func() error { return os.RemoveAll(standIn) })
-	path, err = process.Leashed(l.Binaries[p], standIn)
-	if err != nil {
-		return "", "", nil, err
-	}
-	log, err = os.Create(l.logFile(p))
-	if err != nil {
-		return "", "", nil, fmt.Errorf("opening %s's log: %w", p, err)
-	}
-	l.onStop(log.Close)
-	return path, dir, log, nil
-}
-
-func (l *Lab) logFile(p Program) string { return filepath.Join(l.LogDir, string(p)+".log") }
 
 // An installation is a manager with what was installed for it.
 type installation struct {

@@ -9,13 +9,13 @@ import (
 	"slices"
 	"text/template"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/clientcmd"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/capi-refit/refit/test/apiserver"
 )
 
 //go:embed manifests
@@ -70,9 +70,14 @@ type Cluster struct {
 	lab *Lab
 	// controlPlane and workers are the names of the KubeadmControlPlane and the MachineDeployment.
 	controlPlane, workers string
+	// server is the real API server beside the in-memory provider's; nil if there is none.
+	server *apiserver.Server
 }
 
 // CreateCluster creates a cluster and waits until every machine is running and has its node.
+//
+// One with the in-memory backend also gets a real API server, which has the same nodes, and refit access to it (see GrantAccess).
+// Cluster API keeps to the in-memory provider's. A cluster with a topology is for Cluster API only, and has no real one.
 func (l *Lab) CreateCluster(ctx context.Context, options ClusterOptions) (*Cluster, error) {
 	options = options.withDefaults(l.options.Backend)
 	if options.Topology && l.options.Backend != InMemory {
@@ -94,13 +99,29 @@ func (l *Lab) CreateCluster(ctx context.Context, options ClusterOptions) (*Clust
 	if err := l.create(ctx, objects); err != nil {
 		return nil, err
 	}
-	if err := cluster.findParts(ctx); err != nil {
-		return nil, err
-	}
-	if err := cluster.WaitForRollout(ctx); err != nil {
+	if err := cluster.run(ctx, l.options.Backend == InMemory && !options.Topology); err != nil {
 		return nil, err
 	}
 	return cluster, nil
+}
+
+// run waits until the cluster is there, with the real API server if it is to have one. That starts while the machines do.
+func (c *Cluster) run(ctx context.Context, realAPI bool) error {
+	if realAPI {
+		if err := c.startWorkloadAPI(ctx); err != nil {
+			return err
+		}
+	}
+	if err := c.findParts(ctx); err != nil {
+		return err
+	}
+	if err := c.WaitForRollout(ctx); err != nil || !realAPI {
+		return err
+	}
+	if err := c.startMirror(ctx); err != nil {
+		return err
+	}
+	return c.GrantAccess(ctx)
 }
 
 // create creates objects in their order. Clusters may share a Namespace.
@@ -198,33 +219,6 @@ func versions(machines []clusterv1.Machine) []string {
 	}
 	slices.Sort(versions)
 	return slices.Compact(versions)
-}
-
-// WorkloadKubeconfig returns the kubeconfig with which Cluster API itself reaches the cluster's API server.
-func (c *Cluster) WorkloadKubeconfig(ctx context.Context) ([]byte, error) {
-	var secret corev1.Secret
-	key := client.ObjectKey{Namespace: c.Namespace, Name: c.Name + "-kubeconfig"}
-	if err := c.lab.Client.Get(ctx, key, &secret); err != nil {
-		return nil, fmt.Errorf("reading the kubeconfig of %s: %w", c, err)
-	}
-	return secret.Data["value"], nil
-}
-
-// WorkloadClient returns a client for the cluster's own API server, which knows a handful of types only.
-func (c *Cluster) WorkloadClient(ctx context.Context) (client.Client, error) {
-	kubeconfig, err := c.WorkloadKubeconfig(ctx)
-	if err != nil {
-		return nil, err
-	}
-	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("reading the kubeconfig of %s: %w", c, err)
-	}
-	workload, err := client.New(config, client.Options{Scheme: c.lab.Client.Scheme()})
-	if err != nil {
-		return nil, fmt.Errorf("reaching the API server of %s: %w", c, err)
-	}
-	return workload, nil
 }
 
 func (c *Cluster) controlPlaneKey() client.ObjectKey {

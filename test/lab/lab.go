@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/capi-refit/refit/test/apiserver"
 	"github.com/capi-refit/refit/test/process"
 )
 
@@ -65,6 +66,7 @@ type Lab struct {
 	dir       string
 	options   Options
 	launcher  *process.Launcher
+	server    *apiserver.Server
 	processes []*process.Process
 	failed    chan error
 
@@ -72,6 +74,8 @@ type Lab struct {
 	machines    *machines       // nil if they are in memory
 
 	stopping chan struct{}
+	// starting is held by whoever starts something when Start has returned, so that Stop does not miss it.
+	starting sync.Mutex
 	undo     []func() error // what Stop does, last first
 	stopOnce sync.Once
 	stopErr  error
@@ -115,6 +119,8 @@ func (l *Lab) Failed() <-chan error { return l.failed }
 func (l *Lab) Stop() error {
 	l.stopOnce.Do(func() {
 		close(l.stopping)
+		l.starting.Lock()
+		defer l.starting.Unlock()
 		var errs []error
 		for i := len(l.undo) - 1; i >= 0; i-- {
 			errs = append(errs, l.undo[i]())

@@ -98,10 +98,27 @@ func (s *System) start(ctx context.Context) error {
 	if err := s.serve(ctx); err != nil {
 		return err
 	}
-	if s.Cluster, err = s.Lab.CreateCluster(ctx, lab.ClusterOptions{}); err != nil {
+	return s.startCluster(ctx, lab.ClusterOptions{})
+}
+
+func (s *System) startCluster(ctx context.Context, o lab.ClusterOptions) error {
+	var err error
+	if s.Cluster, err = s.Lab.CreateCluster(ctx, o); err != nil {
+		return err
+	}
+	if err := s.Cluster.GrantAccess(ctx); err != nil {
 		return err
 	}
 	return s.startNodes(ctx)
+}
+
+// AddCluster adds one more cluster, with nodes of its own. What it returns is the same system about that cluster, and ends with
+// the system. It needs a namespace of its own.
+func (s *System) AddCluster(ctx context.Context, o lab.ClusterOptions) (*System, error) {
+	other := *s
+	other.undo, other.Cluster, other.Fleet, other.cloud = nil, nil, nil, nil
+	s.onStop(other.Stop)
+	return &other, other.startCluster(ctx, o)
 }
 
 func (s *System) connect() error {
