@@ -19,7 +19,8 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newServeCommand(), newExplainCommand(), newScheduleCommand())
+	root.AddCommand(newServeCommand(), newExplainCommand(), newScheduleCommand(), newStatusCommand(),
+		newHoldCommand(), newReleaseCommand(), newRetryCommand(), newAbandonCommand(), newAuditCommand())
 	if err := root.ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
 		root.PrintErrln("refit:", err)
 		os.Exit(1)

@@ -130,6 +130,7 @@ func (c *Client) call(ctx context.Context, verb string, request any) (Answer, er
 			return Answer{}, fmt.Errorf("encode the request: %w", err)
 		}
 	}
+	ctx = commandOf(verb, request, input).with(ctx)
 	answer, err := c.run(ctx, verb, input)
 	if !isMissing(err) {
 		return answer, err

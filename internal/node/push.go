@@ -24,7 +24,7 @@ const (
 // push brings the agent for the node's architecture to the node.
 func (c *Client) push(ctx context.Context) error {
 	out := &limited{left: 64 << 10}
-	if err := c.conn.Run(ctx, "uname -m", nil, out); err != nil {
+	if err := c.conn.Run(instead(ctx, VerbArchitecture, digest(nil)), "uname -m", nil, out); err != nil {
 		return fmt.Errorf("ask for the node's architecture: %w", err)
 	}
 	// A talkative profile comes first.
@@ -34,7 +34,7 @@ func (c *Client) push(ctx context.Context) error {
 		return &PushError{Dir: c.opts.Dir, Reason: "no agent fits", Err: err}
 	}
 	command := c.shell(pushScript, c.opts.Dir, agent.Name(), agent.SHA256, strconv.Itoa(len(agent.data)))
-	err = c.conn.Run(ctx, command, bytes.NewReader(agent.data), nil)
+	err = c.conn.Run(instead(ctx, VerbPush, agent.SHA256), command, bytes.NewReader(agent.data), nil)
 	var failed *CommandError
 	switch {
 	case err == nil:

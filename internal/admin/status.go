@@ -1,0 +1,206 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+)
+
+// Status shows how updates stand.
+type Status struct {
+	Client client.WithWatch
+	Clock  clock.WithTicker
+	Out    io.Writer
+	// Size returns how many characters a line of the terminal has and how many lines there are, and zeros when Out is none.
+	Size func() (width, height int)
+
+	Scope Scope
+	// Machines are the names of those that are shown. None: all in Scope.
+	Machines []string
+}
+
+const (
+	// redrawEvery is how often ages are drawn anew.
+	redrawEvery = 5 * time.Second
+	// askAgain is how long to wait when the API server does not answer, or has ended the watch.
+	askAgain = 2 * time.Second
+)
+
+// Show shows how updates stand now. That there is none for a Machine that was named is an error, after the others are shown.
+func (s *Status) Show(ctx context.Context) error {
+	updates, _, err := s.list(ctx)
+	if err != nil {
+		return err
+	}
+	width, _ := s.Size()
+	if _, err := io.WriteString(s.Out, s.page(updates, width, 0)); err != nil {
+		return err
+	}
+	var missing []string
+	for _, name := range s.Machines {
+		if !slices.ContainsFunc(updates, func(mu refitv1.MachineUpdate) bool { return mu.Name == name }) {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("there is no update in %s of %s: refit was not asked to update it", s.Scope, strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+// page returns a table and a summary of at most height lines, or without a bound if it is 0. What needs a person is at the top.
+func (s *Status) page(updates []refitv1.MachineUpdate, width, height int) string {
+	rows := rowsOf(updates, s.Clock.Now())
+	summary := summaryOf(rows) + "\n"
+	if len(rows) == 0 {
+		return summary
+	}
+	if room := max(height-around, 1); height > 0 && len(rows) > room {
+		summary = fmt.Sprintf("(%d more)\n%s", len(rows)-room, summary)
+		rows = rows[:room]
+	}
+	if s.Scope.Namespace != "" {
+		for i := range rows {
+			rows[i].Namespace = ""
+		}
+	}
+	return table(rows, width) + "\n" + summary
+}
+
+// around is the number of lines of a page that are no rows, and of one for the cursor.
+const around = 5
+
+// list returns the updates, and the version from which on to watch.
+func (s *Status) list(ctx context.Context) ([]refitv1.MachineUpdate, string, error) {
+	var list refitv1.MachineUpdateList
+	if err := s.Client.List(ctx, &list, s.Scope.options()...); err != nil {
+		return nil, "", fmt.Errorf("list MachineUpdates in %s: %w", s.Scope, err)
+	}
+	return slices.DeleteFunc(list.Items, func(mu refitv1.MachineUpdate) bool { return !s.wanted(&mu) }), list.ResourceVersion, nil
+}
+
+func (s *Status) wanted(mu *refitv1.MachineUpdate) bool {
+	return len(s.Machines) == 0 || slices.Contains(s.Machines, mu.Name)
+}
+
+// Watch shows how updates stand until ctx ends: on a terminal it draws anew, elsewhere it writes a line for each change. Only a
+// first answer that is missing is an error; from then on Watch asks again.
+func (s *Status) Watch(ctx context.Context) error {
+	v := &view{Status: s}
+	for {
+		err := v.session(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !v.shown:
+			return err
+		case err != nil:
+			v.tell("asking again: " + oneLine(err.Error()))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.Clock.After(askAgain):
+		}
+	}
+}
+
+// view is what was shown last.
+type view struct {
+	*Status
+	updates map[types.NamespacedName]refitv1.MachineUpdate
+	lines   map[types.NamespacedName]string
+	// shown says whether there has been something to show.
+	shown bool
+}
+
+// session lists, watches, and returns when the watch ends.
+func (v *view) session(ctx context.Context) error {
+	updates, version, err := v.list(ctx)
+	if err != nil {
+		return err
+	}
+	v.updates = map[types.NamespacedName]refitv1.MachineUpdate{}
+	for i := range updates {
+		v.updates[client.ObjectKeyFromObject(&updates[i])] = updates[i]
+	}
+	opts := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: version}}
+	w, err := v.Client.Watch(ctx, &refitv1.MachineUpdateList{}, append(v.Scope.options(), opts)...)
+	if err != nil {
+		return fmt.Errorf("watch MachineUpdates in %s: %w", v.Scope, err)
+	}
+	defer w.Stop()
+	ticker := v.Clock.NewTicker(redrawEvery)
+	defer ticker.Stop()
+	v.show()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		case e, ok := <-w.ResultChan():
+			if !ok || e.Type == watch.Error {
+				return nil // too old, or the server ends: begin anew
+			}
+			v.take(e)
+		}
+		v.show()
+	}
+}
+
+func (v *view) take(e watch.Event) {
+	mu, ok := e.Object.(*refitv1.MachineUpdate)
+	if !ok || !v.wanted(mu) {
+		return
+	}
+	key := client.ObjectKeyFromObject(mu)
+	if e.Type == watch.Deleted {
+		delete(v.updates, key)
+		return
+	}
+	v.updates[key] = *mu
+}
+
+// show draws a page, or writes what has changed.
+func (v *view) show() {
+	v.shown = true
+	updates := slices.Collect(maps.Values(v.updates))
+	if width, height := v.Size(); width > 0 {
+		// To the upper left, each line cleared to its end, and what is below as well.
+		page := strings.ReplaceAll(v.page(updates, width, height), "\n", "\x1b[K\n")
+		fmt.Fprint(v.Out, "\x1b[H"+page+"\x1b[J") //nolint:errcheck // it is drawn anew
+		return
+	}
+	lines := map[types.NamespacedName]string{}
+	for _, r := range rowsOf(updates, v.Clock.Now()) {
+		key := types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
+		lines[key] = r.line()
+		if v.lines[key] != lines[key] {
+			v.tell(lines[key])
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(v.lines), func(a, b types.NamespacedName) int {
+		return strings.Compare(a.String(), b.String())
+	}) {
+		if _, ok := lines[key]; !ok {
+			v.tell(key.String() + " is gone")
+		}
+	}
+	v.lines = lines
+}
+
+func (v *view) tell(what string) {
+	fmt.Fprintf(v.Out, "%s %s\n", v.Clock.Now().UTC().Format(time.RFC3339), what) //nolint:errcheck // it is for people
+}
