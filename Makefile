@@ -37,7 +37,7 @@ test: ## Unit and integration tests with the race detector. Needs no root, no Do
 
 .PHONY: e2e
 e2e: build ## The real Cluster API managers against real nodes: every scenario; and node leases against a real API server.
-	go test -tags e2e -count=1 -timeout 40m -v -run '^TestInMemory$$' ./test/e2e
+	go test -tags e2e -count=1 -parallel 4 -timeout 40m -v -run '^TestInMemory$$' ./test/e2e
 	go test -tags e2e -count=1 ./internal/lease ./test/apiserver
 
 .PHONY: e2e-real

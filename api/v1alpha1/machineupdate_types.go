@@ -51,9 +51,10 @@ const (
 	ReasonAgent = "Agent"
 	// ReasonWindow: the policies that select the Machine don't let the change start now.
 	ReasonWindow = "Window"
-	// ReasonBudget: they would, but as many updates have started as a policy's budget allows, or as many nodes are disturbed as
-	// may be at once.
+	// ReasonBudget: they would, but as many updates have started as a policy's budget allows.
 	ReasonBudget = "Budget"
+	// ReasonSlot: as many nodes of the cluster are disturbed as may be at once.
+	ReasonSlot = "Slot"
 	// ReasonHold: somebody holds the node.
 	ReasonHold = "Hold"
 	// ReasonLease: the node's lease is another's, or was lost.
@@ -173,6 +174,23 @@ type MachineUpdateStatus struct {
 	// drain is how the node's drain stands.
 	// +optional
 	Drain *DrainStatus `json:"drain,omitempty"`
+
+	// applyingSince is since when the node is being changed. As long as it is set the node may be half changed: a cordon of
+	// refit's stays.
+	// +optional
+	ApplyingSince *metav1.Time `json:"applyingSince,omitempty"`
+
+	// rebootingSince is since when the node has been on its way through a reboot.
+	// +optional
+	RebootingSince *metav1.Time `json:"rebootingSince,omitempty"`
+
+	// token fences the work on the node: it is the resourceVersion of the node's lease when refit acquired it last.
+	// +optional
+	Token int64 `json:"token,omitempty"`
+
+	// failedToken is the token of the run on the node whose failure was shown last. Another try does not take it for news.
+	// +optional
+	FailedToken int64 `json:"failedToken,omitempty"`
 
 	// observedAbandon is the value of the abandon annotation that was acted upon last.
 	// +optional

@@ -370,6 +370,14 @@ func (in *MachineUpdateStatus) DeepCopyInto(out *MachineUpdateStatus) {
 		*out = new(DrainStatus)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.ApplyingSince != nil {
+		in, out := &in.ApplyingSince, &out.ApplyingSince
+		*out = (*in).DeepCopy()
+	}
+	if in.RebootingSince != nil {
+		in, out := &in.RebootingSince, &out.RebootingSince
+		*out = (*in).DeepCopy()
+	}
 	if in.Plan != nil {
 		in, out := &in.Plan, &out.Plan
 		*out = new(PlannedWork)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -65,6 +66,7 @@ type serveOptions struct {
 	diagnostics      flags.ManagerOptions
 	logs             *logs.Options
 	rules            ruleFlags
+	exclusive        exclusiveFlags
 	shutdownDeadline time.Duration
 }
 
@@ -109,6 +111,7 @@ func (o *serveOptions) add(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.shutdownDeadline, "shutdown-timeout", 30*time.Second, "How long to wait at the end for hooks and controllers that are under way. Work on nodes goes on without refit and is taken up again.")
 	flags.AddManagerOptions(fs, &o.diagnostics)
 	o.rules.add(fs)
+	o.exclusive.add(fs)
 	logsv1.AddFlags(o.logs, fs)
 }
 
@@ -128,7 +131,13 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := o.addUpdates(mgr, hooks); err != nil {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	handOver := func(why string) {
+		log.Info("Stopping, so that another instance goes on", "reason", why)
+		stop()
+	}
+	if err := o.addUpdates(ctx, mgr, hooks, handOver); err != nil {
 		return err
 	}
 	log.Info("Starting", "version", version)
@@ -220,7 +229,7 @@ func (o *serveOptions) restConfig() (*rest.Config, error) {
 }
 
 // addUpdates adds what answers hooks and updates machines to the manager.
-func (o *serveOptions) addUpdates(mgr ctrl.Manager, on ctrlwebhook.Server) error {
+func (o *serveOptions) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrlwebhook.Server, handOver func(why string)) error {
 	conflict := node.ConflictPolicy(o.onConflict)
 	if conflict != node.Overwrite && conflict != node.Refuse {
 		return fmt.Errorf("--on-conflict is %q and can be %s or %s", o.onConflict, node.Overwrite, node.Refuse)
@@ -249,7 +258,10 @@ func (o *serveOptions) addUpdates(mgr ctrl.Manager, on ctrlwebhook.Server) error
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Registry: reg, Rules: rules, OnConflict: conflict,
 		Dialer: node.SSHDialer{}, Agents: agents, Recorder: mgr.GetEventRecorder("refit"), Clock: clock.RealClock{}, Gate: changes.gate,
 		Metrics:  machineupdate.NewMetrics(metrics.Registry),
-		Instance: fmt.Sprintf("%s_%d", hostname, os.Getpid()),
+		Instance: fmt.Sprintf("%s_%.8s_%d", hostname, uuid.NewUUID(), os.Getpid()), // in a container, each start has the same process id
+	}
+	if err := o.exclusive.addTo(ctx, mgr, reconciler, handOver); err != nil {
+		return err
 	}
 	if err := reconciler.SetupWithManager(mgr, o.maxUpdates); err != nil {
 		return fmt.Errorf("add the controller: %w", err)

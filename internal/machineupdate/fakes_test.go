@@ -20,7 +20,11 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -35,7 +39,9 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/slots"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/files"
 )
@@ -57,6 +63,8 @@ type fakeNode struct {
 	calls    []string
 	tokens   []int64
 	digest   string
+	// before is called before a command is answered.
+	before func(verb string)
 }
 
 // status is about the digest that was applied, unless it says otherwise.
@@ -80,6 +88,9 @@ func (f *fakeNode) Run(_ context.Context, command string, stdin io.Reader, stdou
 	defer f.mu.Unlock()
 	verb := strings.TrimRight(command[strings.LastIndex(command, " ")+1:], "'")
 	f.calls = append(f.calls, verb)
+	if f.before != nil {
+		f.before(verb)
+	}
 	if f.err != nil {
 		return json.NewEncoder(stdout).Encode(node.Answer{Error: f.err})
 	}
@@ -122,7 +133,8 @@ type world struct {
 	node       *fakeNode
 	store      *Store
 	reconciler *Reconciler
-	clock      *clocktesting.FakePassiveClock
+	clock      *clocktesting.FakeClock
+	workload   *fakeWorkload
 	events     *events.FakeRecorder
 	policies   *changemanagement.Policies
 }
@@ -130,14 +142,25 @@ type world struct {
 // readPolicies has the gate know the policies as they are now.
 func (w *world) readPolicies() { require.NoError(w.t, w.policies.Prime(w.t.Context())) }
 
-func newWorld(t *testing.T) *world {
+// testScheme has all kinds that are in a management cluster.
+var testScheme = sync.OnceValue(func() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, clusterv1.AddToScheme, bootstrapv1.AddToScheme, apiextensionsv1.AddToScheme, refitv1.AddToScheme,
 	} {
-		require.NoError(t, add(scheme))
+		utilruntime.Must(add(scheme))
 	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&refitv1.MachineUpdate{}).WithObjects(objects()...).Build()
+	return scheme
+})
+
+// newFakeClient leaves managed fields out, which nothing here reads and which take most of the time.
+func newFakeClient(scheme *runtime.Scheme) *fake.ClientBuilder {
+	tracker := clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker)
+}
+
+func newWorld(t *testing.T) *world {
+	c := newFakeClient(testScheme()).WithStatusSubresource(&refitv1.MachineUpdate{}).WithObjects(objects()...).Build()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "refit-node-linux-amd64"), []byte("agent"), 0o600))
 	agents, err := node.LoadAgents(dir)
@@ -148,9 +171,12 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	w := &world{
 		Client: c, t: t, node: &fakeNode{}, store: &Store{Client: c, Live: c},
-		clock: clocktesting.NewFakePassiveClock(time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC)), events: events.NewFakeRecorder(100),
+		clock: clocktesting.NewFakeClock(time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC)), events: events.NewFakeRecorder(100),
 	}
+	w.workload = newFakeWorkload(w.clock)
 	w.reconciler = &Reconciler{
+		Workloads: w.workload, Observer: lease.NewObserver(10), RebootTimeout: 20 * time.Minute,
+		Slots:  &slots.Slots{Client: c, Live: c, Limits: slots.Limits{Workers: intstr.FromString("20%")}, Clock: w.clock},
 		Client: c, Live: c, Registry: registry, Rules: rules, OnConflict: node.Overwrite, Dialer: w.node, Agents: agents,
 		Recorder: w.events, Clock: w.clock, Metrics: NewMetrics(prometheus.NewRegistry()), Instance: "refit-0",
 	}
@@ -180,6 +206,7 @@ func objects() []client.Object {
 	machine.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{APIGroup: bootstrapv1.GroupVersion.Group, Kind: "KubeadmConfig", Name: key.Name}
 	// Any kind that is there will do for an infrastructure machine.
 	machine.Spec.InfrastructureRef = machine.Spec.Bootstrap.ConfigRef
+	machine.Status.NodeRef.Name = nodeName
 	machine.Status.Addresses = clusterv1.MachineAddresses{{Type: clusterv1.MachineInternalIP, Address: "192.0.2.1"}}
 	config := &bootstrapv1.KubeadmConfig{ObjectMeta: meta(key.Name)}
 	config.Spec.Files = []bootstrapv1.File{{Path: "/etc/app/a", Content: secretContent + "\n"}}

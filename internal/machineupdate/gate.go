@@ -49,6 +49,9 @@ func (r *Reconciler) stillHeld(ctx context.Context, mu *refitv1.MachineUpdate) (
 	if err != nil || d.Open || held(d, mu).message != mu.Status.Message {
 		return ctrl.Result{}, false
 	}
+	if mu.Status.Node != nil || mu.Status.Slot != nil {
+		return ctrl.Result{}, false // something of refit's may be on the node still
+	}
 	if mu.Status.Plan == nil && !d.HoldsAll() {
 		return ctrl.Result{}, false // the node has not been asked what the update takes
 	}
@@ -82,9 +85,8 @@ func (u *update) ask(ctx context.Context, machine *clusterv1.Machine) (*wait, er
 		return nil, err
 	}
 	w := held(d, u.mu)
-	begun := u.mu.Status.Attempts > 0
 	planned := u.mu.Status.Plan != nil && u.mu.Status.Plan.Material
-	if !begun && (planned || d.HoldsAll()) {
+	if !u.started() && (planned || d.HoldsAll()) {
 		return w, nil
 	}
 	u.closed = w
@@ -93,11 +95,9 @@ func (u *update) ask(ctx context.Context, machine *clusterv1.Machine) (*wait, er
 
 // admit is the last question before a node is changed. It returns what holds the update back, or has write record that the
 // work starts.
-func (u *update) admit(ctx context.Context, client *node.Client, request *node.Request, plan node.Plan, write func(refitv1.Admission) error) (*wait, error) {
-	begun, err := u.begun(ctx, client, request)
-	if err != nil {
-		return nil, err
-	}
+func (u *update) admit(ctx context.Context, last node.Status, plan node.Plan, write func(refitv1.Admission) error) (*wait, error) {
+	// The record of an admission does not prove that work has started: the node may not have been reached after it.
+	begun := last.State != node.Idle || u.mu.Status.Drain != nil
 	if begun && u.mu.Status.Admission != nil {
 		// Beyond the point of no return nothing holds it back.
 		return nil, write(*u.mu.Status.Admission)
@@ -107,13 +107,22 @@ func (u *update) admit(ctx context.Context, client *node.Client, request *node.R
 	}
 	if material := u.mu.Status.Plan.Material; !material && (u.closed == nil || !u.closed.decision.HoldsAll()) {
 		return nil, write(refitv1.Admission{
-			AdmittedAt: metav1.NewTime(u.Clock.Now().Truncate(time.Second)), Reason: refitv1.NotMaterial,
+			AdmittedAt: u.now(), Reason: refitv1.NotMaterial,
 			Message: "the change does not disturb the node", Role: changemanagement.RoleOf(u.regarding.Labels),
 		})
 	}
-	d, err := u.Gate.Admit(ctx, u.regarding, u.mu, write)
+	d, err := u.Gate.Ask(ctx, u.regarding, u.mu)
 	if err != nil {
 		return nil, err
+	}
+	if d.Open {
+		// A first look did not know yet that the update takes a slot.
+		if w, err := u.takeSlot(ctx, u.regarding); w != nil || err != nil {
+			return w, err
+		}
+		if d, err = u.Gate.Admit(ctx, u.regarding, u.mu, write); err != nil {
+			return nil, err
+		}
 	}
 	if !d.Open {
 		return held(d, u.mu), nil
@@ -124,24 +133,18 @@ func (u *update) admit(ctx context.Context, client *node.Client, request *node.R
 	return nil, nil
 }
 
-// begun says whether work for these specs has started on the node. The record of an admission does not prove that: the node
-// may not have been reached after it.
-func (u *update) begun(ctx context.Context, client *node.Client, request *node.Request) (bool, error) {
-	if u.mu.Status.Attempts == 0 {
-		return false, nil
-	}
-	status, err := client.Status(ctx, node.StatusRequest{Protocol: node.Protocol, Machine: request.Machine, Digest: request.Digest})
-	return err == nil && status.Digest == request.Digest && status.State != node.Idle, err
-}
-
 // planned records what the node says that the update takes.
 func (u *update) planned(ctx context.Context, plan node.Plan) error {
-	p := refitv1.PlannedWork{}
+	p := refitv1.PlannedWork{Material: disturbs(plan)}
 	for _, a := range plan.Actions {
-		p.Material = p.Material || a.Type != disruption.None
 		p.Actions = append(p.Actions, a.String())
 	}
 	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) { s.Plan = &p })
+}
+
+// disturbs says whether a plan disturbs the node.
+func disturbs(plan node.Plan) bool {
+	return slices.ContainsFunc(plan.Actions, func(a disruption.Action) bool { return a.Type != disruption.None })
 }
 
 // admitted writes an admission into a status. One that is there already is the same start; what does not disturb the node is

@@ -3,6 +3,7 @@ package machineupdate
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,8 +13,6 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
@@ -21,14 +20,16 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/slots"
 	"github.com/capi-refit/refit/updaters"
 )
 
 // +kubebuilder:rbac:groups=capi-refit.dev,resources=machineupdates,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=capi-refit.dev,resources=machineupdates/status,verbs=update
 // +kubebuilder:rbac:groups=capi-refit.dev,resources=nodeaccesses,verbs=get;list;watch
-// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines;clusters,verbs=get;list;watch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines;clusters;machinedrainrules,verbs=get;list;watch
 // +kubebuilder:rbac:groups=bootstrap.cluster.x-k8s.io;infrastructure.cluster.x-k8s.io,resources=*,verbs=get
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
@@ -50,37 +51,29 @@ type Reconciler struct {
 	Dialer     node.Dialer
 	Agents     *node.Agents
 	Recorder   events.EventRecorder
-	Clock      clock.PassiveClock
+	Clock      clock.WithTicker
+	// Workloads reaches the clusters that the machines are nodes of.
+	Workloads Workloads
+	// Slots say how many nodes of a cluster may be disturbed at once.
+	Slots *slots.Slots
+	// Observer knows since when the leases of others have not changed.
+	Observer *lease.Observer
+	// LeaseNamespace is where node leases are; medik8s' if empty.
+	LeaseNamespace string
+	// RebootTimeout is how long a node may take to come back.
+	RebootTimeout time.Duration
+	// Self is the pod that refit runs in, if it runs in one.
+	Self types.NamespacedName
+	// HandOver has another instance go on with what would take this one's pod away.
+	HandOver func(why string)
 	// Gate lets updates start.
 	Gate    Gate
 	Metrics *Metrics
-	// Instance is the name of this server, shown in the MachineUpdates that it works on.
+	// Instance is the name of this server, shown in the MachineUpdates that it works on. No two starts of it have the same.
 	Instance string
-}
 
-// SetupWithManager has the manager run the Reconciler, for at most concurrency updates at once.
-func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrency int) error {
-	return ctrl.NewControllerManagedBy(mgr).
-		For(&refitv1.MachineUpdate{}).
-		Watches(&refitv1.NodeAccess{}, handler.EnqueueRequestsFromMapFunc(r.waiting)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
-		Complete(r)
-}
-
-// waiting returns the MachineUpdates that a change of a NodeAccess may let go on.
-func (r *Reconciler) waiting(ctx context.Context, obj client.Object) []ctrl.Request {
-	var list refitv1.MachineUpdateList
-	if err := r.Client.List(ctx, &list, client.InNamespace(obj.GetNamespace())); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Could not list MachineUpdates")
-		return nil
-	}
-	var requests []ctrl.Request
-	for _, mu := range list.Items {
-		if mu.Status.Phase == refitv1.PhaseWaiting {
-			requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&mu)})
-		}
-	}
-	return requests
+	sweeping sync.Mutex
+	swept    map[types.NamespacedName]bool // clusters where nothing is left of an earlier process
 }
 
 // Reconcile brings one update as far as it can be brought now.
@@ -107,7 +100,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	result, err := u.run(ctx)
 	if apierrors.IsConflict(err) {
 		// Somebody else has written: other specs, or another leader. Look again.
-		return ctrl.Result{RequeueAfter: time.Second}, nil
+		return ctrl.Result{RequeueAfter: time.Second}, u.retreat(ctx)
 	}
 	return result, err
 }
@@ -121,7 +114,7 @@ func finished(mu *refitv1.MachineUpdate) bool {
 	case refitv1.PhaseSucceeded:
 		return true
 	case refitv1.PhaseFailed:
-		return !retryAsked(mu)
+		return !retryAsked(mu) && !abandonAsked(mu)
 	default:
 		return false
 	}
@@ -130,6 +123,13 @@ func finished(mu *refitv1.MachineUpdate) bool {
 func retryAsked(mu *refitv1.MachineUpdate) bool {
 	asked := mu.Annotations[refitv1.RetryAnnotation]
 	return asked != "" && asked != mu.Status.ObservedRetry
+}
+
+// abandonAsked says whether a person has acknowledged that the update has failed.
+func abandonAsked(mu *refitv1.MachineUpdate) bool {
+	asked := mu.Annotations[refitv1.AbandonAnnotation]
+	return asked != "" && asked != mu.Status.ObservedAbandon &&
+		mu.Status.Phase == refitv1.PhaseFailed && mu.Status.ObservedDigest == mu.Spec.Digest
 }
 
 // machine returns the Machine, or nil with what the update waits for. When there is no Machine it returns neither: the
@@ -150,7 +150,7 @@ func (u *update) machine(ctx context.Context) (*clusterv1.Machine, *wait, error)
 		return nil, &wait{reason: refitv1.ReasonDeleting, message: "the Machine was made anew; this MachineUpdate belongs to the one before it and is about to go"}, nil
 	}
 	if !machine.DeletionTimestamp.IsZero() {
-		return nil, &wait{reason: refitv1.ReasonDeleting, message: "the Machine is being deleted; its node is not touched any more"}, nil
+		return &machine, &wait{reason: refitv1.ReasonDeleting, message: "the Machine is being deleted; its node is not touched any more", yields: true}, nil
 	}
 	var cluster clusterv1.Cluster
 	clusterKey := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.ClusterName}
@@ -158,7 +158,7 @@ func (u *update) machine(ctx context.Context) (*clusterv1.Machine, *wait, error)
 		return nil, nil, fmt.Errorf("read Cluster %s: %w", clusterKey, err)
 	}
 	if annotations.IsPaused(&cluster, &machine) {
-		return nil, &wait{reason: refitv1.ReasonPaused, message: "the Cluster or the Machine is paused; the update goes on when it no longer is"}, nil
+		return nil, &wait{reason: refitv1.ReasonPaused, message: "the Cluster or the Machine is paused; the update goes on when it no longer is", yields: true}, nil
 	}
 	return &machine, nil, nil
 }

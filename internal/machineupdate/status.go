@@ -21,6 +21,8 @@ type wait struct {
 	message string
 	// retry is when to look again; retryDefault if 0.
 	retry time.Duration
+	// yields says that the node is left to somebody else, whatever was begun there.
+	yields bool
 	// decision is what holds the update back, where a policy does.
 	decision *changemanagement.Decision
 }
@@ -77,14 +79,24 @@ func (u *update) enter(ctx context.Context, phase refitv1.Phase, step, message s
 	})
 }
 
-// await has the update wait.
+// await has the update wait. If nothing has begun on the node, or if the node is somebody else's now, refit leaves it.
 func (u *update) await(ctx context.Context, w *wait) (ctrl.Result, error) {
-	if u.closed != nil && w.decision == nil && u.mu.Status.Attempts == 0 {
+	if u.closed != nil && w.decision == nil && !u.started() {
 		w = u.closed.but(w)
+	}
+	leaves := w.decision != nil || w.yields || !u.underWay()
+	var stays error
+	if leaves {
+		if stays = u.vacate(ctx, u.mu.Status.ApplyingSince != nil); stays != nil {
+			ctrl.LoggerFrom(ctx).Error(stays, "Could not leave the node; it is tried again")
+		}
 	}
 	news := u.mu.Status.Reason != w.reason
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Message = refitv1.PhaseWaiting, w.reason, w.message
+		if leaves && stays == nil {
+			left(s)
+		}
 		if w.decision != nil {
 			s.Admission = nil // nothing has started by it
 			permitted(s, metav1.ConditionFalse, string(w.decision.Reason), w.decision.Message)
@@ -105,13 +117,36 @@ func (u *update) await(ctx context.Context, w *wait) (ctrl.Result, error) {
 	return ctrl.Result{RequeueAfter: w.retry}, nil
 }
 
-// fail ends the update until a person asks for another try or the desired specs change.
+// left records that refit has left the node. One that may be half changed keeps its slot, and its update what let it start.
+func left(s *refitv1.MachineUpdateStatus) {
+	if s.ApplyingSince == nil {
+		s.Node, s.Slot, s.Drain, s.Admission = nil, nil, nil, nil
+	}
+}
+
+// fail ends the update until a person asks for another try or the desired specs change. It keeps its slot, so that what made it
+// fail does not walk through the fleet; and a node that may be half changed stays cordoned.
 func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result, error) {
+	changed := u.mu.Status.ApplyingSince != nil && (u.failedRun == nil || !u.failedRun.RolledBack)
+	if err := u.vacate(ctx, changed); err != nil {
+		w, err := u.unanswered(err)
+		result, _, err := u.hindered(ctx, w, err)
+		return result, err
+	}
+	if d := u.mu.Status.Drain; changed && d != nil && d.Cordoned {
+		message += "; the node stays cordoned, since it may be half changed"
+	}
 	message += fmt.Sprintf("; when the cause is gone, try again with: kubectl annotate machineupdate -n %s %s --overwrite %s=\"$(date +%%s)\"",
 		u.mu.Namespace, u.mu.Name, refitv1.RetryAnnotation)
-	now := metav1.NewTime(u.Clock.Now())
+	at := u.now()
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
-		s.Phase, s.Reason, s.Message, s.FinishedAt = refitv1.PhaseFailed, reason, message, &now
+		s.Phase, s.Reason, s.Message, s.FinishedAt, s.RebootingSince = refitv1.PhaseFailed, reason, message, &at, nil
+		if u.failedRun != nil {
+			s.FailedToken = u.failedRun.Token
+		}
+		if !changed {
+			s.Node, s.Drain, s.ApplyingSince = nil, nil, nil
+		}
 	})
 	if err != nil {
 		return ctrl.Result{}, err
@@ -121,11 +156,28 @@ func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result,
 	return ctrl.Result{}, nil
 }
 
+// abandon acknowledges that an update has failed: nothing of refit's stays, and its slot is free. The update stays Failed.
+func (u *update) abandon(ctx context.Context) (ctrl.Result, error) {
+	if err := u.vacate(ctx, false); err != nil {
+		return ctrl.Result{}, err
+	}
+	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		s.ObservedAbandon = u.mu.Annotations[refitv1.AbandonAnnotation]
+		s.Node, s.Slot, s.Drain, s.ApplyingSince, s.Admission = nil, nil, nil, nil, nil
+		s.Message += "; it was abandoned: its slot is free, and nothing of refit is on the node"
+	})
+	if err == nil {
+		u.event(corev1.EventTypeNormal, "InPlaceUpdateAbandoned", "Abandon", "the failed update was abandoned")
+	}
+	return ctrl.Result{}, err
+}
+
 func (u *update) succeed(ctx context.Context, message string, notes []string) (ctrl.Result, error) {
 	now := metav1.NewTime(u.Clock.Now())
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Step, s.Message, s.Notes, s.FinishedAt = refitv1.PhaseSucceeded, "", "", message, notes, &now
 		s.LastSucceededAt = &now
+		s.Slot, s.Node, s.Drain = nil, nil, nil
 	})
 	if err != nil {
 		return ctrl.Result{}, err

@@ -6,6 +6,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -25,12 +26,16 @@ import (
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/test/lab"
 	"github.com/capi-refit/refit/test/nodes"
 	"github.com/capi-refit/refit/test/system"
 )
 
 // app is the directory whose files need no action.
 const app = "/etc/refit-e2e"
+
+// rebootDir is where files take a reboot.
+const rebootDir = "/etc/refit-e2e/reboot"
 
 // slowUnit takes its time to restart, so that something can happen in the middle of an update.
 const slowUnit = "refit-slow.service"
@@ -74,6 +79,16 @@ var common = []scenario{
 	{"a Machine is deleted in the middle of an update", (*suite).machineDeleted},
 }
 
+// leases are the scenarios of having a node to oneself.
+var leases = []scenario{
+	{"an admin's hold stops an update and release lets it go", (*suite).holdStops},
+	{"a foreign lease is waited for", (*suite).foreignLeaseWaits},
+	{"of a control plane of three never two are out", (*suite).oneControlPlane},
+	{"a failed update keeps its slot", (*suite).failedKeepsItsSlot},
+	{"a drain waits for a PodDisruptionBudget", (*suite).drains},
+	{"a node that reboots in the middle of its update resumes", (*suite).rebootResumes},
+}
+
 // policies are the scenarios for which it does not matter what the machines are.
 var policies = []scenario{
 	{"an override lets an update go at once", (*suite).overrideLetsGo},
@@ -81,6 +96,10 @@ var policies = []scenario{
 	{"a policy that turns invalid closes", (*suite).invalidCloses},
 	{"with replacement Forbid machines stay", (*suite).forbidKeepsTheMachines},
 	{"with whenClosed Refuse nothing is committed", (*suite).refuseCommitsNothing},
+}
+
+// upgrades are the scenarios of clusters that are made from a ClusterClass.
+var upgrades = []scenario{
 	{"the upgrade of a ClusterClass cluster is held back, control plane and workers each", (*suite).upgradeIsHeld},
 }
 
@@ -89,11 +108,25 @@ var replaces = []scenario{
 	{"a field that no updater claims replaces the machine, and refit says why", (*suite).unclaimedField},
 }
 
-// TestInMemory runs the scenarios on Cluster API's in-memory backend, with a node beside each Machine.
-func TestInMemory(t *testing.T) { run(t, nodes.Auto, slices.Concat(common, policies, replaces)) }
+// group is a list of scenarios that are run one after the other, on a cluster of their own, beside those of other groups.
+type group struct {
+	name      string
+	scenarios []scenario
+	// shared says that they make the clusters that they need.
+	shared bool
+}
 
-// run starts a system with nodes of the kind, and runs the scenarios on it, one after the other.
-func run(t *testing.T, kind nodes.Kind, scenarios []scenario) {
+// TestInMemory runs the scenarios on Cluster API's in-memory backend, with a node beside each Machine.
+func TestInMemory(t *testing.T) {
+	run(t, nodes.Auto,
+		group{name: "updates", scenarios: slices.Concat(common, replaces)},
+		group{name: "conditions", scenarios: slices.Concat(leases, policies)},
+		group{name: "upgrades", scenarios: upgrades, shared: true},
+	)
+}
+
+// run starts a system with nodes of the kind, and runs the groups on it.
+func run(t *testing.T, kind nodes.Kind, groups ...group) {
 	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	root, err := filepath.Abs("../..")
@@ -101,13 +134,44 @@ func run(t *testing.T, kind nodes.Kind, scenarios []scenario) {
 	began := time.Now()
 	s, err := system.Start(ctx, system.Options{
 		Source: root, BinDir: filepath.Join(root, "bin"), Nodes: kind, Progress: t.Output(),
-		AllowPaths: []string{app, "/etc/demo.conf", editedFile.Path},
+		AllowPaths: []string{app, "/etc/demo.conf", editedFile.Path, rebootDir + "=Reboot"},
 	})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Stop()) }()
+	suites := []*suite{{s}}
+	for i, g := range groups[1:] {
+		if g.shared {
+			suites = append(suites, suites[0])
+			continue
+		}
+		name := fmt.Sprintf("c%d", i+2)
+		other, err := s.AddCluster(ctx, lab.ClusterOptions{Namespace: "lab-" + name, Name: name})
+		require.NoError(t, err)
+		suites = append(suites, &suite{other})
+	}
 	t.Logf("the nodes are %s; everything runs after %s", s.Fleet.Kind(), time.Since(began).Round(time.Second))
 
-	u := &suite{s}
+	t.Run("clusters", func(t *testing.T) { // it ends with the last group
+		for i, g := range groups {
+			t.Run(g.name, func(t *testing.T) {
+				t.Parallel()
+				suites[i].runAll(ctx, t, g.scenarios)
+			})
+		}
+	})
+	if t.Failed() {
+		return
+	}
+	t.Run("no secret is where it does not belong", func(t *testing.T) { suites[0].tellsNoSecret(ctx, t) })
+	t.Run("the audit logs are whole", func(t *testing.T) { suites[0].auditVerifies(ctx, t) })
+	for i, g := range groups {
+		if !g.shared {
+			t.Run("the cluster of "+g.name+" shares no lease with others", func(t *testing.T) { suites[i].sharesNothing(ctx, t) })
+		}
+	}
+}
+
+func (u *suite) runAll(ctx context.Context, t *testing.T, scenarios []scenario) {
 	for _, scenario := range scenarios {
 		if !t.Run(scenario.name, func(t *testing.T) {
 			began := time.Now()
@@ -115,18 +179,18 @@ func run(t *testing.T, kind nodes.Kind, scenarios []scenario) {
 			t.Logf("took %s", time.Since(began).Round(time.Second))
 		}) {
 			u.explainFailure(t)
-			break // what comes later starts from a healthy cluster
+			return // what comes later starts from a healthy cluster
 		}
 	}
 }
 
-// explainFailure prints the ends of refit's logs.
+// explainFailure prints what is unusual in the ends of refit's logs, and how the updates stand.
 func (u *suite) explainFailure(t *testing.T) {
 	for _, r := range u.Replicas {
 		output, err := r.Output()
 		require.NoError(t, err)
-		lines := strings.Split(output, "\n")
-		t.Logf("the end of %s:\n%s", r.Log, strings.Join(lines[max(0, len(lines)-60):], "\n"))
+		lines := slices.DeleteFunc(strings.Split(output, "\n"), func(line string) bool { return strings.HasPrefix(line, "I") })
+		t.Logf("what is unusual at the end of %s:\n%s", r.Log, strings.Join(lines[max(0, len(lines)-20):], "\n"))
 	}
 	updates, err := u.Updates(context.WithoutCancel(t.Context()))
 	require.NoError(t, err)
@@ -224,11 +288,21 @@ func (u *suite) needsSystemd(t *testing.T) {
 func (u *suite) slowEverywhere(ctx context.Context, t *testing.T) {
 	t.Helper()
 	for _, name := range u.machines(ctx, t) {
-		n := u.Fleet.Node(name)
-		require.NoError(t, n.WriteFile(ctx, "/etc/systemd/system/"+slowUnit, nodes.File{Content: []byte(slowUnitFile), Mode: "0644", Owner: "root:root"}))
-		_, err := n.Exec(ctx, "systemctl", "daemon-reload")
-		require.NoError(t, err)
+		u.putUnit(ctx, t, name, slowUnit, slowUnitFile)
 	}
+}
+
+// putUnit puts a unit on a node, as an image has it.
+func (u *suite) putUnit(ctx context.Context, t *testing.T, name, unit, content string) {
+	t.Helper()
+	n := u.Fleet.Node(name)
+	require.NoError(t, n.WriteFile(ctx, "/etc/systemd/system/"+unit, nodeFile(content)))
+	_, err := n.Exec(ctx, "systemctl", "daemon-reload")
+	require.NoError(t, err)
+}
+
+func nodeFile(content string) nodes.File {
+	return nodes.File{Content: []byte(content), Mode: "0644", Owner: "root:root"}
 }
 
 // slowFile is a file that restarts the slow unit.

@@ -31,11 +31,11 @@ var editedFile = bootstrapv1.File{Path: "/etc/refit-lab/edited.conf", Content: "
 
 // TestRealMachines runs the scenarios on machines that kubeadm has made nodes of a real cluster, and those that need one.
 func TestRealMachines(t *testing.T) {
-	run(t, nodes.Machines, slices.Concat([]scenario{
+	run(t, nodes.Machines, group{name: "machines", scenarios: slices.Concat([]scenario{
 		{"what bootstrap laid down and a command edited stays as it was edited", (*suite).edited},
 		{"a pod keeps answering through changes that are not disruptive", (*suite).servesThroughout},
 		{"a drop-in of the kubelet restarts it, and the Node is Ready again", (*suite).kubeletDropIn},
-	}, common, replaces))
+	}, exclusive, common, replaces)})
 }
 
 // healthy demands what the control plane's controller checks before it goes on: etcd and the static pods.

@@ -1,0 +1,116 @@
+package machineupdate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/lease"
+	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/protection"
+)
+
+// safePoint is how long a Machine that is to be deleted waits for the end of what runs on its node.
+const safePoint = 10 * time.Minute
+
+// letGo lets a Machine go whose deletion is asked for: at once, or when what runs on its node has ended.
+func (u *update) letGo(ctx context.Context, machine *clusterv1.Machine, w *wait) (ctrl.Result, error) {
+	if machine == nil {
+		return u.await(ctx, w)
+	}
+	if u.mu.Status.ApplyingSince != nil && u.Clock.Since(machine.DeletionTimestamp.Time) < safePoint && u.runs(ctx, machine) {
+		err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+			s.Message = "the Machine is being deleted; what runs on its node ends first"
+		})
+		return ctrl.Result{RequeueAfter: retryDrain}, err
+	}
+	// The workload cluster may be gone with the Machine: what is there must not keep the Machine.
+	if u.mu.Status.Node != nil {
+		if err := (&protection.Protector{Management: u.Client, Live: u.Live}).ReleaseMachine(ctx, u.subject()); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	err := u.vacate(ctx, true)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Info("Could not tidy up at the Node of a Machine that is being deleted", "reason", err.Error())
+	}
+	err = u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		s.Phase, s.Reason, s.Message = refitv1.PhaseWaiting, w.reason, w.message
+		s.Node, s.Slot, s.Drain, s.Admission, s.ApplyingSince = nil, nil, nil, nil, nil
+	})
+	return ctrl.Result{RequeueAfter: retryDefault}, err
+}
+
+// runs says whether work is under way on the node. A node that can't be asked does not keep its Machine.
+func (u *update) runs(ctx context.Context, machine *clusterv1.Machine) bool {
+	a, w := u.access(ctx, machine)
+	if w != nil {
+		return false
+	}
+	conn, err := u.Dialer.Dial(ctx, a.target)
+	if err != nil {
+		return false
+	}
+	defer conn.Close() //nolint:errcheck // it was only asked
+	client, err := u.client(conn, a)
+	if err != nil {
+		return false
+	}
+	status, err := client.Status(ctx, node.StatusRequest{
+		Protocol: node.Protocol, Digest: u.mu.Status.ObservedDigest, Machine: machineID(machine),
+	})
+	return err == nil && status.State == node.Running && !status.Interrupted
+}
+
+// nodeError turns an error of reaching the node, or of the agent on it, into what the update waits for. Errors of the
+// management cluster are returned.
+func (u *update) nodeError(ctx context.Context, err error) (ctrl.Result, error) {
+	if ctx.Err() != nil {
+		return ctrl.Result{}, ctx.Err() // shutting down; whoever leads next goes on
+	}
+	if errors.Is(err, lease.ErrLost) || errors.Is(err, lease.ErrUnrenewed) {
+		return u.await(ctx, lost(err))
+	}
+	w := waitFor(err)
+	if w == nil {
+		return ctrl.Result{}, err
+	}
+	if w.reason == refitv1.ReasonUnreachable && u.reboots() {
+		return u.awaitBoot(ctx, w)
+	}
+	return u.await(ctx, w)
+}
+
+// reboots says whether the node may be away because it was asked to reboot.
+func (u *update) reboots() bool {
+	p := u.mu.Status.Plan
+	return u.mu.Status.ApplyingSince != nil && p != nil && slices.ContainsFunc(p.Actions, func(a string) bool {
+		return strings.HasPrefix(a, string(disruption.Reboot))
+	})
+}
+
+// awaitBoot waits for a node that reboots, for a while.
+func (u *update) awaitBoot(ctx context.Context, w *wait) (ctrl.Result, error) {
+	at := u.now()
+	if since := u.mu.Status.RebootingSince; since != nil {
+		at = *since
+	}
+	if u.Clock.Since(at.Time) > u.RebootTimeout {
+		return u.fail(ctx, "NodeNotBack", fmt.Sprintf("the node was to reboot and is not back after %s; the last that was seen of it: step %q; and now: %s",
+			u.RebootTimeout, u.mu.Status.Step, w.message))
+	}
+	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		s.Phase, s.Reason, s.RebootingSince = refitv1.PhaseApplying, "", &at
+		s.Message = "the node reboots and does not answer yet"
+	})
+	return ctrl.Result{RequeueAfter: retryDrain}, err
+}

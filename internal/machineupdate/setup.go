@@ -1,0 +1,90 @@
+package machineupdate
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+)
+
+// SetupWithManager has the manager run the Reconciler, for at most concurrency updates at once.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrency int) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		For(&refitv1.MachineUpdate{}).
+		Watches(&refitv1.NodeAccess{}, handler.EnqueueRequestsFromMapFunc(r.waiting)).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(sameName), builder.WithPredicates(holdsOrGoes)).
+		Watches(&refitv1.MachineUpdate{}, handler.EnqueueRequestsFromMapFunc(r.waitingForSlot), builder.WithPredicates(slotFreed)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
+		Complete(r)
+}
+
+// holdsOrGoes lets changes of Machines through that say whether their nodes may be touched.
+var holdsOrGoes = predicate.Or[client.Object](predicate.AnnotationChangedPredicate{}, predicate.NewPredicateFuncs(func(o client.Object) bool {
+	return !o.GetDeletionTimestamp().IsZero()
+}))
+
+func sameName(_ context.Context, obj client.Object) []ctrl.Request {
+	return []ctrl.Request{{NamespacedName: client.ObjectKeyFromObject(obj)}}
+}
+
+// waiting returns the MachineUpdates that a change of a NodeAccess may let go on.
+func (r *Reconciler) waiting(ctx context.Context, obj client.Object) []ctrl.Request {
+	var list refitv1.MachineUpdateList
+	if err := r.Client.List(ctx, &list, client.InNamespace(obj.GetNamespace())); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Could not list MachineUpdates")
+		return nil
+	}
+	var requests []ctrl.Request
+	for _, mu := range list.Items {
+		if mu.Status.Phase == refitv1.PhaseWaiting {
+			requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&mu)})
+		}
+	}
+	return requests
+}
+
+// slotFreed lets through that a MachineUpdate no longer has a slot.
+var slotFreed = predicate.Funcs{
+	CreateFunc:  func(event.CreateEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok := e.ObjectOld.(*refitv1.MachineUpdate)
+		after, ok2 := e.ObjectNew.(*refitv1.MachineUpdate)
+		return ok && ok2 && before.Status.Slot != nil && after.Status.Slot == nil
+	},
+}
+
+// wakened is how many updates look at once whether a slot that is free now is theirs. The others look by themselves.
+const wakened = 5
+
+// waitingForSlot returns the MachineUpdates of the same cluster that wait for a slot, those first that have waited longest.
+func (r *Reconciler) waitingForSlot(ctx context.Context, obj client.Object) []ctrl.Request {
+	var list refitv1.MachineUpdateList
+	of := client.MatchingLabels{clusterv1.ClusterNameLabel: obj.GetLabels()[clusterv1.ClusterNameLabel]}
+	if err := r.Client.List(ctx, &list, client.InNamespace(obj.GetNamespace()), of); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Could not list MachineUpdates")
+		return nil
+	}
+	waiting := slices.DeleteFunc(list.Items, func(mu refitv1.MachineUpdate) bool {
+		return mu.Status.Phase != refitv1.PhaseWaiting || mu.Status.Reason != refitv1.ReasonSlot || mu.Status.StartedAt == nil
+	})
+	slices.SortFunc(waiting, func(a, b refitv1.MachineUpdate) int {
+		return cmp.Or(a.Status.StartedAt.Compare(b.Status.StartedAt.Time), cmp.Compare(a.Name, b.Name))
+	})
+	var requests []ctrl.Request
+	for _, mu := range waiting[:min(len(waiting), wakened)] {
+		requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&mu)})
+	}
+	return requests
+}
