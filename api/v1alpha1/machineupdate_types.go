@@ -61,6 +61,8 @@ const (
 	ReasonLease = "Lease"
 	// ReasonWorkload: the workload cluster's API server can't be asked.
 	ReasonWorkload = "Workload"
+	// ReasonAudit: what is sent to the node can't be recorded.
+	ReasonAudit = "Audit"
 	// ReasonNode: the Node is not ready, or not the one that the update began with.
 	ReasonNode = "Node"
 )

@@ -113,6 +113,7 @@ var waits = map[string]string{
 	refitv1.ReasonHold:        "because held",
 	refitv1.ReasonLease:       "for the node's lease",
 	refitv1.ReasonWorkload:    "for the workload cluster",
+	refitv1.ReasonAudit:       "for the audit log",
 	refitv1.ReasonNode:        "for the node",
 }
 

@@ -136,7 +136,7 @@ func TestFailedIsTriedAgainWhenAsked(t *testing.T) {
 	mu := w.update()
 	require.Equal(t, refitv1.PhaseFailed, mu.Status.Phase)
 	require.Contains(t, mu.Status.Message, "restart x.service failed")
-	require.Contains(t, mu.Status.Message, "kubectl annotate machineupdate -n lab m1")
+	require.Contains(t, mu.Status.Message, "refit retry -n lab m1")
 	done := w.ask()
 	require.False(t, done)
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/audit"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -19,6 +20,8 @@ func waitFor(err error) *wait {
 	var dial *node.DialError
 	message := err.Error()
 	switch {
+	case errors.Is(err, audit.ErrNotRecorded):
+		return &wait{reason: refitv1.ReasonAudit, message: "nothing is sent to the node: " + message, retry: 20 * time.Second}
 	case errors.As(err, &hostKey):
 		return &wait{reason: refitv1.ReasonHostKey, message: message, retry: 20 * time.Second}
 	case errors.Is(err, node.ErrUnauthorized):

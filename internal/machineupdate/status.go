@@ -136,8 +136,8 @@ func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result,
 	if d := u.mu.Status.Drain; changed && d != nil && d.Cordoned {
 		message += "; the node stays cordoned, since it may be half changed"
 	}
-	message += fmt.Sprintf("; when the cause is gone, try again with: kubectl annotate machineupdate -n %s %s --overwrite %s=\"$(date +%%s)\"",
-		u.mu.Namespace, u.mu.Name, refitv1.RetryAnnotation)
+	message += fmt.Sprintf("; when the cause is gone: refit retry -n %[1]s %[2]s; to free its slot without that: refit abandon -n %[1]s %[2]s",
+		u.mu.Namespace, u.mu.Name)
 	at := u.now()
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Message, s.FinishedAt, s.RebootingSince = refitv1.PhaseFailed, reason, message, &at, nil
