@@ -16,4 +16,9 @@
 //   - The API server may be away. Then nothing is lost, but after two thirds of the duration nothing that disturbs starts.
 //
 // Clients must read from the API server and not from a cache.
+//
+// The cases of the protocol have numbers, by which the tests here name them; with the tag e2e they run against a real API
+// server. Elsewhere are 4, 15, 16 and 18 to 20 as far as the node and its drain go (internal/machineupdate, internal/agent), 17 (two
+// replicas and one Machine: internal/machineupdate, the fault walk), 28 (slots: internal/slots), 29 (a marker that was there:
+// internal/protection) and 31 (hooks don't look at leases: handlers).
 package lease

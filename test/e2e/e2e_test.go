@@ -132,22 +132,25 @@ func run(t *testing.T, kind nodes.Kind, groups ...group) {
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	began := time.Now()
-	s, err := system.Start(ctx, system.Options{
+	options := system.Options{
 		Source: root, BinDir: filepath.Join(root, "bin"), Nodes: kind, Progress: t.Output(),
 		AllowPaths: []string{app, "/etc/demo.conf", editedFile.Path, rebootDir + "=Reboot"},
-	})
+	}
+	for _, g := range groups[1:] {
+		if name := fmt.Sprintf("c%d", len(options.More)+2); !g.shared {
+			options.More = append(options.More, lab.ClusterOptions{Namespace: "lab-" + name, Name: name})
+		}
+	}
+	s, err := system.Start(ctx, options)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Stop()) }()
-	suites := []*suite{{s}}
-	for i, g := range groups[1:] {
+	suites, more := []*suite{{s}}, s.More
+	for _, g := range groups[1:] {
 		if g.shared {
 			suites = append(suites, suites[0])
 			continue
 		}
-		name := fmt.Sprintf("c%d", i+2)
-		other, err := s.AddCluster(ctx, lab.ClusterOptions{Namespace: "lab-" + name, Name: name})
-		require.NoError(t, err)
-		suites = append(suites, &suite{other})
+		suites, more = append(suites, &suite{more[0]}), more[1:]
 	}
 	t.Logf("the nodes are %s; everything runs after %s", s.Fleet.Kind(), time.Since(began).Round(time.Second))
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -266,6 +268,33 @@ func (u *suite) failedKeepsItsSlot(ctx context.Context, t *testing.T) {
 	u.nothingLeft(ctx, t, workload)
 }
 
+// warnings are those that an API server sends.
+type warnings []string
+
+func (w *warnings) HandleWarningHeader(_ int, _, text string) { *w = append(*w, text) }
+
+// warnedForTainting taints a Node, and returns what the API server warns of. The taint goes again.
+func (u *suite) warnedForTainting(ctx context.Context, t *testing.T, node string) string {
+	t.Helper()
+	kubeconfig, err := u.Cluster.WorkloadKubeconfig(ctx)
+	require.NoError(t, err)
+	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	require.NoError(t, err)
+	var told warnings
+	config.WarningHandler = &told
+	admin, err := client.New(config, client.Options{})
+	require.NoError(t, err)
+	for _, taints := range [][]corev1.Taint{{{Key: "e2e", Effect: corev1.TaintEffectNoSchedule}}, nil} {
+		var n corev1.Node
+		require.NoError(t, admin.Get(ctx, client.ObjectKey{Name: node}, &n))
+		before := n.DeepCopy()
+		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "e2e" })
+		n.Spec.Taints = append(n.Spec.Taints, taints...)
+		require.NoError(t, admin.Patch(ctx, &n, client.MergeFrom(before)))
+	}
+	return strings.Join(told, "\n")
+}
+
 // drains has a pod leave, when its PodDisruptionBudget lets it.
 func (u *suite) drains(ctx context.Context, t *testing.T) {
 	u.needsSystemd(t)
@@ -313,6 +342,7 @@ func (u *suite) drains(ctx context.Context, t *testing.T) {
 	require.True(t, validToMedik8s(u.nodeLease(ctx, t, workload, name), time.Now()))
 	_, err = u.Fleet.Node(name).ReadFile(ctx, f.Path)
 	require.Error(t, err, "nothing is written before the pods have left")
+	require.Contains(t, u.warnedForTainting(ctx, t, n.Name), "refit is updating node "+n.Name+" in place now")
 
 	allow(1)
 	u.rollOut(ctx, t, before)

@@ -12,6 +12,7 @@ import (
 	"path"
 	"runtime"
 	"strings"
+	"sync"
 
 	"golang.org/x/crypto/ssh"
 
@@ -28,7 +29,12 @@ func docker(ctx context.Context, stdin io.Reader, args ...string) ([]byte, error
 	return engine.Engine{}.Run(ctx, stdin, args...)
 }
 
+// preparing lets one fleet at a time look for the image, and make it.
+var preparing sync.Mutex
+
 func (f *Fleet) prepareContainers(ctx context.Context, o Options) error {
+	preparing.Lock()
+	defer preparing.Unlock()
 	if err := sweep(ctx, o.Progress); err != nil {
 		return err
 	}

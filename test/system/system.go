@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -38,6 +39,8 @@ type Options struct {
 	Nodes nodes.Kind
 	// AllowPaths are refit's --allow-paths.
 	AllowPaths []string
+	// More are further clusters beside the first one. Each needs a namespace of its own.
+	More []lab.ClusterOptions
 	// Progress gets a line for each thing that takes time.
 	Progress io.Writer
 }
@@ -48,6 +51,8 @@ type System struct {
 	Cluster  *lab.Cluster
 	Fleet    *nodes.Fleet
 	Replicas []*Replica
+	// More are the same system, about the further clusters.
+	More []*System
 	// Client knows the types of Cluster API and of refit.
 	Client client.Client
 
@@ -98,7 +103,21 @@ func (s *System) start(ctx context.Context) error {
 	if err := s.serve(ctx); err != nil {
 		return err
 	}
-	return s.startCluster(ctx, lab.ClusterOptions{})
+	return s.startClusters(ctx)
+}
+
+// startClusters starts all clusters side by side.
+func (s *System) startClusters(ctx context.Context) error {
+	var group errgroup.Group // its own context would end with Wait, and what has started lives on
+	for _, o := range s.options.More {
+		other := *s
+		other.undo, other.More = nil, nil
+		s.More = append(s.More, &other)
+		s.onStop(other.Stop)
+		group.Go(func() error { return other.startCluster(ctx, o) })
+	}
+	group.Go(func() error { return s.startCluster(ctx, lab.ClusterOptions{}) })
+	return group.Wait()
 }
 
 func (s *System) startCluster(ctx context.Context, o lab.ClusterOptions) error {
@@ -110,15 +129,6 @@ func (s *System) startCluster(ctx context.Context, o lab.ClusterOptions) error {
 		return err
 	}
 	return s.startNodes(ctx)
-}
-
-// AddCluster adds one more cluster, with nodes of its own. What it returns is the same system about that cluster, and ends with
-// the system. It needs a namespace of its own.
-func (s *System) AddCluster(ctx context.Context, o lab.ClusterOptions) (*System, error) {
-	other := *s
-	other.undo, other.Cluster, other.Fleet, other.cloud = nil, nil, nil, nil
-	s.onStop(other.Stop)
-	return &other, other.startCluster(ctx, o)
 }
 
 func (s *System) connect() error {
