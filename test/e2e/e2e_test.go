@@ -68,9 +68,7 @@ type scenario struct {
 var common = []scenario{
 	{"five successive changes re-create no Machine, and the first removes what only bootstrap laid down", (*suite).fiveChanges},
 	{"units are reloaded and restarted as the path asks for", (*suite).actions},
-	{"a file out of a Secret", (*suite).fileOutOfASecret},
-	{"a removed file goes", (*suite).removedFile},
-	{"a file that the node edited and the spec did not change stays", (*suite).drift},
+	{"files come, out of a Secret too, and go; one that the node edited and the spec did not change stays", (*suite).comeAndGo},
 	{"an update waits for a window, and what does not disturb the node does not", (*suite).waitsForTheWindow},
 	{"a node that is unreachable at first comes back", (*suite).unreachable},
 	{"a wrong host key is refused and nothing is sent", (*suite).wrongHostKey},

@@ -66,59 +66,43 @@ func (u *suite) actions(ctx context.Context, t *testing.T) {
 	}
 }
 
-func (u *suite) fileOutOfASecret(ctx context.Context, t *testing.T) {
+// comeAndGo has files come, one of them out of a Secret, and some of them go again, while the node edits another one.
+func (u *suite) comeAndGo(ctx context.Context, t *testing.T) {
 	before := u.identities(ctx, t)
 	const value = plantedSecret + "\n"
-	secret := &corev1.Secret{
+	require.NoError(t, u.Client.Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: u.Cluster.Namespace, Name: "e2e"}, Data: map[string][]byte{"key": []byte(value)},
-	}
-	require.NoError(t, u.Client.Create(ctx, secret))
-	f := bootstrapv1.File{Path: app + "/secret", Permissions: "0600", Owner: "root:root"}
-	f.ContentFrom.Secret = bootstrapv1.SecretFileSource{Name: "e2e", Key: "key"}
-	require.NoError(t, u.SetFiles(ctx, f))
+	}))
+	secret := bootstrapv1.File{Path: app + "/secret", Permissions: "0600", Owner: "root:root"}
+	secret.ContentFrom.Secret = bootstrapv1.SecretFileSource{Name: "e2e", Key: "key"}
+	there, kept, changed := file(app+"/there", "there\n"), file(app+"/kept", "one\n"), file(app+"/changed", "one\n")
+	require.NoError(t, u.SetFiles(ctx, secret, there, kept, changed))
 	u.rollOut(ctx, t, before)
-	want := f
-	want.Content = value
-	u.everywhere(ctx, t, want)
-}
+	out := secret
+	out.Content = value
+	for _, f := range []bootstrapv1.File{out, there, kept, changed} {
+		u.everywhere(ctx, t, f)
+	}
+	u.nowhere(ctx, t, app+"/five")
 
-func (u *suite) removedFile(ctx context.Context, t *testing.T) {
-	before := u.identities(ctx, t)
-	f := file(app+"/there", "there\n")
-	require.NoError(t, u.SetFiles(ctx, f))
-	u.rollOut(ctx, t, before)
-	u.everywhere(ctx, t, f)
-	require.NoError(t, u.SetFiles(ctx))
-	u.rollOut(ctx, t, before)
-	for _, path := range []string{f.Path, app + "/five", app + "/secret"} {
-		u.nowhere(ctx, t, path)
-	}
-	for _, name := range u.machines(ctx, t) {
-		// What kubeadm's bootstrap laid down and `files` never listed is not ours to remove.
-		_, err := u.Fleet.Node(name).ReadFile(ctx, "/run/cluster-api/placeholder")
-		require.NoError(t, err)
-	}
-}
-
-func (u *suite) drift(ctx context.Context, t *testing.T) {
-	before := u.identities(ctx, t)
-	kept, changed := file(app+"/kept", "one\n"), file(app+"/changed", "one\n")
-	require.NoError(t, u.SetFiles(ctx, kept, changed))
-	u.rollOut(ctx, t, before)
 	edited := kept
 	edited.Content = "edited on the node\n"
 	for _, name := range u.machines(ctx, t) {
-		n := u.Fleet.Node(name)
-		require.NoError(t, n.WriteFile(ctx, kept.Path, nodes.File{Content: []byte(edited.Content), Mode: "0644", Owner: "root:root"}))
+		require.NoError(t, u.Fleet.Node(name).WriteFile(ctx, kept.Path, nodeFile(edited.Content)))
 	}
 	changed.Content = "two\n"
 	require.NoError(t, u.SetFiles(ctx, kept, changed))
 	u.rollOut(ctx, t, before)
 	u.everywhere(ctx, t, changed)
 	u.everywhere(ctx, t, edited)
+	u.nowhere(ctx, t, there.Path)
+	u.nowhere(ctx, t, secret.Path)
 	for _, name := range u.machines(ctx, t) {
 		mu, err := u.Update(ctx, name)
 		require.NoError(t, err)
 		require.Contains(t, strings.Join(mu.Status.Notes, "\n"), kept.Path+" was changed on the node")
+		// What kubeadm's bootstrap laid down and `files` never listed is not ours to remove.
+		_, err = u.Fleet.Node(name).ReadFile(ctx, "/run/cluster-api/placeholder")
+		require.NoError(t, err)
 	}
 }
