@@ -56,6 +56,20 @@ func (u *update) unmark(ctx context.Context, n refitv1.NodeReference, keepCordon
 	return u.protector().Release(ctx, u.subject(), protection.Node(n))
 }
 
+// mark keeps others off the node. disruptive says that what comes next may not do without that.
+func (u *update) mark(ctx context.Context, n refitv1.NodeReference, disruptive bool) (*wait, error) {
+	if err := u.protector().Protect(ctx, u.subject(), protection.Node(n)); err != nil {
+		return u.hindrance(ctx, err, disruptive)
+	}
+	return nil, nil
+}
+
+// toDrain says whether pods are still to leave the node.
+func (u *update) toDrain(plan node.Plan) bool {
+	d := u.mu.Status.Drain
+	return drains(plan) && (d == nil || d.FinishedAt == nil)
+}
+
 // drains says whether pods leave the node before it is changed.
 func drains(plan node.Plan) bool {
 	return slices.ContainsFunc(plan.Actions, func(a disruption.Action) bool {
@@ -73,16 +87,13 @@ func (u *update) protect(ctx context.Context, plan node.Plan, begun bool) (ctrl.
 	if n == nil {
 		return ctrl.Result{}, true, nil
 	}
-	if err := u.protector().Protect(ctx, u.subject(), protection.Node(*n)); err != nil {
-		w, err := u.hindrance(ctx, err, !begun)
-		if w != nil || err != nil {
-			return u.hindered(ctx, w, err)
-		}
+	if w, err := u.mark(ctx, *n, !begun); w != nil || err != nil {
+		return u.hindered(ctx, w, err)
 	}
-	if begun || !drains(plan) || u.mu.Status.Drain != nil && u.mu.Status.Drain.FinishedAt != nil {
+	if begun || !u.toDrain(plan) {
 		return ctrl.Result{}, true, nil
 	}
-	if result, ok, err := u.drain(ctx, drain.NodeRef(*n)); !ok || err != nil {
+	if result, ok, err := u.drain(ctx, drain.NodeRef(*n)); !ok {
 		return result, ok, err
 	}
 	// That took a while.

@@ -93,10 +93,18 @@ func (u *update) begin(ctx context.Context) error {
 			HostKey: s.HostKey, Address: s.Address,
 			// Nor does when the Machine was updated before, and what refit has put on the node or has begun there.
 			Starts: s.Starts, LastSucceededAt: s.LastSucceededAt,
-			Slot: s.Slot, Node: s.Node, Drain: s.Drain, ApplyingSince: s.ApplyingSince,
+			Slot: s.Slot, Node: s.Node, Drain: drainedAnew(s.Drain, now), ApplyingSince: s.ApplyingSince,
 			Token: s.Token, FailedToken: s.FailedToken, ObservedAbandon: s.ObservedAbandon,
 		}
 	})
+}
+
+// drainedAnew is a drain for other specs, or for another try: pods may have come back.
+func drainedAnew(d *refitv1.DrainStatus, now metav1.Time) *refitv1.DrainStatus {
+	if d == nil {
+		return nil
+	}
+	return &refitv1.DrainStatus{StartedAt: now, Cordoned: d.Cordoned}
 }
 
 // request is what the node is asked for.

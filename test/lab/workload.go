@@ -65,24 +65,19 @@ func (c *Cluster) connect(kubeconfig []byte) (client.Client, *rest.Config, error
 // startWorkloadAPI starts a real API server for the cluster beside the in-memory provider's, which knows neither Leases nor
 // evictions. It shares the etcd of the management cluster.
 func (c *Cluster) startWorkloadAPI(ctx context.Context) error {
-	c.lab.starting.Lock()
-	defer c.lab.starting.Unlock()
-	select {
-	case <-c.lab.stopping:
-		return errStopping
-	default:
-	}
 	c.lab.progress("starting the API server of %s", c)
-	server, err := apiserver.Start(ctx, apiserver.Options{
-		KubeAPIServer: c.lab.Binaries[KubeAPIServer], Beside: c.lab.server, Name: c.Namespace + "-" + c.Name,
-		Dir: c.lab.dir, LogDir: c.lab.LogDir, Launcher: c.lab.launcher,
+	return c.lab.unlessStopping(func() error {
+		server, err := apiserver.Start(ctx, apiserver.Options{
+			KubeAPIServer: c.lab.Binaries[KubeAPIServer], Beside: c.lab.server, Name: c.Namespace + "-" + c.Name,
+			Dir: c.lab.dir, LogDir: c.lab.LogDir, Launcher: c.lab.launcher,
+		})
+		if err != nil {
+			return fmt.Errorf("starting the API server of %s: %w", c, err)
+		}
+		c.server = server
+		c.lab.onStop(server.Stop)
+		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("starting the API server of %s: %w", c, err)
-	}
-	c.server = server
-	c.lab.onStop(server.Stop)
-	return nil
 }
 
 // startMirror has the nodes of the in-memory provider's API server appear in the real one, and waits until they are there.
@@ -103,21 +98,28 @@ func (c *Cluster) startMirror(ctx context.Context) error {
 	if err := m.sync(ctx); err != nil {
 		return fmt.Errorf("mirroring the nodes of %s: %w", c, err)
 	}
-	c.lab.starting.Lock()
-	defer c.lab.starting.Unlock()
+	return c.lab.unlessStopping(func() error {
+		running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			m.run(running, func(err error) { c.lab.progress("the nodes of %s are not mirrored: %v", c, err) })
+		}()
+		c.lab.onStop(func() error { cancel(); <-done; return nil })
+		return nil
+	})
+}
+
+// unlessStopping has start start something that ends with the lab. A lab that is being stopped would leave it behind.
+func (l *Lab) unlessStopping(start func() error) error {
+	l.starting.Lock()
+	defer l.starting.Unlock()
 	select {
-	case <-c.lab.stopping:
+	case <-l.stopping:
 		return errStopping
 	default:
+		return start()
 	}
-	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		m.run(running, func(err error) { c.lab.progress("the nodes of %s are not mirrored: %v", c, err) })
-	}()
-	c.lab.onStop(func() error { cancel(); <-done; return nil })
-	return nil
 }
 
 // GrantAccess gives refit the rights in the cluster that config/workload says, and puts a kubeconfig with those and no others
