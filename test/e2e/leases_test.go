@@ -173,7 +173,7 @@ func (u *suite) oneControlPlane(ctx context.Context, t *testing.T) {
 	require.NoError(t, err)
 	held := machines[0].Name
 	u.seize(ctx, t, workload, held, "node-maintenance")
-	f := sysctlFile("one at a time")
+	f := file("/etc/sysctl.d/70-one.conf", "# one at a time\n")
 	require.NoError(t, u.Cluster.SetControlPlaneFiles(ctx, f))
 	var waits *refitv1.MachineUpdate
 	require.NoError(t, wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
