@@ -1,0 +1,228 @@
+package machineupdate
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/capi-refit/refit/internal/agent"
+	"github.com/capi-refit/refit/internal/node"
+)
+
+// walkNode is a machine with the real agent on it. Work that restarts a unit stays under way until somebody asks how it stands; a
+// reboot begins when the next command comes, which it cuts off.
+type walkNode struct {
+	t     require.TestingT
+	root  string
+	clock *clocktesting.FakeClock
+	// reached is called before a unit is restarted, and before the node is rebooted.
+	reached func(what string)
+
+	mu        sync.Mutex
+	installed bool
+	full      int // for how many commands no space is left
+	boots     int
+	due       bool // it was asked to reboot
+	away      int  // for how many dials it does not answer
+	units     []string
+	// restarting is closed when the work of a run comes to its restart, which goes on when goOn is closed. ended is when it has
+	// ended.
+	restarting, goOn, ended chan struct{}
+}
+
+func newWalkNode(t require.TestingT, root string, clock *clocktesting.FakeClock) *walkNode {
+	n := &walkNode{t: t, root: root, clock: clock}
+	n.put("/etc/passwd", fmt.Sprintf("root:x:%d:%d::/root:/bin/sh\n", os.Getuid(), os.Getgid()))
+	n.put("/etc/group", fmt.Sprintf("root:x:%d:\n", os.Getgid()))
+	n.boot()
+	return n
+}
+
+func (n *walkNode) put(path, content string) {
+	host := filepath.Join(n.root, path)
+	require.NoError(n.t, os.MkdirAll(filepath.Dir(host), 0o755))
+	require.NoError(n.t, os.WriteFile(host, []byte(content), 0o644))
+}
+
+func (n *walkNode) boot() {
+	n.boots++
+	n.due = false
+	n.put("/proc/sys/kernel/random/boot_id", fmt.Sprintf("boot-%d\n", n.boots))
+	n.put("/proc/1/stat", "1 (init) S 0 1 1 0 -1 4194560 2826 14281 119 108 4 6 12 13 20 0 1 0 27 19996672 27\n")
+}
+
+// up says whether the node's kubelet could say that it is Ready.
+func (n *walkNode) up() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.away == 0
+}
+
+// fill has the next commands of the agent find no space left.
+func (n *walkNode) fill(commands int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.full = commands
+}
+
+// dial connects, or says that the node does not answer.
+func (n *walkNode) dial() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.away > 0 {
+		n.away--
+		return errRefused
+	}
+	return nil
+}
+
+// run runs a command of the server's.
+func (n *walkNode) run(ctx context.Context, command string, stdin io.Reader, stdout io.Writer) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	verb := verbOf(command)
+	switch {
+	case n.due:
+		n.boot()
+		n.away = 2
+		return fmt.Errorf("%w: the node reboots", node.ErrConnectionLost)
+	case verb == "uname":
+		_, err := fmt.Fprintln(stdout, "x86_64")
+		return err
+	case n.full > 0 && verb == "push":
+		n.full--
+		return &node.CommandError{Status: 71, Stderr: "cat: write error: No space left on device"}
+	case n.full > 0 && n.installed:
+		n.full--
+		return json.NewEncoder(stdout).Encode(node.Answer{Error: &node.AgentError{Reason: node.ReasonInternal, Message: "no space left on device"}})
+	case verb == "push":
+		n.installed = true
+		return nil
+	case !n.installed:
+		return &node.CommandError{Status: 127}
+	case verb == "status" && n.goOn != nil:
+		close(n.goOn)
+		<-n.ended
+		n.goOn = nil
+	}
+	if agent.Main(ctx, n.config(), []string{verb}, stdin, stdout) != 0 {
+		return &node.CommandError{Status: 1}
+	}
+	return nil
+}
+
+// verbOf says what a command of node.Client is for.
+func verbOf(command string) string {
+	switch {
+	case command == "uname -m":
+		return "uname"
+	case strings.Contains(command, " refit "): // the arguments of the script that brings the agent
+		return "push"
+	default:
+		return strings.TrimRight(command[strings.LastIndex(command, " ")+1:], "'")
+	}
+}
+
+func (n *walkNode) config() agent.Config {
+	cfg := agent.Config{Root: n.root, Clock: nodeClock{n.clock}, Units: walkUnits{n}, Settle: -1, NoSync: true}
+	cfg.Launcher = agent.LauncherFunc(func(_ context.Context, name string) error {
+		worker, err := agent.New(cfg)
+		if err != nil {
+			return err
+		}
+		n.restarting, n.goOn, n.ended = make(chan struct{}), make(chan struct{}), make(chan struct{})
+		ended := n.ended
+		go func() {
+			defer close(ended)
+			_, _ = worker.Run(context.Background()) // how it went is in the status
+		}()
+		select {
+		case <-n.restarting:
+		case <-n.ended:
+			n.goOn = nil
+		}
+		return nil
+	})
+	return cfg
+}
+
+// end has what is still under way end.
+func (n *walkNode) end() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.goOn != nil {
+		close(n.goOn)
+		<-n.ended
+		n.goOn = nil
+	}
+}
+
+// journal returns the entries of the node's journal, which is the witness of what was done there.
+func (n *walkNode) journal() []node.JournalEntry {
+	var out bytes.Buffer
+	a, err := agent.New(n.config())
+	require.NoError(n.t, err)
+	require.NoError(n.t, a.Journal(&out))
+	var entries []node.JournalEntry
+	for decoder := json.NewDecoder(&out); decoder.More(); {
+		var e node.JournalEntry
+		require.NoError(n.t, decoder.Decode(&e))
+		entries = append(entries, e)
+	}
+	return entries
+}
+
+// requireClean requires that nothing is under way, and that no temporary file is left.
+func (n *walkNode) requireClean(where string) {
+	require.Nil(n.t, n.goOn, "%s: a run is under way", where)
+	require.NoFileExists(n.t, filepath.Join(n.root, "var/lib/refit/run.json"), where)
+	require.NoError(n.t, filepath.WalkDir(n.root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasPrefix(d.Name(), ".refit-") {
+			err = fmt.Errorf("%s was left behind, %s", path, where)
+		}
+		return err
+	}))
+}
+
+// walkUnits is the node's systemd. All of its units are well.
+type walkUnits struct{ n *walkNode }
+
+// Show implements agent.Units.
+func (walkUnits) Show(context.Context, string) (agent.UnitState, error) {
+	return agent.UnitState{LoadState: "loaded", ActiveState: "active", Type: "simple", InvocationID: "1"}, nil
+}
+
+// System implements agent.Units.
+func (walkUnits) System(context.Context) (string, error) { return "running", nil }
+
+// Do implements agent.Units. Whoever runs the command that has started the work waits for it, with the node locked.
+func (u walkUnits) Do(_ context.Context, verb, unit string) error {
+	u.n.reached(strings.TrimSpace(verb + " " + unit))
+	u.n.units = append(u.n.units, strings.TrimSpace(verb+" "+unit))
+	switch verb {
+	case "reboot":
+		u.n.due = true
+	case "restart":
+		goOn := u.n.goOn
+		close(u.n.restarting)
+		<-goOn
+	}
+	return nil
+}
+
+// nodeClock is the node's. Who waits by it does not have to.
+type nodeClock struct{ *clocktesting.FakeClock }
+
+// Wait implements agent.Clock.
+func (nodeClock) Wait(ctx context.Context, _ time.Duration) error { return ctx.Err() }
