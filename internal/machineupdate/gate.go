@@ -38,7 +38,7 @@ type Gate interface {
 
 // stillHeld says whether an update that a policy holds back still is, by what caches say.
 func (r *Reconciler) stillHeld(ctx context.Context, mu *refitv1.MachineUpdate) (ctrl.Result, bool) {
-	if !changemanagement.Holds(mu) || mu.Status.ObservedDigest != mu.Spec.Digest || retryAsked(mu) {
+	if !waitsForPolicyOnly(mu) {
 		return ctrl.Result{}, false
 	}
 	var machine clusterv1.Machine
@@ -49,13 +49,17 @@ func (r *Reconciler) stillHeld(ctx context.Context, mu *refitv1.MachineUpdate) (
 	if err != nil || d.Open || held(d, mu).message != mu.Status.Message {
 		return ctrl.Result{}, false
 	}
-	if mu.Status.Node != nil || mu.Status.Slot != nil {
-		return ctrl.Result{}, false // something of refit's may be on the node still
-	}
 	if mu.Status.Plan == nil && !d.HoldsAll() {
 		return ctrl.Result{}, false // the node has not been asked what the update takes
 	}
 	return ctrl.Result{RequeueAfter: held(d, mu).retry}, true
+}
+
+// waitsForPolicyOnly says whether a policy is all that can make an update go on: nothing of refit's is on the node any more, and
+// nobody has asked for another try or for other specs.
+func waitsForPolicyOnly(mu *refitv1.MachineUpdate) bool {
+	return changemanagement.Holds(mu) && mu.Status.ObservedDigest == mu.Spec.Digest && !retryAsked(mu) &&
+		mu.Status.Node == nil && mu.Status.Slot == nil
 }
 
 // held is what an update waits for that a policy holds back.
@@ -111,6 +115,11 @@ func (u *update) admit(ctx context.Context, last node.Status, plan node.Plan, wr
 			Message: "the change does not disturb the node", Role: changemanagement.RoleOf(u.regarding.Labels),
 		})
 	}
+	return u.admitDisturbance(ctx, write)
+}
+
+// admitDisturbance asks the policies and takes a slot for what disturbs the node.
+func (u *update) admitDisturbance(ctx context.Context, write func(refitv1.Admission) error) (*wait, error) {
 	d, err := u.Gate.Ask(ctx, u.regarding, u.mu)
 	if err != nil {
 		return nil, err

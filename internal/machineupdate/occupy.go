@@ -115,8 +115,10 @@ func (u *update) takeSlot(ctx context.Context, machine *clusterv1.Machine) (*wai
 		return u.set(ctx, func(s *refitv1.MachineUpdateStatus) { s.Slot = &refitv1.Slot{TakenAt: u.now()} })
 	})
 	switch {
-	case err != nil:
+	case errors.Is(err, slots.ErrPeers):
 		return u.unanswered(err)
+	case err != nil:
+		return nil, err
 	case full != nil:
 		return &wait{reason: refitv1.ReasonSlot, message: full.Message, retry: full.RetryAfter}, nil
 	default:
@@ -135,7 +137,12 @@ func (u *update) notAcquired(ctx context.Context, err error) (*wait, error) {
 		return &wait{reason: refitv1.ReasonLease, message: err.Error(), retry: retryNode}, nil
 	case errors.Is(err, lease.ErrNoNode):
 		return &wait{reason: refitv1.ReasonNode, message: err.Error() + "; the update waits for Cluster API to find it", retry: retryNode}, nil
-	case isAny(err, lease.ErrNodeReplaced, lease.ErrMachineReplaced, lease.ErrNodeGone,
+	case errors.Is(err, lease.ErrNodeReplaced):
+		return &wait{
+			reason: refitv1.ReasonNode, replaced: u.mu.Status.Node != nil, retry: retryNode,
+			message: "the update stops: " + err.Error() + "; what was begun on the former one says nothing about this one, which is not touched",
+		}, nil
+	case isAny(err, lease.ErrMachineReplaced, lease.ErrNodeGone,
 		protection.ErrMachineGone, protection.ErrDeleting, drain.ErrOtherOwner, drain.ErrNotCordoned):
 		return &wait{reason: refitv1.ReasonNode, message: "the update stops: " + err.Error(), retry: retryNode}, nil
 	case client.IgnoreNotFound(err) == nil:

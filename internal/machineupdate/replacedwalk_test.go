@@ -36,26 +36,22 @@ func outliveNode(t *testing.T, root string, nth int) {
 		w.round()
 		w.ask()
 	}
-	fresh, began := w.theNode(), w.update().Status.Node
-	commands := len(w.commands())
+	fresh, commands := w.theNode(), len(w.commands())
 	for range 10 {
 		w.round()
 		w.ask()
 	}
-	if began != nil && began.UID == fresh.UID {
-		began = nil
+	st := w.update().Status
+	if st.Phase == refitv1.PhaseSucceeded { // it had not begun, or had ended
+		require.NotNil(t, st.Admission)
+		return
 	}
-	switch st := w.update().Status; {
-	case began == nil && st.Admission != nil && st.Phase == refitv1.PhaseSucceeded: // it had not begun, or had ended
-	case began == nil:
-		require.Fail(t, "not done", "%s %s: %s", st.Phase, st.Reason, st.Message)
-	default:
-		require.Equal(t, refitv1.PhaseWaiting, st.Phase, st.Message)
-		require.Equal(t, refitv1.ReasonNode, st.Reason, st.Message)
-		require.Len(t, w.commands(), commands, "nobody connects")
-		require.Empty(t, w.theNode().Annotations)
-		require.Equal(t, fresh.ResourceVersion, w.theNode().ResourceVersion)
-	}
+	require.Equal(t, refitv1.PhaseFailed, st.Phase, st.Message)
+	require.Equal(t, "NodeReplaced", st.Reason, st.Message)
+	require.Nil(t, st.Node)
+	require.Len(t, w.commands(), commands, "nobody connects")
+	require.Empty(t, w.theNode().Annotations)
+	require.Equal(t, fresh.ResourceVersion, w.theNode().ResourceVersion)
 }
 
 // commands are the calls that reached for the machine.

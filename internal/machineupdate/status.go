@@ -1,6 +1,7 @@
 package machineupdate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -23,6 +24,8 @@ type wait struct {
 	retry time.Duration
 	// yields says that the node is left to somebody else, whatever was begun there.
 	yields bool
+	// replaced says that the Node is not the one that the update began with: it does not go on by itself.
+	replaced bool
 	// decision is what holds the update back, where a policy does.
 	decision *changemanagement.Decision
 }
@@ -81,20 +84,18 @@ func (u *update) enter(ctx context.Context, phase refitv1.Phase, step, message s
 
 // await has the update wait. If nothing has begun on the node, or if the node is somebody else's now, refit leaves it.
 func (u *update) await(ctx context.Context, w *wait) (ctrl.Result, error) {
+	if w.replaced {
+		u.replaced = true
+		return u.fail(ctx, "NodeReplaced", w.message)
+	}
 	if u.closed != nil && w.decision == nil && !u.started() {
 		w = u.closed.but(w)
 	}
-	leaves := w.decision != nil || w.yields || !u.underWay()
-	var stays error
-	if leaves {
-		if stays = u.vacate(ctx, u.mu.Status.ApplyingSince != nil); stays != nil {
-			ctrl.LoggerFrom(ctx).Error(stays, "Could not leave the node; it is tried again")
-		}
-	}
+	gone := u.leaveNode(ctx, w)
 	news := u.mu.Status.Reason != w.reason
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Message = refitv1.PhaseWaiting, w.reason, w.message
-		if leaves && stays == nil {
+		if gone {
 			left(s)
 		}
 		if w.decision != nil {
@@ -106,15 +107,28 @@ func (u *update) await(ctx context.Context, w *wait) (ctrl.Result, error) {
 		return ctrl.Result{}, err
 	}
 	if news {
-		u.event(corev1.EventTypeWarning, "InPlaceUpdateWaiting", "Wait", w.message)
+		u.tellWait(w)
 	}
-	if news && w.decision != nil && len(w.decision.By) > 0 {
+	return ctrl.Result{RequeueAfter: cmp.Or(w.retry, retryDefault)}, nil
+}
+
+// leaveNode leaves the node to others while the update waits, unless it is being disturbed. It says whether it has.
+func (u *update) leaveNode(ctx context.Context, w *wait) bool {
+	if w.decision == nil && !w.yields && u.underWay() {
+		return false
+	}
+	if err := u.vacate(ctx, u.mu.Status.ApplyingSince != nil); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Could not leave the node; it is tried again")
+		return false
+	}
+	return true
+}
+
+func (u *update) tellWait(w *wait) {
+	u.event(corev1.EventTypeWarning, "InPlaceUpdateWaiting", "Wait", w.message)
+	if w.decision != nil && len(w.decision.By) > 0 {
 		u.event(corev1.EventTypeWarning, "ChangeManagementOverridden", "Override", w.decision.Message)
 	}
-	if w.retry == 0 {
-		w.retry = retryDefault
-	}
-	return ctrl.Result{RequeueAfter: w.retry}, nil
 }
 
 // left records that refit has left the node. One that may be half changed keeps its slot, and its update what let it start.
@@ -127,7 +141,7 @@ func left(s *refitv1.MachineUpdateStatus) {
 // fail ends the update until a person asks for another try or the desired specs change. It keeps its slot, so that what made it
 // fail does not walk through the fleet; and a node that may be half changed stays cordoned.
 func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result, error) {
-	changed := u.mu.Status.ApplyingSince != nil && (u.failedRun == nil || !u.failedRun.RolledBack)
+	changed := u.mu.Status.ApplyingSince != nil && !u.replaced && (u.failedRun == nil || !u.failedRun.RolledBack)
 	if err := u.vacate(ctx, changed); err != nil {
 		w, err := u.unanswered(err)
 		result, _, err := u.hindered(ctx, w, err)
@@ -157,9 +171,9 @@ func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result,
 }
 
 // abandon acknowledges that an update has failed: nothing of refit's stays, and its slot is free. The update stays Failed.
-func (u *update) abandon(ctx context.Context) (ctrl.Result, error) {
+func (u *update) abandon(ctx context.Context) error {
 	if err := u.vacate(ctx, false); err != nil {
-		return ctrl.Result{}, err
+		return err
 	}
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.ObservedAbandon = u.mu.Annotations[refitv1.AbandonAnnotation]
@@ -169,7 +183,7 @@ func (u *update) abandon(ctx context.Context) (ctrl.Result, error) {
 	if err == nil {
 		u.event(corev1.EventTypeNormal, "InPlaceUpdateAbandoned", "Abandon", "the failed update was abandoned")
 	}
-	return ctrl.Result{}, err
+	return err
 }
 
 func (u *update) succeed(ctx context.Context, message string, notes []string) (ctrl.Result, error) {
@@ -177,7 +191,7 @@ func (u *update) succeed(ctx context.Context, message string, notes []string) (c
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Step, s.Message, s.Notes, s.FinishedAt = refitv1.PhaseSucceeded, "", "", message, notes, &now
 		s.LastSucceededAt = &now
-		s.Slot, s.Node, s.Drain = nil, nil, nil
+		s.Slot, s.Node, s.Drain, s.ApplyingSince = nil, nil, nil, nil
 	})
 	if err != nil {
 		return ctrl.Result{}, err

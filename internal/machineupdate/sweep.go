@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -11,10 +12,13 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/drain"
+	"github.com/capi-refit/refit/internal/protection"
 )
 
-// sweep releases the leases in the update's cluster that an earlier process has left behind on nodes where nothing is under
-// way. It does so once for each cluster, before this process acquires the first lease there: none of its own can be among them.
+// sweep takes away what an earlier process has left behind in the update's cluster on nodes where nothing is under way: leases, and
+// what keeps others off. It does so once for each cluster, before this process acquires the first lease there: nothing of its own
+// can be among it.
 func (u *update) sweep(ctx context.Context) error {
 	key := types.NamespacedName{Namespace: u.mu.Namespace, Name: u.mu.Labels[clusterv1.ClusterNameLabel]}
 	u.sweeping.Lock()
@@ -26,9 +30,14 @@ func (u *update) sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	released, err := u.locker().Sweep(ctx, func(machine types.UID) bool { return idle[machine] })
+	released, err := u.locker().Sweep(ctx, func(machine types.UID) bool { return idle[machine] != nil })
 	if err != nil {
 		return fmt.Errorf("release what was left behind in cluster %s: %w", key, err)
+	}
+	for _, machine := range idle {
+		if err := u.sweepMarkers(ctx, machine); err != nil {
+			return fmt.Errorf("take away what was left behind at Machine %s: %w", machine.Name, err)
+		}
 	}
 	if len(released) > 0 {
 		ctrl.LoggerFrom(ctx).Info("Released node leases that were left behind", "cluster", key, "leases", released)
@@ -40,8 +49,26 @@ func (u *update) sweep(ctx context.Context) error {
 	return nil
 }
 
+// sweepMarkers takes away what keeps others off the node of a Machine, if the Machine says that there is something.
+func (u *update) sweepMarkers(ctx context.Context, machine *clusterv1.Machine) error {
+	if machine.Annotations[protection.AddedAnnotation] == "" {
+		return nil
+	}
+	var n corev1.Node
+	err := u.occupied.cluster.Client.Get(ctx, types.NamespacedName{Name: machine.Status.NodeRef.Name}, &n)
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	if err := u.drainer().Uncordon(ctx, drain.NodeRef{Name: n.Name, UID: n.UID}, machine.UID); err != nil {
+		return err
+	}
+	ctrl.LoggerFrom(ctx).Info("Took away what was left behind at a Machine", "machine", client.ObjectKeyFromObject(machine))
+	subject := protection.Machine{ObjectKey: client.ObjectKeyFromObject(machine), UID: machine.UID}
+	return u.protector().Release(ctx, subject, protection.Node{Name: n.Name, UID: n.UID})
+}
+
 // idle are the Machines of a cluster on whose nodes nothing of refit's is under way.
-func (u *update) idle(ctx context.Context, cluster types.NamespacedName) (map[types.UID]bool, error) {
+func (u *update) idle(ctx context.Context, cluster types.NamespacedName) (map[types.UID]*clusterv1.Machine, error) {
 	of := []client.ListOption{client.InNamespace(cluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name}}
 	var machines clusterv1.MachineList
 	if err := u.Client.List(ctx, &machines, of...); err != nil {
@@ -52,9 +79,9 @@ func (u *update) idle(ctx context.Context, cluster types.NamespacedName) (map[ty
 	if err := u.Live.List(ctx, &updates, of...); err != nil {
 		return nil, fmt.Errorf("list the MachineUpdates of cluster %s: %w", cluster, err)
 	}
-	idle := map[types.UID]bool{}
+	idle := map[types.UID]*clusterv1.Machine{}
 	for i := range machines.Items {
-		idle[machines.Items[i].UID] = true
+		idle[machines.Items[i].UID] = &machines.Items[i]
 	}
 	for i := range updates.Items {
 		other := &update{mu: &updates.Items[i]}

@@ -24,6 +24,8 @@ type update struct {
 	occupied occupancy
 	// failedRun is what the node reports of a run that has failed.
 	failedRun *node.Status
+	// replaced says that the Node that the work began with is gone.
+	replaced bool
 }
 
 // run brings the update as far as it can be brought now.
@@ -35,7 +37,7 @@ func (u *update) run(ctx context.Context) (ctrl.Result, error) {
 	}
 	u.regarding = machine
 	if abandonAsked(u.mu) {
-		return u.abandon(ctx)
+		return ctrl.Result{}, u.abandon(ctx)
 	}
 	if err := u.begin(ctx); err != nil {
 		return ctrl.Result{}, err
@@ -48,24 +50,29 @@ func (u *update) run(ctx context.Context) (ctrl.Result, error) {
 	case machine == nil:
 		return ctrl.Result{}, nil
 	}
+	return u.proceed(ctx, machine)
+}
+
+// proceed goes to the node of a Machine that is there, when all that comes before lets it.
+func (u *update) proceed(ctx context.Context, machine *clusterv1.Machine) (ctrl.Result, error) {
 	request, w, err := u.ready(ctx, machine)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if w != nil {
-		return u.await(ctx, w)
+	var a *access
+	if w == nil {
+		a, w = u.access(ctx, machine)
 	}
-	access, w := u.access(ctx, machine)
-	if w != nil {
-		return u.await(ctx, w)
+	if w == nil {
+		w, err = u.occupy(ctx, machine)
 	}
-	if w, err = u.occupy(ctx, machine); err != nil {
+	switch {
+	case err != nil:
 		return ctrl.Result{}, err
-	}
-	if w != nil {
+	case w != nil:
 		return u.await(ctx, w)
 	}
-	return u.onNode(ctx, access, request)
+	return u.onNode(ctx, a, request)
 }
 
 // ready returns what the node is asked for, or what the update waits for before the node matters.

@@ -39,6 +39,11 @@ func (u *update) onNode(ctx context.Context, a *access, request *node.Request) (
 	if u.occupied.held == nil {
 		return u.endRun(ctx, client, request)
 	}
+	return u.look(ctx, client, a, request)
+}
+
+// look has the node compare itself with what is desired, and goes on with what that takes when it may.
+func (u *update) look(ctx context.Context, client *node.Client, a *access, request *node.Request) (ctrl.Result, error) {
 	if !u.started() {
 		if err := u.enter(ctx, refitv1.PhaseStaging, "plan", "the node compares itself with what is desired"); err != nil {
 			return ctrl.Result{}, err
@@ -55,9 +60,11 @@ func (u *update) onNode(ctx context.Context, a *access, request *node.Request) (
 	if err != nil {
 		return u.nodeError(ctx, err)
 	}
-	if w, err := u.admit(ctx, last, plan, func(admission refitv1.Admission) error { return u.claim(ctx, a, plan, admission) }); err != nil {
+	w, err := u.admit(ctx, last, plan, func(admission refitv1.Admission) error { return u.claim(ctx, a, plan, admission) })
+	switch {
+	case err != nil:
 		return u.nodeError(ctx, err)
-	} else if w != nil {
+	case w != nil:
 		return u.await(ctx, w)
 	}
 	u.closed = nil
@@ -221,7 +228,7 @@ func (u *update) nodeFailed(ctx context.Context, status node.Status) (ctrl.Resul
 func (u *update) verify(ctx context.Context, client *node.Client, request *node.Request, status node.Status) (ctrl.Result, error) {
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Step, s.Message = refitv1.PhaseVerifying, "", "compare", "comparing the node with what is desired"
-		s.ApplyingSince, s.RebootingSince, s.Changes, s.Actions = nil, nil, nil, nil
+		s.RebootingSince, s.Changes, s.Actions = nil, nil, nil
 		s.StepsDone, s.StepsTotal = int32(status.Total), int32(status.Total)
 		for _, c := range status.Changes {
 			s.Changes = append(s.Changes, refitv1.FileChange{Path: c.Path, Operation: string(c.Operation), Conflict: c.Conflict})

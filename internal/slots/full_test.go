@@ -69,7 +69,7 @@ func TestWorkers(t *testing.T) {
 		"nodes of nobody's":         {limits: two, objects: others(3), held: map[string]string{"other-1": "x", "other-2": "x", "": "x"}},
 		"no node is nobody's":       {limits: atMost(3), objects: join(all(worker("b", noNode), worker("c", noNode)), others(1)), held: map[string]string{"": "x"}},
 		"control planes are apart":  {limits: two, objects: join(with(controlPlane("b"), holds), with(controlPlane("c", notReady), holds), others(3))},
-		"another cluster is apart":  {limits: two, objects: join(with(worker("b", inCluster("c2")), holds), with(worker("c", inCluster("c2")), holds), others(3))},
+		"another cluster is apart":  {limits: two, objects: join(with(worker("b", elsewhere), holds), with(worker("c", elsewhere), holds), others(3))},
 		"a percentage, rounded up":  {limits: Limits{Workers: intstr.FromString("20%")}, objects: join(with(worker("b"), holds), others(4))},
 		"by default 20%": {
 			objects: join(with(worker("b"), holds), others(3)),
@@ -181,7 +181,7 @@ func TestControlPlane(t *testing.T) {
 			want:    "control plane: node b is being updated (MachineUpdate b) and one may be out at a time",
 		},
 		"workers are apart":        {objects: join(with(worker("b", notReady), holds), all(worker("c", deleting)))},
-		"another cluster is apart": {objects: with(cp("b", inCluster("c2")), holds)},
+		"another cluster is apart": {objects: with(cp("b", elsewhere), holds)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, atMost(1), join(all(cp("a", tc.self...)), tc.objects)...)

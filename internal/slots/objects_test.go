@@ -64,8 +64,9 @@ func inDomain(name string) editMachine {
 	return func(m *clusterv1.Machine) { m.Spec.FailureDomain = name }
 }
 
-func inCluster(name string) editMachine {
-	return func(m *clusterv1.Machine) { m.Spec.ClusterName, m.Labels[clusterv1.ClusterNameLabel] = name, name }
+// elsewhere has the Machine be one of another cluster.
+func elsewhere(m *clusterv1.Machine) {
+	m.Spec.ClusterName, m.Labels[clusterv1.ClusterNameLabel] = "c2", "c2"
 }
 
 // of is the MachineUpdate of a Machine.

@@ -39,7 +39,7 @@ func maintenance(name string, spec any) *unstructured.Unstructured {
 	return nm
 }
 
-func onNode(node string) any { return map[string]any{"nodeName": node} }
+var ofNodeA = map[string]any{"nodeName": "a"}
 
 // workload is a client of a workload cluster. failing are the kinds of lists that can't be had, and why.
 func workload(t *testing.T, failing map[string]error, objects ...client.Object) client.Reader {
@@ -79,10 +79,10 @@ func TestWorkloadPeers(t *testing.T) {
 		"what is no node's lease":   {objects: []client.Object{nodeLease("a", "x", 0, func(l *coordinationv1.Lease) { l.Name = "leader" }), nodeLease("", "x", 0)}},
 		"elsewhere":                 {objects: []client.Object{nodeLease("a", "x", 0, func(l *coordinationv1.Lease) { l.Namespace = "kube-node-lease" })}},
 		"another namespace":         {objects: []client.Object{nodeLease("a", "x", 0), nodeLease("b", "y", 0, func(l *coordinationv1.Lease) { l.Namespace = "locks" })}, namespace: "locks", want: map[string]string{"b": "y"}},
-		"a NodeMaintenance":         {objects: []client.Object{maintenance("nm-1", onNode("a"))}, want: map[string]string{"a": "NodeMaintenance nm-1"}},
-		"its lease has lapsed":      {objects: []client.Object{nodeLease("a", "node-maintenance", 9999*time.Hour), maintenance("nm-1", onNode("a"))}, want: map[string]string{"a": "NodeMaintenance nm-1"}},
+		"a NodeMaintenance":         {objects: []client.Object{maintenance("nm-1", ofNodeA)}, want: map[string]string{"a": "NodeMaintenance nm-1"}},
+		"its lease has lapsed":      {objects: []client.Object{nodeLease("a", "node-maintenance", 9999*time.Hour), maintenance("nm-1", ofNodeA)}, want: map[string]string{"a": "NodeMaintenance nm-1"}},
 		"it is named, not its lease": {
-			objects: []client.Object{nodeLease("a", "node-maintenance", 0), nodeLease("b", "x", 0), maintenance("nm-2", onNode("a")), maintenance("nm-1", onNode("a"))},
+			objects: []client.Object{nodeLease("a", "node-maintenance", 0), nodeLease("b", "x", 0), maintenance("nm-2", ofNodeA), maintenance("nm-1", ofNodeA)},
 			want:    map[string]string{"a": "NodeMaintenance nm-1", "b": "x"},
 		},
 		"one for no node": {objects: []client.Object{maintenance("nm-1", map[string]any{})}},

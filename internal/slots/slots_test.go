@@ -216,7 +216,7 @@ func TestManyAtOnce(t *testing.T) {
 	objects := pool(n)
 	for i := range n {
 		name := fmt.Sprintf("x%02d", i)
-		objects = append(objects, all(worker(name, inCluster("c2")))...)
+		objects = append(objects, all(worker(name, elsewhere))...)
 	}
 	objects = append(objects, all(controlPlane("a"), controlPlane("b"), controlPlane("c"))...)
 	w := newWorld(t, atMost(limit), objects...)
