@@ -110,15 +110,15 @@ func (c *Cluster) startMirror(ctx context.Context) error {
 	})
 }
 
-// unlessStopping has start start something that ends with the lab. A lab that is being stopped would leave it behind.
-func (l *Lab) unlessStopping(start func() error) error {
+// unlessStopping calls begin, which starts something that ends with the lab. A lab that is being stopped would leave it behind.
+func (l *Lab) unlessStopping(begin func() error) error {
 	l.starting.Lock()
 	defer l.starting.Unlock()
 	select {
 	case <-l.stopping:
 		return errStopping
 	default:
-		return start()
+		return begin()
 	}
 }
 
