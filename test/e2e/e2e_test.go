@@ -69,26 +69,27 @@ var common = []scenario{
 	{"five successive changes re-create no Machine, and the first removes what only bootstrap laid down", (*suite).fiveChanges},
 	{"units are reloaded and restarted as the path asks for", (*suite).actions},
 	{"files come, out of a Secret too, and go; one that the node edited and the spec did not change stays", (*suite).comeAndGo},
-	{"an update waits for a window, and what does not disturb the node does not", (*suite).waitsForTheWindow},
 	{"a node that is unreachable at first comes back", (*suite).unreachable},
-	{"a wrong host key is refused and nothing is sent", (*suite).wrongHostKey},
 	{"a second change while the first is under way", (*suite).secondChange},
 	{"the leader is killed in the middle of an update", (*suite).leaderKilled},
 	{"a Machine is deleted in the middle of an update", (*suite).machineDeleted},
 }
 
-// leases are the scenarios of having a node to oneself.
-var leases = []scenario{
-	{"an admin's hold stops an update and release lets it go", (*suite).holdStops},
-	{"a foreign lease is waited for", (*suite).foreignLeaseWaits},
-	{"of a control plane of three never two are out", (*suite).oneControlPlane},
+// disturbances are the scenarios of what disturbs a node, where it takes no real cluster.
+var disturbances = []scenario{
 	{"a failed update keeps its slot", (*suite).failedKeepsItsSlot},
 	{"a drain waits for a PodDisruptionBudget", (*suite).drains},
 	{"a node that reboots in the middle of its update resumes", (*suite).rebootResumes},
 }
 
-// policies are the scenarios for which it does not matter what the machines are.
-var policies = []scenario{
+// conditions are the scenarios of what an update waits for. For them it does not matter what the machines are. The window comes
+// before changes that disturb.
+var conditions = []scenario{
+	{"an admin's hold stops an update and release lets it go", (*suite).holdStops},
+	{"a foreign lease is waited for", (*suite).foreignLeaseWaits},
+	{"a wrong host key is refused and nothing is sent", (*suite).wrongHostKey},
+	{"an update waits for a window, and what does not disturb the node does not", (*suite).waitsForTheWindow},
+	{"of a control plane of three never two are out", (*suite).oneControlPlane},
 	{"an override lets an update go at once", (*suite).overrideLetsGo},
 	{"restrictive-until stops the second machine while the first one finishes", (*suite).restrictiveStopsTheSecond},
 	{"a policy that turns invalid closes", (*suite).invalidCloses},
@@ -117,8 +118,8 @@ type group struct {
 // TestInMemory runs the scenarios on Cluster API's in-memory backend, with a node beside each Machine.
 func TestInMemory(t *testing.T) {
 	run(t, nodes.Auto,
-		group{name: "updates", scenarios: slices.Concat(common, replaces)},
-		group{name: "conditions", scenarios: slices.Concat(leases, policies)},
+		group{name: "updates", scenarios: slices.Concat(common, disturbances, replaces)},
+		group{name: "conditions", scenarios: conditions},
 		group{name: "upgrades", scenarios: upgrades, shared: true},
 	)
 }
