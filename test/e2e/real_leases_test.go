@@ -20,6 +20,8 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
+
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 )
 
@@ -28,7 +30,7 @@ var exclusive = []scenario{
 	{"a pod with a PodDisruptionBudget leaves when it may, and is back", (*suite).realDrain},
 	{"a NodeMaintenance keeps refit off, after its lease is gone, too", (*suite).nodeMaintenance},
 	{"a node that reboots in the middle of its update resumes", (*suite).rebootResumes},
-	{"the API server of the node that is updated goes away and comes back", (*suite).apiServerAway},
+	{"the API server goes away and comes back in the middle of an update of the control plane", (*suite).apiServerAway},
 }
 
 // guests starts a Deployment of two pods on different nodes, and a budget that lets none of them leave.
@@ -201,16 +203,40 @@ func (u *suite) rebootResumes(ctx context.Context, t *testing.T) {
 	u.nothingLeft(ctx, t, workload)
 }
 
-// apiServerAway restarts the kubelet of each node of the control plane, and with it the API server and etcd there.
+// apiServerAway takes the way to the cluster's API server away in the middle of the update of one of its control-plane nodes.
 func (u *suite) apiServerAway(ctx context.Context, t *testing.T) {
 	before, workload := u.identities(ctx, t), u.workload(ctx, t)
-	f := file("/etc/systemd/system/kubelet.service.d/30-away.conf",
-		"[Service]\nExecStartPre=/bin/sh -c 'pkill -x kube-apiserver; pkill -x etcd; sleep 10'\n")
-	require.NoError(t, u.Cluster.SetControlPlaneFiles(ctx, file("/etc/demo.conf", "hello\n"), editedFile, f))
-	u.rollOut(ctx, t, before)
-	u.healthy(ctx, t)
+	u.slowEverywhere(ctx, t)
+	f := slowFile("while the API is away")
+	require.NoError(t, u.Cluster.ChangeControlPlane(ctx, func(kcp *controlplanev1.KubeadmControlPlane) {
+		kcp.Spec.KubeadmConfigSpec.Files = append(kcp.Spec.KubeadmConfigSpec.Files, f)
+	}))
 	machines, err := u.Cluster.ControlPlaneMachines(ctx)
 	require.NoError(t, err)
+	var name string
+	require.NoError(t, wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
+		for _, m := range machines {
+			mu, err := u.Update(ctx, m.Name)
+			if err != nil {
+				return false, err
+			}
+			if mu != nil && mu.Status.Phase == refitv1.PhaseApplying && mu.Status.StepsTotal > 0 {
+				name = m.Name
+			}
+		}
+		return name != "", nil
+	}), "no update of the control plane is under way")
+	power := func(verb string) {
+		_, err := u.Lab.Engine().Run(ctx, nil, verb, u.Cluster.Name+"-lb")
+		require.NoError(t, err)
+	}
+	power("pause")
+	mu, err := u.AwaitUpdate(ctx, name, waiting(refitv1.ReasonWorkload))
+	power("unpause")
+	require.NoError(t, err)
+	require.NoError(t, u.CheckFile(ctx, name, f), "what ran on the node ran on: %s", mu.Status.Message)
+	u.rollOut(ctx, t, before)
+	u.healthy(ctx, t)
 	for _, m := range machines {
 		require.NoError(t, u.CheckFile(ctx, m.Name, f))
 		mu, err := u.Update(ctx, m.Name)
