@@ -37,12 +37,12 @@ test: ## Unit and integration tests with the race detector. Needs no root, no Do
 
 .PHONY: e2e
 e2e: build ## The real Cluster API managers against real nodes: every scenario; and node leases against a real API server.
-	go test -tags e2e -count=1 -parallel 4 -timeout 40m -v -run '^TestInMemory$$' ./test/e2e
+	go test -tags e2e -count=1 -parallel 4 -timeout 60m -v -run '^TestInMemory$$' ./test/e2e
 	go test -tags e2e -count=1 ./internal/lease ./test/apiserver
 
 .PHONY: e2e-real
 e2e-real: build ## The same on real kubeadm machines, made by Cluster API's Docker provider, and what only they can show.
-	go test -tags e2e -count=1 -timeout 60m -v -run '^TestRealMachines$$' ./test/e2e
+	go test -tags e2e -count=1 -timeout 75m -v -run '^TestRealMachines$$' ./test/e2e
 
 .PHONY: bench
 bench: build ## Compare the hooks with Cluster API's reference extension, windows with rrule-go and cron, and update many nodes; prints ratios.
