@@ -1,6 +1,7 @@
 package machineupdate
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -317,4 +318,14 @@ func TestRetryAfter(t *testing.T) {
 		require.False(t, p.Done, phase)
 		require.Equal(t, want, p.RetryAfter, phase)
 	}
+	seen := map[time.Duration]bool{}
+	for i := range 50 {
+		mu := &refitv1.MachineUpdate{Status: refitv1.MachineUpdateStatus{Phase: refitv1.PhaseWaiting, Reason: refitv1.ReasonLease}}
+		mu.Name = fmt.Sprint("m", i)
+		after := progressOf(mu).RetryAfter
+		require.True(t, after >= 15*time.Second && after <= time.Minute, after)
+		require.Zero(t, after%time.Second, "Cluster API knows seconds only")
+		seen[after] = true
+	}
+	require.Greater(t, len(seen), 10, "those who wait for a node don't ask together")
 }

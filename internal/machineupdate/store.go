@@ -3,6 +3,7 @@ package machineupdate
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,7 +24,17 @@ const (
 	retryWorking = 2 * time.Second  // work is under way
 	retryWaiting = 15 * time.Second // something else must happen first
 	retryFailed  = 60 * time.Second // a person must act
+
+	retryHeldAtMost = 60 * time.Second // somebody else has the node
 )
+
+// spread returns a part of a time that differs from Machine to Machine and from state to state, so that many that wait for one
+// thing don't ask together.
+func spread(mu *refitv1.MachineUpdate, most time.Duration) time.Duration {
+	hash := fnv.New32a()
+	_, _ = fmt.Fprint(hash, mu.UID, mu.Name, mu.ResourceVersion)
+	return time.Duration(hash.Sum32()) * time.Second % (most + time.Second)
+}
 
 // Store records what Cluster API asks for, and answers how it stands. It has no state of its own, so that every replica
 // gives the same answers.
@@ -140,6 +151,9 @@ func progressOf(mu *refitv1.MachineUpdate) handlers.Progress {
 		p.RetryAfter = retryFailed
 	case refitv1.PhaseWaiting:
 		p.RetryAfter = retryWaiting
+		if st.Reason == refitv1.ReasonHold || st.Reason == refitv1.ReasonLease {
+			p.RetryAfter += spread(mu, retryHeldAtMost-retryWaiting)
+		}
 	case refitv1.PhasePending, refitv1.PhaseStaging, refitv1.PhaseVerifying:
 		p.RetryAfter = retrySoon
 	default:
