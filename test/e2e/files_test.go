@@ -101,8 +101,13 @@ func (u *suite) comeAndGo(ctx context.Context, t *testing.T) {
 		mu, err := u.Update(ctx, name)
 		require.NoError(t, err)
 		require.Contains(t, strings.Join(mu.Status.Notes, "\n"), kept.Path+" was changed on the node")
-		// What kubeadm's bootstrap laid down and `files` never listed is not ours to remove.
-		_, err = u.Fleet.Node(name).ReadFile(ctx, "/run/cluster-api/placeholder")
+	}
+	// What kubeadm's bootstrap laid down and `files` never listed is not ours to remove. Workers may have been rebooted, and then it
+	// is gone.
+	machines, err := u.Cluster.ControlPlaneMachines(ctx)
+	require.NoError(t, err)
+	for _, m := range machines {
+		_, err := u.Fleet.Node(m.Name).ReadFile(ctx, "/run/cluster-api/placeholder")
 		require.NoError(t, err)
 	}
 }
