@@ -36,8 +36,14 @@ test: ## Unit and integration tests with the race detector. Needs no root, no Do
 	go test -race ./...
 
 .PHONY: e2e
-e2e: build ## The real Cluster API managers against real nodes: every scenario; and node leases against a real API server.
+e2e: e2e-scenarios e2e-leases ## The real Cluster API managers against real nodes: every scenario; and node leases against a real API server.
+
+.PHONY: e2e-scenarios
+e2e-scenarios: build
 	go test -tags e2e -count=1 -parallel 4 -timeout 60m -v -run '^TestInMemory$$' ./test/e2e
+
+.PHONY: e2e-leases
+e2e-leases:
 	go test -tags e2e -count=1 ./internal/lease ./test/apiserver
 
 .PHONY: e2e-real
