@@ -44,7 +44,7 @@ e2e-scenarios: build
 
 .PHONY: e2e-leases
 e2e-leases:
-	go test -tags e2e -count=1 ./internal/lease ./test/apiserver
+	go test -tags e2e -count=1 -timeout 60m ./internal/lease ./test/apiserver
 
 .PHONY: e2e-real
 e2e-real: build ## The same on real kubeadm machines, made by Cluster API's Docker provider, and what only they can show.
