@@ -72,8 +72,7 @@ type Reconciler struct {
 	// Instance is the name of this server, shown in the MachineUpdates that it works on. No two starts of it have the same.
 	Instance string
 
-	sweeping sync.Mutex
-	swept    map[types.NamespacedName]bool // clusters where nothing is left of an earlier process
+	sweeps sync.Map // of *sweepState, by cluster
 }
 
 // Reconcile brings one update as far as it can be brought now.

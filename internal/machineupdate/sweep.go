@@ -3,6 +3,7 @@ package machineupdate
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,14 +17,23 @@ import (
 	"github.com/capi-refit/refit/internal/protection"
 )
 
+// sweepState says whether a cluster was swept. Each has a lock of its own, so that one that does not answer keeps nobody waiting in
+// the others.
+type sweepState struct {
+	sync.Mutex
+	done bool
+}
+
 // sweep takes away what an earlier process has left behind in the update's cluster on nodes where nothing is under way: leases, and
 // what keeps others off. It does so once for each cluster, before this process acquires the first lease there: nothing of its own
 // can be among it.
 func (u *update) sweep(ctx context.Context) error {
 	key := types.NamespacedName{Namespace: u.mu.Namespace, Name: u.mu.Labels[clusterv1.ClusterNameLabel]}
-	u.sweeping.Lock()
-	defer u.sweeping.Unlock()
-	if u.swept[key] {
+	state, _ := u.sweeps.LoadOrStore(key, &sweepState{})
+	cluster := state.(*sweepState)
+	cluster.Lock()
+	defer cluster.Unlock()
+	if cluster.done {
 		return nil
 	}
 	idle, err := u.idle(ctx, key)
@@ -42,10 +52,7 @@ func (u *update) sweep(ctx context.Context) error {
 	if len(released) > 0 {
 		ctrl.LoggerFrom(ctx).Info("Released node leases that were left behind", "cluster", key, "leases", released)
 	}
-	if u.swept == nil {
-		u.swept = map[types.NamespacedName]bool{}
-	}
-	u.swept[key] = true
+	cluster.done = true
 	return nil
 }
 
