@@ -138,7 +138,7 @@ func empty(t testingT) {
 	}
 	removeNamespace(t, "locks")
 	maintenances := &unstructured.UnstructuredList{}
-	maintenances.SetGroupVersionKind(nodeMaintenanceGVK.GroupVersion().WithKind(nodeMaintenanceGVK.Kind + "List"))
+	maintenances.SetGroupVersionKind(NodeMaintenanceGVK.GroupVersion().WithKind(NodeMaintenanceGVK.Kind + "List"))
 	for _, list := range []client.ObjectList{&corev1.NodeList{}, &coordinationv1.LeaseList{}, &appsv1.DaemonSetList{}, maintenances} {
 		require.NoError(t, c.List(ctx, list))
 		require.NoError(t, meta.EachListItem(list, func(o runtime.Object) error { return discard(ctx, o.(client.Object)) }))
@@ -175,15 +175,15 @@ func removeNamespace(t testingT, name string) {
 // maintenanceCRD is that of the node-maintenance-operator, as far as refit looks at it.
 func maintenanceCRD() *apiextensionsv1.CustomResourceDefinition {
 	return &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: "nodemaintenances." + nodeMaintenanceGVK.Group},
+		ObjectMeta: metav1.ObjectMeta{Name: "nodemaintenances." + NodeMaintenanceGVK.Group},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: nodeMaintenanceGVK.Group, Scope: apiextensionsv1.ClusterScoped,
+			Group: NodeMaintenanceGVK.Group, Scope: apiextensionsv1.ClusterScoped,
 			Names: apiextensionsv1.CustomResourceDefinitionNames{
-				Kind: nodeMaintenanceGVK.Kind, ListKind: nodeMaintenanceGVK.Kind + "List",
+				Kind: NodeMaintenanceGVK.Kind, ListKind: NodeMaintenanceGVK.Kind + "List",
 				Plural: "nodemaintenances", Singular: "nodemaintenance",
 			},
 			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: nodeMaintenanceGVK.Version, Served: true, Storage: true,
+				Name: NodeMaintenanceGVK.Version, Served: true, Storage: true,
 				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
 					Type: "object", XPreserveUnknownFields: ptr.To(true),
 				}},
@@ -214,7 +214,7 @@ func uninstallMaintenances(t testingT) {
 		fresh, err := client.New(live.server.Config, client.Options{})
 		require.NoError(t, err)
 		list := &unstructured.UnstructuredList{}
-		list.SetGroupVersionKind(nodeMaintenanceGVK)
+		list.SetGroupVersionKind(NodeMaintenanceGVK)
 		return meta.IsNoMatchError(fresh.List(t.Context(), list))
 	}, time.Minute, 100*time.Millisecond)
 }

@@ -25,10 +25,10 @@ func (l *Locker) checkClock(ctx context.Context) error {
 		return errors.New("ask the workload cluster's API server for its time: it did not tell")
 	}
 	// It has whole seconds, and was written at some time in between. The worst case counts.
-	if ahead := after.Sub(server); ahead > tolerance {
+	if ahead := after.Sub(server); ahead > Tolerance {
 		return &ClockError{Ahead: ahead}
 	}
-	if behind := server.Add(time.Second).Sub(before); behind > tolerance {
+	if behind := server.Add(time.Second).Sub(before); behind > Tolerance {
 		return &ClockError{Ahead: -behind}
 	}
 	return nil

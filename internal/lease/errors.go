@@ -56,5 +56,5 @@ func (e *ClockError) Error() string {
 	if by < 0 {
 		word, by = "behind", -by
 	}
-	return fmt.Sprintf("the clock here is up to %s %s that of the workload cluster's API server, and may be %s: no node lease is acquired until the clocks agree", by.Round(time.Second), word, tolerance)
+	return fmt.Sprintf("the clock here is up to %s %s that of the workload cluster's API server, and may be %s: no node lease is acquired until the clocks agree", by.Round(time.Second), word, Tolerance)
 }

@@ -48,7 +48,7 @@ func mapper() meta.RESTMapper {
 	m.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
 	m.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
 	m.Add(schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "DaemonSet"}, meta.RESTScopeNamespace)
-	m.Add(nodeMaintenanceGVK, meta.RESTScopeRoot)
+	m.Add(NodeMaintenanceGVK, meta.RESTScopeRoot)
 	return m
 }
 
@@ -75,7 +75,7 @@ func (s *leaseStore) funcs() interceptor.Funcs {
 				return s.list(l)
 			}
 			if s.noMaintenances {
-				return &meta.NoKindMatchError{GroupKind: nodeMaintenanceGVK.GroupKind()}
+				return &meta.NoKindMatchError{GroupKind: NodeMaintenanceGVK.GroupKind()}
 			}
 			return c.List(ctx, list, opts...)
 		},

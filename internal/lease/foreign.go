@@ -15,12 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// nodeMaintenanceGVK is the node-maintenance-operator's. Its lease lapses while the object says that maintenance goes on.
-var nodeMaintenanceGVK = schema.GroupVersionKind{Group: "nodemaintenance.medik8s.io", Version: "v1beta1", Kind: "NodeMaintenance"}
+// NodeMaintenanceGVK is the node-maintenance-operator's. Its lease lapses while the object says that maintenance goes on.
+var NodeMaintenanceGVK = schema.GroupVersionKind{Group: "nodemaintenance.medik8s.io", Version: "v1beta1", Kind: "NodeMaintenance"}
 
 func (l *Locker) nodeMaintenances(ctx context.Context, node string) ([]Hold, error) {
 	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(nodeMaintenanceGVK.GroupVersion().WithKind(nodeMaintenanceGVK.Kind + "List"))
+	list.SetGroupVersionKind(NodeMaintenanceGVK.GroupVersion().WithKind(NodeMaintenanceGVK.Kind + "List"))
 	switch err := l.Client.List(ctx, list); {
 	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
 		return nil, nil // the operator is not there
@@ -108,5 +108,5 @@ func (l *Locker) kured(ctx context.Context, node string) ([]Hold, error) {
 
 // over says whether kured takes the lock as expired on every clock that may be relied on here. Without a TTL it never does.
 func (k kuredLock) over(now time.Time) bool {
-	return k.TTL > 0 && !k.Created.IsZero() && now.Sub(k.Created) > k.TTL+k.TTL/10+tolerance
+	return k.TTL > 0 && !k.Created.IsZero() && now.Sub(k.Created) > k.TTL+k.TTL/10+Tolerance
 }

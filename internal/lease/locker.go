@@ -202,14 +202,14 @@ func (l *Locker) blocked(lease *coordinationv1.Lease, holder string) *Hold {
 	case h.Holder == "", h.Holder == holder:
 		l.Observer.Forget(lease.UID)
 		return nil
-	case isPerson(h.Holder):
+	case IsPerson(h.Holder):
 	case lease.Spec.RenewTime == nil || durationOf(lease) <= 0:
 		h.Release = "it has no renewTime or no duration, so that it does not lapse; " + h.Release
 	default:
-		if l.Observer.Unchanged(lease, l.Clock.Now()) >= patience(lease) {
+		if l.Observer.Unchanged(lease, l.Clock.Now()) >= Patience(lease) {
 			return nil
 		}
-		h.Release = fmt.Sprintf("it lapses when it has not been renewed for %s while refit watches; %s", patience(lease), h.Release)
+		h.Release = fmt.Sprintf("it lapses when it has not been renewed for %s while refit watches; %s", Patience(lease), h.Release)
 	}
 	return h
 }

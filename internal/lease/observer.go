@@ -59,9 +59,9 @@ func (o *Observer) Forget(lease types.UID) {
 	o.seen.Remove(lease)
 }
 
-// patience is for how long the record of a lease must not change before it has lapsed. The tenth is for clocks that run at
+// Patience is for how long the record of a lease must not change before it has lapsed. The tenth is for clocks that run at
 // different rates.
-func patience(lease *coordinationv1.Lease) time.Duration {
+func Patience(lease *coordinationv1.Lease) time.Duration {
 	d := durationOf(lease)
 	return d + d/10
 }

@@ -35,9 +35,9 @@ const (
 	// holdReasonAnnotation is why an administrator holds a node, on the node lease or beside a hold annotation.
 	holdReasonAnnotation = refitv1.HoldAnnotation + refitv1.OverrideReasonSuffix
 
-	// tolerance is how far clocks may be apart. medik8s takes a lease whose renewTime is in the reader's future, so that ours
+	// Tolerance is how far clocks may be apart. medik8s takes a lease whose renewTime is in the reader's future, so that ours
 	// is written that much into the past.
-	tolerance = 30 * time.Second
+	Tolerance = 30 * time.Second
 
 	// callTimeout bounds a renewal or a release, and what can't be left undone when the caller's context has ended.
 	callTimeout = 5 * time.Second
@@ -54,8 +54,8 @@ func Name(node string) string { return "node-" + node }
 // Holder returns what a lease has as its holder while refit works on the Machine's node.
 func Holder(machine types.UID) string { return holderPrefix + string(machine) }
 
-// isPerson says whether the holder is a person.
-func isPerson(holder string) bool {
+// IsPerson says whether the holder is a person.
+func IsPerson(holder string) bool {
 	return strings.HasPrefix(holder, adminPrefix) || strings.HasPrefix(holder, kubeadmPrefix)
 }
 
@@ -112,7 +112,7 @@ func sinceOf(lease *coordinationv1.Lease) time.Time {
 
 // reasonOf returns why a lease is held, if its holder is one of whom it is known where that stands.
 func reasonOf(lease *coordinationv1.Lease) string {
-	if isPerson(holderOf(lease)) {
+	if IsPerson(holderOf(lease)) {
 		return lease.Annotations[holdReasonAnnotation]
 	}
 	r, _ := RecordOf(lease)
@@ -141,9 +141,9 @@ func taken(current *coordinationv1.Lease, key types.NamespacedName, node *corev1
 
 // renewed writes that a lease was renewed. Duration and renewTime have the same tolerance, in opposite directions.
 func renewed(lease *coordinationv1.Lease, now time.Time, d time.Duration) {
-	at := metav1.NewMicroTime(now.Add(-tolerance))
+	at := metav1.NewMicroTime(now.Add(-Tolerance))
 	lease.Spec.RenewTime = &at
-	lease.Spec.LeaseDurationSeconds = ptr.To(int32((d + tolerance + time.Second - 1) / time.Second))
+	lease.Spec.LeaseDurationSeconds = ptr.To(int32((d + Tolerance + time.Second - 1) / time.Second))
 	if lease.Spec.AcquireTime == nil {
 		lease.Spec.AcquireTime = &at
 	}
@@ -152,7 +152,7 @@ func renewed(lease *coordinationv1.Lease, now time.Time, d time.Duration) {
 // released writes that nobody holds a lease. medik8s does not look at an empty holder but at the times, and these are over; and
 // it reads the holder, which must not be missing.
 func released(lease *coordinationv1.Lease, now time.Time) {
-	at := metav1.NewMicroTime(now.Add(-tolerance))
+	at := metav1.NewMicroTime(now.Add(-Tolerance))
 	lease.Spec.HolderIdentity = ptr.To("")
 	lease.Spec.LeaseDurationSeconds = ptr.To[int32](1)
 	lease.Spec.RenewTime = &at

@@ -108,7 +108,7 @@ func valid(lease *coordinationv1.Lease, now time.Time) bool {
 
 func nodeMaintenance(node string) *unstructured.Unstructured {
 	nm := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"nodeName": node, "reason": "disk swap"}}}
-	nm.SetGroupVersionKind(nodeMaintenanceGVK)
+	nm.SetGroupVersionKind(NodeMaintenanceGVK)
 	nm.SetName("nm-" + node)
 	nm.SetCreationTimestamp(metav1.NewTime(start.Add(-time.Hour)))
 	return nm

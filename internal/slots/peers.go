@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -79,31 +78,22 @@ func (p WorkloadPeers) leases(ctx context.Context, taken map[string]string) erro
 	return nil
 }
 
-// tolerance is how far clocks may be apart.
-const tolerance = 30 * time.Second
-
 // lapsed says whether a lease is over, as far as its times tell. Before the lease of a node is taken it is watched instead, as
 // its times come from a clock that nobody knows; here a lease that somebody left behind must not count for ever. One without
 // times does not lapse, nor does one that a person holds (of kubeadm KEP-1411 says so).
 func lapsed(l *coordinationv1.Lease, now time.Time) bool {
-	who := ptr.Deref(l.Spec.HolderIdentity, "")
-	if strings.HasPrefix(who, "admin/") || strings.HasPrefix(who, "kubeadm") {
+	patience := lease.Patience(l)
+	if lease.IsPerson(ptr.Deref(l.Spec.HolderIdentity, "")) || l.Spec.RenewTime == nil || patience <= 0 {
 		return false
 	}
-	d := time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0)) * time.Second
-	if l.Spec.RenewTime == nil || d <= 0 {
-		return false
-	}
-	return now.Sub(l.Spec.RenewTime.Time) > d+d/10+tolerance
+	return now.Sub(l.Spec.RenewTime.Time) > patience+lease.Tolerance
 }
-
-var nodeMaintenances = schema.GroupVersionKind{Group: "nodemaintenance.medik8s.io", Version: "v1beta1", Kind: "NodeMaintenanceList"}
 
 // maintenances adds the nodes for which there is a NodeMaintenance: its lease lapses while it goes on. It is what ends the
 // maintenance, so that it is named rather than the lease, and of several the first by name.
 func (p WorkloadPeers) maintenances(ctx context.Context, taken map[string]string) error {
 	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(nodeMaintenances)
+	list.SetGroupVersionKind(lease.NodeMaintenanceGVK.GroupVersion().WithKind(lease.NodeMaintenanceGVK.Kind + "List"))
 	switch err := p.Client.List(ctx, list); {
 	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
 		return nil // the node-maintenance-operator is not there

@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/capi-refit/refit/internal/lease"
 )
 
 // nodeLease is held since an hour, renewed a while ago, for 600 s.
@@ -61,7 +63,7 @@ func workload(t *testing.T, failing map[string]error, objects ...client.Object) 
 }
 
 func TestWorkloadPeers(t *testing.T) {
-	const lapses = 660*time.Second + tolerance
+	const lapses = 660*time.Second + lease.Tolerance
 	for name, tc := range map[string]struct {
 		objects   []client.Object
 		namespace string
