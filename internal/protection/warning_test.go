@@ -207,12 +207,11 @@ func TestRights(t *testing.T) {
 		}
 	}
 	require.Equal(t, map[grant][]string{
-		{"", "", "nodes"}:                                          {"get", "list", "patch"},
-		{"", "", "namespaces"}:                                     {"get"},
-		{"", "", "pods"}:                                           {"get", "list"},
-		{"", "", "pods/eviction"}:                                  {"create"},
-		{"", "apps", "daemonsets"}:                                 {"get"},
-		{"", "policy", "poddisruptionbudgets"}:                     {"get", "list"},
+		{"", "", "nodes"}:          {"get", "list", "patch"},
+		{"", "", "namespaces"}:     {"get"},
+		{"", "", "pods"}:           {"list"},
+		{"", "", "pods/eviction"}:  {"create"},
+		{"", "apps", "daemonsets"}: {"get"},
 		{"", "nodemaintenance.medik8s.io", "nodemaintenances"}:     {"list"},
 		{"medik8s-leases", "coordination.k8s.io", "leases"}:        {"get", "list", "create", "update"},
 		{"kube-node-maintenance", "coordination.k8s.io", "leases"}: {"get"},
