@@ -1,10 +1,12 @@
 package disruption
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // ActionType is what has to be done on a node so that a change takes effect. The types are ordered: a later one
@@ -17,6 +19,8 @@ const (
 	None ActionType = "None"
 	// DaemonReload has systemd read its unit files again.
 	DaemonReload ActionType = "DaemonReload"
+	// TrustStoreUpdate rebuilds the bundle of the authorities that the node trusts. What reads it has to be restarted after it.
+	TrustStoreUpdate ActionType = "TrustStoreUpdate"
 	// Reload has a unit read its configuration again while it runs on.
 	Reload ActionType = "Reload"
 	// Restart stops and starts a unit.
@@ -47,9 +51,12 @@ type Action struct {
 	Type ActionType `json:"type"`
 	// Unit is the systemd unit of a Reload or a Restart.
 	Unit string `json:"unit,omitempty"`
+	// Timeout is how long the action may take before it has failed, in nanoseconds where it is written as JSON. 0: nobody has
+	// said, and who does the action decides.
+	Timeout time.Duration `json:"timeout,omitempty"`
 }
 
-// String returns the action as people read it, for example "Restart kubelet.service".
+// String returns the action as people read it, for example "Restart kubelet.service". The timeout is not part of it.
 func (a Action) String() string {
 	if a.Unit == "" {
 		return string(a.Type)
@@ -64,58 +71,76 @@ func (a Action) Validate() error {
 		if !ValidUnit(a.Unit) {
 			return fmt.Errorf("action %s: %q is not the name of a systemd unit", a.Type, a.Unit)
 		}
-	case None, DaemonReload, StaticPodRefresh, Drain, Reboot, Replace:
+	case None, DaemonReload, TrustStoreUpdate, StaticPodRefresh, Drain, Reboot, Replace:
 		if a.Unit != "" {
 			return fmt.Errorf("action %s takes no unit, but names %q", a.Type, a.Unit)
 		}
 	default:
 		return fmt.Errorf("unknown action %q", a.Type)
 	}
+	if a.Timeout < 0 {
+		return fmt.Errorf("action %s: the timeout %s is negative", a, a.Timeout)
+	}
 	return nil
 }
 
+// Has says whether an action of the type is among those of a list, whatever its unit and timeout.
+func Has(actions []Action, t ActionType) bool {
+	return slices.ContainsFunc(actions, func(a Action) bool { return a.Type == t })
+}
+
+// severity is the types from none to worst.
+var severity = []ActionType{None, DaemonReload, TrustStoreUpdate, Reload, Restart, StaticPodRefresh, Drain, Reboot, Replace}
+
+// sequence is the types as they are done: the node is empty before anything changes, and what others run from or read comes
+// before what runs from it or reads it.
+var sequence = []ActionType{None, Drain, DaemonReload, TrustStoreUpdate, Reload, Restart, StaticPodRefresh, Reboot, Replace}
+
 // Worst returns the one of the types that disturbs a node most. Of none it is None; a type that is not known is the worst.
 func Worst(types ...ActionType) ActionType {
-	order := []ActionType{None, DaemonReload, Reload, Restart, StaticPodRefresh, Drain, Reboot, Replace}
 	worst := 0
 	for _, t := range types {
-		i := slices.Index(order, t)
+		i := slices.Index(severity, t)
 		if i < 0 {
 			return t
 		}
 		worst = max(worst, i)
 	}
-	return order[worst]
+	return severity[worst]
 }
 
-// rank orders the actions of a merged list as they are run: unit files first, then what runs from them.
-func (a Action) rank() int {
-	return slices.Index([]ActionType{None, Drain, DaemonReload, Reload, Restart, StaticPodRefresh, Reboot, Replace}, a.Type)
+// place is where a type is in the sequence. One that is not known is last, so that nothing includes it.
+func (t ActionType) place() int {
+	if i := slices.Index(sequence, t); i >= 0 {
+		return i
+	}
+	return len(sequence)
+}
+
+// compare orders actions as they are done, and those of one type by their units. Equal ones differ in their timeouts only.
+func compare(a, b Action) int {
+	return cmp.Or(a.Type.place()-b.Type.place(), strings.Compare(string(a.Type), string(b.Type)), strings.Compare(a.Unit, b.Unit))
 }
 
 // Merge joins lists of actions into the one list that makes all of their changes real, in the order in which it is run.
 // Equal actions are done once, None vanishes beside others, a Restart includes the Reload of the same unit, and a Reboot
-// or a Replace includes everything. The result does not depend on the order of the arguments.
+// or a Replace includes everything. Of the timeouts of equal actions the longest counts. The result does not depend on the
+// order of the arguments.
 func Merge(lists ...[]Action) []Action {
 	all := slices.Concat(lists...)
-	slices.SortFunc(all, func(a, b Action) int {
-		if d := a.rank() - b.rank(); d != 0 {
-			return d
-		}
-		return strings.Compare(a.Unit, b.Unit)
-	})
-	all = slices.Compact(all)
+	slices.SortFunc(all, func(a, b Action) int { return cmp.Or(compare(a, b), cmp.Compare(b.Timeout, a.Timeout)) })
+	all = slices.CompactFunc(all, func(a, b Action) bool { return compare(a, b) == 0 })
 	if len(all) == 0 {
 		return nil
 	}
-	switch worst := all[len(all)-1].Type; worst {
+	switch worst := all[len(all)-1]; worst.Type {
 	case None:
 		return []Action{{Type: None}}
 	case Replace, Reboot:
-		return []Action{{Type: worst}}
+		return []Action{worst}
 	default:
 	}
 	return slices.DeleteFunc(all, func(a Action) bool {
-		return a.Type == None || a.Type == Reload && slices.Contains(all, Action{Type: Restart, Unit: a.Unit})
+		return a.Type == None || a.Type == Reload && slices.ContainsFunc(all, func(r Action) bool { return r.Type == Restart && r.Unit == a.Unit })
 	})
 }

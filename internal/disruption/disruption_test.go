@@ -1,7 +1,12 @@
 package disruption
 
 import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -33,19 +38,67 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-func TestMergeLaws(t *testing.T) {
-	actions := rapid.SliceOf(rapid.Custom(func(t *rapid.T) Action {
-		typ := rapid.SampledFrom([]ActionType{None, DaemonReload, Reload, Restart, StaticPodRefresh, Drain, Reboot, Replace}).Draw(t, "type")
-		if typ == Reload || typ == Restart {
-			return action(typ, rapid.SampledFrom([]string{"a.service", "b.service"}).Draw(t, "unit"))
+func TestMergeTakesTheLongestTimeout(t *testing.T) {
+	restart := func(timeout time.Duration) Action {
+		return Action{Type: Restart, Unit: "a.service", Timeout: timeout}
+	}
+	for name, tc := range map[string]struct{ in, want []Action }{
+		"of equal actions":                      {[]Action{restart(time.Minute), restart(2 * time.Minute)}, []Action{restart(2 * time.Minute)}},
+		"one that nobody has said gives way":    {[]Action{restart(0), restart(time.Second)}, []Action{restart(time.Second)}},
+		"that of a reload goes with the reload": {[]Action{{Type: Reload, Unit: "a.service", Timeout: time.Hour}, restart(time.Second)}, []Action{restart(time.Second)}},
+		"that of a reboot stays":                {[]Action{restart(time.Hour), {Type: Reboot, Timeout: time.Minute}, {Type: Reboot}}, []Action{{Type: Reboot, Timeout: time.Minute}}},
+		"None takes no time":                    {[]Action{{Type: None, Timeout: time.Second}}, []Action{{Type: None}}},
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, tc.want, Merge(tc.in)) })
+	}
+}
+
+// someActions draws lists of actions.
+func someActions(least int) *rapid.Generator[[]Action] {
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Action {
+		a := Action{
+			Type:    rapid.SampledFrom(severity).Draw(t, "type"),
+			Timeout: time.Duration(rapid.IntRange(0, 3).Draw(t, "minutes")) * time.Minute,
 		}
-		return action(typ)
-	}))
+		if a.Type == Reload || a.Type == Restart {
+			a.Unit = rapid.SampledFrom([]string{"a.service", "b.service"}).Draw(t, "unit")
+		}
+		return a
+	}), least, 6)
+}
+
+func TestMergeLaws(t *testing.T) {
+	actions := someActions(0)
 	rapid.Check(t, func(t *rapid.T) {
-		a, b := actions.Draw(t, "a"), actions.Draw(t, "b")
-		require.Equal(t, Merge(a, b), Merge(b, a), "the order of the arguments does not matter")
-		require.Equal(t, Merge(a, b), Merge(Merge(a), Merge(b)), "merging merged lists changes nothing")
+		a, b, c := actions.Draw(t, "a"), actions.Draw(t, "b"), actions.Draw(t, "c")
+		merged := Merge(a, b)
+		require.Equal(t, merged, Merge(b, a), "the order of the arguments does not matter")
+		require.Equal(t, Merge(merged, c), Merge(a, Merge(b, c)), "nor in which order they are merged")
+		require.Equal(t, merged, Merge(merged, merged), "merging once more changes nothing")
+		require.Equal(t, Worst(types(slices.Concat(a, b))...), Worst(types(merged)...), "it is as disruptive as the worst")
+		for _, in := range slices.Concat(a, b) {
+			require.True(t, slices.ContainsFunc(merged, func(out Action) bool { return out.includes(in) }), "%s is done", in)
+		}
 	})
+}
+
+// includes says whether nothing is left of another action to do when this one is done.
+func (a Action) includes(other Action) bool {
+	switch {
+	case other.Type == None || a.Type == Replace || a.Type == Reboot && other.Type != Replace:
+		return true
+	case a.Type == Restart && other.Type == Reload:
+		return a.Unit == other.Unit
+	}
+	return a.Type == other.Type && a.Unit == other.Unit && a.Timeout >= other.Timeout
+}
+
+func TestHas(t *testing.T) {
+	actions := []Action{{Type: Reboot, Timeout: time.Minute}, action(Restart, "a.service")}
+	require.True(t, Has(actions, Reboot))
+	require.True(t, Has(actions, Restart))
+	require.False(t, Has(actions, Drain))
+	require.False(t, Has(nil, None))
 }
 
 func TestBuiltin(t *testing.T) {
@@ -64,13 +117,15 @@ func TestBuiltin(t *testing.T) {
 		"/etc/containers/registries.conf":                       "[Drain Reload crio.service]",
 		"/etc/containerd/config.toml":                           "[Drain Restart containerd.service]",
 		"/etc/containerd/conf.d/a.toml":                         "[Drain Restart containerd.service]",
-		"/etc/kubernetes/manifests/a.yaml":                      "a change of /etc/kubernetes/manifests/a.yaml takes StaticPodRefresh, which is not done in place yet",
+		"/etc/kubernetes/manifests/a.yaml":                      "[StaticPodRefresh]",
+		"/etc/pki/ca-trust/source/anchors/ca.pem":               "[TrustStoreUpdate Restart containerd.service Restart crio.service]",
+		"/usr/local/share/ca-certificates/ca.crt":               "[TrustStoreUpdate Restart containerd.service Restart crio.service]",
 		"/etc/systemd/system/multi-user.target.wants/a.service": "/etc/systemd/system/multi-user.target.wants/a.service is neither a unit nor a drop-in of one",
 		"/etc/systemd/system/a@.service":                        "/etc/systemd/system/a@.service is neither a unit nor a drop-in of one",
 		"/etc/systemd/system/a.service.d/x/y.conf":              "/etc/systemd/system/a.service.d/x/y.conf is neither a unit nor a drop-in of one",
 		"/etc/systemd/system/.service":                          "/etc/systemd/system/.service is neither a unit nor a drop-in of one",
 		"/etc/systemd/system/notes.txt":                         "/etc/systemd/system/notes.txt is neither a unit nor a drop-in of one",
-		"/etc/issuefoo":                                         "no rule says what a change of /etc/issuefoo takes on a node; if it takes nothing, name its directory with --allow-paths",
+		"/etc/issuefoo":                                         "no rule says what a change of /etc/issuefoo takes on a node; say it in a NodeDisruptionPolicy, or name its directory with --allow-paths if it takes nothing",
 		"etc/motd":                                              `path "etc/motd" is not absolute`,
 		"/etc/cron.d/../shadow":                                 `path "/etc/cron.d/../shadow" is not clean; write it as "/etc/shadow"`,
 	} {
@@ -80,20 +135,14 @@ func TestBuiltin(t *testing.T) {
 				require.Equal(t, want, err.Error())
 				return
 			}
-			got := "["
-			for i, a := range actions {
-				if i > 0 {
-					got += " "
-				}
-				got += a.String()
-			}
-			require.Equal(t, want, got+"]")
+			require.Equal(t, want, fmt.Sprint(actions))
+			require.Equal(t, Merge(actions), actions, "they are in the order in which they are run")
 		})
 	}
 }
 
 func TestLongestPathWins(t *testing.T) {
-	rule := func(p, unit string) Rule { return Rule{p, []Action{action(Restart, unit)}} }
+	rule := func(p, unit string) Rule { return Rule{Path: p, Actions: []Action{action(Restart, unit)}} }
 	table := Table{rule("/f1/f2", "two.service"), rule("/f1", "one.service"), rule("/f1/f2/f3", "three.service")}
 	for path, want := range map[string]string{
 		"/f1/f2/example": "two.service",
@@ -114,15 +163,14 @@ func TestLongestPathWins(t *testing.T) {
 
 func TestWhatIsNotDoneInPlace(t *testing.T) {
 	table := func(a ActionType) Table { return Table{{Path: "/etc/app", Actions: []Action{{Type: a}}}} }
-	for _, done := range []ActionType{None, DaemonReload, Drain, Reboot} {
+	for _, done := range []ActionType{None, DaemonReload, TrustStoreUpdate, StaticPodRefresh, Drain, Reboot} {
 		got, err := table(done).Actions("/etc/app/a")
 		require.NoError(t, err)
 		require.Equal(t, []Action{action(done)}, got)
 	}
 	for refused, why := range map[ActionType]string{
-		StaticPodRefresh: "a change of /etc/app/a takes StaticPodRefresh, which is not done in place yet",
-		Replace:          "a change of /etc/app/a is not made in place: the rule for it says Replace",
-		"Explode":        `rule for /etc/app: unknown action "Explode"`,
+		Replace:   "a change of /etc/app/a is not made in place: the rule for it says Replace",
+		"Explode": `rule for /etc/app: unknown action "Explode"`,
 	} {
 		_, err := table(refused).Actions("/etc/app/a")
 		require.EqualError(t, err, why)
@@ -149,11 +197,29 @@ func TestAllowPaths(t *testing.T) {
 func TestValidate(t *testing.T) {
 	for _, bad := range []Action{
 		action(Reload), action(Restart, ".service"), action(Restart, "a.unknown"), action(Restart, "a b.service"),
-		action(None, "a.service"), action("Explode"), action(Restart, UnitOfPath),
+		action(None, "a.service"), action("Explode"), action(Restart, UnitOfPath), action(TrustStoreUpdate, "a.service"),
+		{Type: Drain, Timeout: -1},
 	} {
 		require.Error(t, bad.Validate(), "%v", bad)
 	}
 	for _, good := range []Action{action(None), action(DaemonReload), action(Reload, "crio.service"), action(Restart, "dev-sda.device")} {
 		require.NoError(t, good.Validate(), "%v", good)
 	}
+}
+
+// TestBuiltinIsDocumented holds the table of the page to the rules.
+func TestBuiltinIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/node-disruption.md")
+	require.NoError(t, err)
+	_, rest, _ := strings.Cut(string(page), "\n## What is built in\n")
+	table, _, _ := strings.Cut(strings.TrimSpace(rest), "\n\n")
+	want := "| what | actions |\n|---|---|"
+	for _, d := range BuiltinRules().Describe() {
+		what := d.Kind
+		if d.Name != "" {
+			what = "`" + d.Name + "`"
+		}
+		want += fmt.Sprintf("\n| %s | %s |", what, strings.Join(d.Actions, ", "))
+	}
+	require.Equal(t, want, table)
 }

@@ -20,29 +20,38 @@ type Rule struct {
 	Path string `json:"path"`
 	// Actions are done after a change, in this order.
 	Actions []Action `json:"actions"`
+	// From names the policies that the rule comes from. Empty: it is built in.
+	From string `json:"from,omitempty"`
 }
 
 // Table is a set of rules. The rule with the longest path that matches wins; between equal paths the later one.
 type Table []Rule
 
+// RegistriesConf is compared by its meaning, see ActionsFor.
+const RegistriesConf = "/etc/containers/registries.conf"
+
 // Builtin returns the rules that hold where an operator has said nothing else.
-//
-// Paths that are known to need more than can be done today (a static pod) are listed with what they need, so that people are
-// told instead of left guessing.
 func Builtin() Table {
+	const crio, containerd = "crio.service", "containerd.service"
 	restart := func(unit string) []Action { return []Action{{Type: Restart, Unit: unit}} }
 	reload := func(unit string) []Action { return []Action{{Type: Reload, Unit: unit}} }
+	drained := func(a Action) []Action { return []Action{{Type: Drain}, a} }
 	none := []Action{{Type: None}}
-	return Table{
+	// Nodes have one of the container runtimes. The unit of another one is not installed, and is not restarted.
+	trust := []Action{{Type: TrustStoreUpdate}, {Type: Restart, Unit: containerd}, {Type: Restart, Unit: crio}}
+	var t Table
+	for _, r := range []struct {
+		path    string
+		actions []Action
+	}{
 		{"/var/lib/kubelet/config.json", none},
-		{"/etc/containers/policy.json", reload("crio.service")},
-		{"/etc/containers/registries.d", reload("crio.service")},
-		{"/etc/crio/policies", reload("crio.service")},
-		// Some changes of registries.conf need no drain, but which is decided by meaning and not by path: all of them get one.
-		{"/etc/containers/registries.conf", []Action{{Type: Drain}, {Type: Reload, Unit: "crio.service"}}},
+		{"/etc/containers/policy.json", reload(crio)},
+		{"/etc/containers/registries.d", reload(crio)},
+		{"/etc/crio/policies", reload(crio)},
+		{RegistriesConf, drained(Action{Type: Reload, Unit: crio})},
 		{"/etc/containerd/certs.d", none}, // containerd reads it on each pull
-		{"/etc/containerd/config.toml", []Action{{Type: Drain}, {Type: Restart, Unit: "containerd.service"}}},
-		{"/etc/containerd/conf.d", []Action{{Type: Drain}, {Type: Restart, Unit: "containerd.service"}}},
+		{"/etc/containerd/config.toml", drained(Action{Type: Restart, Unit: containerd})},
+		{"/etc/containerd/conf.d", drained(Action{Type: Restart, Unit: containerd})},
 		{"/etc/kubernetes/credential-providers", restart("kubelet.service")},
 		{"/etc/sysctl.d", restart("systemd-sysctl.service")},
 		{"/run/sysctl.d", restart("systemd-sysctl.service")},
@@ -50,12 +59,17 @@ func Builtin() Table {
 		{"/etc/modules-load.d", restart("systemd-modules-load.service")},
 		{"/etc/ssh/sshd_config.d", reload("ssh.service")},
 		{systemdUnits, []Action{{Type: DaemonReload}, {Type: Restart, Unit: UnitOfPath}}},
+		{"/etc/pki/ca-trust/source/anchors", trust},
+		{"/usr/local/share/ca-certificates", trust},
 		{"/etc/logrotate.d", none},
 		{"/etc/cron.d", none},
 		{"/etc/motd", none},
 		{"/etc/issue", none},
 		{"/etc/kubernetes/manifests", []Action{{Type: StaticPodRefresh}}},
+	} {
+		t = append(t, Rule{Path: r.path, Actions: slices.Clone(r.actions)})
 	}
+	return t
 }
 
 // AllowPaths returns rules by which everything below dirs takes no action, or the Drain or Reboot that follows a "=":
@@ -96,53 +110,22 @@ func ValidPath(p string) error {
 }
 
 // Actions returns what a change of the file p takes, or an error that says why it can't be done in place.
-func (t Table) Actions(p string) ([]Action, error) {
-	if err := ValidPath(p); err != nil {
-		return nil, err
-	}
-	rule, ok := t.match(p)
-	if !ok {
-		return nil, fmt.Errorf("no rule says what a change of %s takes on a node; if it takes nothing, name its directory with --allow-paths", p)
-	}
-	actions := slices.Clone(rule.Actions)
-	for i, a := range actions {
-		if a.Unit == UnitOfPath {
-			unit, ok := unitOf(p)
-			if !ok {
-				return nil, fmt.Errorf("%s is neither a unit nor a drop-in of one", p)
-			}
-			actions[i].Unit = unit
-		}
-		if err := actions[i].Validate(); err != nil {
-			return nil, fmt.Errorf("rule for %s: %w", rule.Path, err)
-		}
-		if err := a.Type.doable(p); err != nil {
-			return nil, err
-		}
-	}
-	return actions, nil
-}
+func (t Table) Actions(p string) ([]Action, error) { return Rules{Files: t}.Actions(p) }
 
-// doable returns an error that says why a change of p that takes an action of the type is not made in place, or nil.
-func (t ActionType) doable(p string) error {
-	switch t {
-	case StaticPodRefresh:
-		return fmt.Errorf("a change of %s takes %s, which is not done in place yet", p, t)
-	case Replace:
-		return fmt.Errorf("a change of %s is not made in place: the rule for it says %s", p, t)
-	default:
-		return nil
-	}
-}
-
+// match returns the rule with the longest path that p is, or lies under.
 func (t Table) match(p string) (Rule, bool) {
 	var best Rule
 	for _, r := range t {
-		if (p == r.Path || strings.HasPrefix(p, r.Path+"/")) && len(r.Path) >= len(best.Path) {
+		if within(p, r.Path) && len(r.Path) >= len(best.Path) {
 			best = r
 		}
 	}
 	return best, best.Path != ""
+}
+
+// within says whether p is one of the paths, or lies under one.
+func within(p string, paths ...string) bool {
+	return slices.ContainsFunc(paths, func(dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") })
 }
 
 // unitOf returns the unit that a path below /etc/systemd/system configures.

@@ -1,0 +1,127 @@
+package disruption
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// PolicyRules are the rules of one policy.
+type PolicyRules struct {
+	// Name of the policy.
+	Name string
+	// Rules are what the policy says, and nothing else: what is built in is not among them.
+	Rules Rules
+}
+
+// Override returns base with the rules of policies over it, entry by entry: what policies say about a path, a unit or a domain
+// replaces what base says about the same one, and of the rest base holds. What several policies say about one is merged, with
+// the longest timeouts. Of what becomes of failures the most careful counts: Stop, then Rollback, then Reboot. The result does
+// not depend on the order of the policies, and shares nothing with them or with base.
+func Override(base Rules, policies ...PolicyRules) Rules {
+	files, units, domains := entries{}, entries{}, entries{}
+	for _, r := range base.Files {
+		files.set(r.Path, r.Actions, r.From)
+	}
+	for _, u := range base.Units {
+		units.set(u.Name, u.Actions, u.From)
+	}
+	for d, actions := range base.Domains {
+		domains.set(string(d), actions, base.DomainsFrom[d])
+	}
+	said, onFailure := join(policies)
+	maps.Copy(files, said.files)
+	maps.Copy(units, said.units)
+	maps.Copy(domains, said.domains)
+
+	out := Rules{OnFailure: base.OnFailure, Domains: map[Domain][]Action{}, DomainsFrom: map[Domain]string{}}
+	if onFailure != "" {
+		out.OnFailure = onFailure
+	}
+	for path, e := range files.sorted() {
+		out.Files = append(out.Files, Rule{Path: path, Actions: e.actions, From: e.origin()})
+	}
+	for name, e := range units.sorted() {
+		out.Units = append(out.Units, UnitRule{Name: name, Actions: e.actions, From: e.origin()})
+	}
+	for d, e := range domains.sorted() {
+		out.Domains[Domain(d)] = e.actions
+		if len(e.from) > 0 {
+			out.DomainsFrom[Domain(d)] = e.origin()
+		}
+	}
+	return out
+}
+
+// joined is what policies say together.
+type joined struct{ files, units, domains entries }
+
+// join returns what policies say together.
+func join(policies []PolicyRules) (joined, OnFailure) {
+	said, onFailure := joined{entries{}, entries{}, entries{}}, OnFailure("")
+	for _, p := range policies {
+		for _, r := range p.Rules.Files {
+			said.files.add(r.Path, r.Actions, p.Name)
+		}
+		for _, u := range p.Rules.Units {
+			said.units.add(u.Name, u.Actions, p.Name)
+		}
+		for d, actions := range p.Rules.Domains {
+			said.domains.add(string(d), actions, p.Name)
+		}
+		onFailure = moreCareful(onFailure, p.Rules.OnFailure)
+	}
+	return said, onFailure
+}
+
+// moreCareful returns which of two answers to failures is the more careful one. One that is not known is taken for Stop, which
+// does nothing.
+func moreCareful(a, b OnFailure) OnFailure {
+	order := []OnFailure{"", RebootOnFailure, RollbackOnFailure, StopOnFailure}
+	i, j := slices.Index(order, a), slices.Index(order, b)
+	if i < 0 || j < 0 {
+		return StopOnFailure
+	}
+	return order[max(i, j)]
+}
+
+// entry is what is said about one path, unit or domain.
+type entry struct {
+	actions []Action
+	// from are the names of who says it, in order.
+	from []string
+}
+
+func (e entry) origin() string { return strings.Join(e.from, ", ") }
+
+// entries are what is said, by path, name or domain.
+type entries map[string]entry
+
+// set says something in the place of what was said.
+func (es entries) set(key string, actions []Action, from string) {
+	e := entry{actions: slices.Clone(actions)}
+	if from != "" {
+		e.from = []string{from}
+	}
+	es[key] = e
+}
+
+// add says something beside what was said.
+func (es entries) add(key string, actions []Action, from string) {
+	e := es[key]
+	e.actions = Merge(e.actions, actions)
+	e.from = slices.Compact(slices.Sorted(slices.Values(append(e.from, from))))
+	es[key] = e
+}
+
+// sorted yields the entries in the order of their keys.
+func (es entries) sorted() iter.Seq2[string, entry] {
+	return func(yield func(string, entry) bool) {
+		for _, key := range slices.Sorted(maps.Keys(es)) {
+			if !yield(key, es[key]) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package disruption
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Domain is a part of a machine that is no file: what a change of it takes does not depend on a path.
+type Domain string
+
+// The domains.
+const (
+	// SSHKeys are the keys by which users log in.
+	SSHKeys Domain = "SSHKeys"
+	// Users are the accounts, but for their keys.
+	Users Domain = "Users"
+	// NTP is how the node keeps its time.
+	NTP Domain = "NTP"
+	// KubeletArguments are what the specs tell the kubelet on its command line.
+	KubeletArguments Domain = "KubeletArguments"
+	// ControlPlane is the static pods of a control-plane node.
+	ControlPlane Domain = "ControlPlane"
+	// Taints are those of the Node.
+	Taints Domain = "Taints"
+)
+
+// TimeSyncUnit stands for the unit of the program by which a node keeps its time, whichever that is on the node.
+const TimeSyncUnit = "systemd-timesyncd.service"
+
+// domains are all of them, in the order in which they are shown.
+var domains = []Domain{SSHKeys, Users, NTP, KubeletArguments, ControlPlane, Taints}
+
+// OnFailure is what becomes of a node on which an action has failed, or has taken longer than its timeout.
+type OnFailure string
+
+// What becomes of a node on which an action has failed. Where nobody says, it is rolled back.
+const (
+	// RebootOnFailure reboots the node with what was changed, once.
+	RebootOnFailure OnFailure = "Reboot"
+	// RollbackOnFailure puts back what was changed, and does the actions again.
+	RollbackOnFailure OnFailure = "Rollback"
+	// StopOnFailure leaves the node as it is, for somebody to look at.
+	StopOnFailure OnFailure = "Stop"
+)
+
+// UnitRule says which actions a change of a systemd unit takes: of its file in /etc/systemd/system and of the drop-ins there.
+type UnitRule struct {
+	// Name of the unit, which is matched exactly.
+	Name string `json:"name"`
+	// Actions are done after a change. A DaemonReload comes before them, whether or not it is named.
+	Actions []Action `json:"actions"`
+	// From names the policies that the rule comes from. Empty: it is built in.
+	From string `json:"from,omitempty"`
+}
+
+// Rules says what changes take on a node.
+type Rules struct {
+	// Files are the rules for files, by path.
+	Files Table `json:"files"`
+	// Units are the rules for units. Between equal names the later one counts. A rule of Files counts instead if it comes from a
+	// policy and its path is that of the unit's file, of the directory of its drop-ins, or below that.
+	Units []UnitRule `json:"units,omitempty"`
+	// Domains are the actions of what is no file. A domain that is not here is not changed in place.
+	Domains map[Domain][]Action `json:"domains,omitempty"`
+	// DomainsFrom names the policies that the actions of a domain come from. Those of others are built in.
+	DomainsFrom map[Domain]string `json:"domainsFrom,omitempty"`
+	// OnFailure is what becomes of a node on which an action has failed. Empty: nobody has said.
+	OnFailure OnFailure `json:"onFailure,omitempty"`
+}
+
+// BuiltinRules returns the rules that hold where an operator has said nothing else.
+func BuiltinRules() Rules {
+	return Rules{
+		Files: Builtin(),
+		Domains: map[Domain][]Action{
+			SSHKeys:          {{Type: None}},
+			Users:            {{Type: None}},
+			NTP:              {{Type: Restart, Unit: TimeSyncUnit}},
+			KubeletArguments: {{Type: Restart, Unit: "kubelet.service"}},
+			ControlPlane:     {{Type: StaticPodRefresh}},
+			Taints:           {{Type: None}},
+		},
+	}
+}
+
+// Actions returns what a change of the file p takes, or an error that says why it can't be done in place.
+func (r Rules) Actions(p string) ([]Action, error) {
+	rule, err := r.file(p)
+	if err != nil {
+		return nil, err
+	}
+	return rule.takes(p)
+}
+
+// Domain returns what a change within a domain takes, or an error that says why it can't be done in place.
+func (r Rules) Domain(d Domain) ([]Action, error) {
+	actions, ok := r.Domains[d]
+	if !ok {
+		return nil, fmt.Errorf("no rule says what a change of %s takes on a node", d)
+	}
+	return Rule{Path: string(d), Actions: actions, From: r.DomainsFrom[d]}.takes(string(d))
+}
+
+// file returns the rule that a change of the file p follows.
+func (r Rules) file(p string) (Rule, error) {
+	if err := ValidPath(p); err != nil {
+		return Rule{}, err
+	}
+	rule, ok := r.Files.match(p)
+	if name, isUnit := unitOf(p); isUnit {
+		rule, ok = r.unitFile(p, name, rule, ok)
+	}
+	if !ok {
+		return Rule{}, fmt.Errorf("no rule says what a change of %s takes on a node; "+
+			"say it in a NodeDisruptionPolicy, or name its directory with --allow-paths if it takes nothing", p)
+	}
+	return rule, nil
+}
+
+// unitFile returns the rule that a change of a unit's file, or of a drop-in, follows. rule is that of Files, if there is one.
+func (r Rules) unitFile(p, name string, rule Rule, found bool) (Rule, bool) {
+	i := slices.IndexFunc(r.Units, func(u UnitRule) bool { return u.Name == name })
+	for j := i + 1; i >= 0 && j < len(r.Units); j++ {
+		if r.Units[j].Name == name {
+			i = j
+		}
+	}
+	named := found && rule.From != "" && within(rule.Path, systemdUnits+"/"+name, systemdUnits+"/"+name+".d")
+	if i >= 0 && !named {
+		u := r.Units[i]
+		return Rule{Path: p, Actions: Merge([]Action{{Type: DaemonReload}}, u.Actions), From: u.From}, true
+	}
+	// What a policy has systemd do with a unit, it does with the new files. To say None is to say that it need not read them.
+	if found && rule.From != "" && Worst(types(rule.Actions)...) != None {
+		rule.Actions = Merge([]Action{{Type: DaemonReload}}, rule.Actions)
+	}
+	return rule, found
+}
+
+// takes returns the actions of the rule for a change of what, or an error that says why it is not made in place.
+func (r Rule) takes(what string) ([]Action, error) {
+	actions := slices.Clone(r.Actions)
+	if len(actions) == 0 {
+		return nil, fmt.Errorf("rule for %s: it has no actions; a change that takes nothing takes %s", r.Path, None)
+	}
+	for i, a := range actions {
+		if a.Unit == UnitOfPath {
+			unit, ok := unitOf(what)
+			if !ok {
+				return nil, fmt.Errorf("%s is neither a unit nor a drop-in of one", what)
+			}
+			actions[i].Unit = unit
+		}
+		if err := actions[i].Validate(); err != nil {
+			return nil, fmt.Errorf("rule for %s: %w", r.Path, err)
+		}
+		if a.Type == Replace {
+			return nil, fmt.Errorf("a change of %s is not made in place: %s says %s", what, r.origin(), Replace)
+		}
+	}
+	return actions, nil
+}
+
+// origin names the rule for people.
+func (r Rule) origin() string {
+	if r.From == "" {
+		return "the rule for it"
+	}
+	return "NodeDisruptionPolicy " + r.From
+}
+
+// types returns the types of actions.
+func types(actions []Action) []ActionType {
+	out := make([]ActionType, len(actions))
+	for i, a := range actions {
+		out[i] = a.Type
+	}
+	return out
+}
