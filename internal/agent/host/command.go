@@ -1,0 +1,79 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+)
+
+// ErrNoProgram says that the node lacks a program.
+var ErrNoProgram = errors.New("the node has no such program")
+
+// programDirs is where the node's own programs are.
+var programDirs = []string{"/usr/sbin/", "/usr/bin/", "/sbin/", "/bin/", "/usr/local/bin/", "/opt/bin/"}
+
+// Command is a call of one of the node's own programs.
+type Command struct {
+	// Name of the program, without a directory.
+	Name string
+	Args []string
+	// Stdin is what the program reads. Secrets are handed over here, since anybody on the node sees arguments.
+	Stdin []byte
+	// Env adds to the environment, as NAME=value.
+	Env []string
+}
+
+// Program returns where a program is, or "" if the node does not have it.
+func (r Root) Program(name string) string {
+	paths := make([]string, 0, len(programDirs))
+	for _, d := range programDirs {
+		paths = append(paths, d+name)
+	}
+	return r.Find(paths...)
+}
+
+// Run runs a program to its end and returns what it has written to its standard output. An error holds the exit status and
+// nothing that the program wrote, which can quote secrets; RunTelling is for those that do not. A program that the node
+// lacks is ErrNoProgram.
+func (r Root) Run(ctx context.Context, c Command) ([]byte, error) {
+	out, _, err := r.run(ctx, c)
+	return out, err
+}
+
+// RunTelling is Run for programs whose messages hold no secrets: an error ends with the last lines of what the program wrote to
+// its standard error.
+func (r Root) RunTelling(ctx context.Context, c Command) ([]byte, error) {
+	out, said, err := r.run(ctx, c)
+	if err != nil && len(said) > 0 {
+		err = fmt.Errorf("%w: %s", err, lastLines(string(said)))
+	}
+	return out, err
+}
+
+func (r Root) run(ctx context.Context, c Command) (out, said []byte, err error) {
+	program := r.Program(c.Name)
+	if program == "" {
+		return nil, nil, fmt.Errorf("%s: %w", c.Name, ErrNoProgram)
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, program, c.Args...)
+	cmd.Env = append(CommandEnv(r.Dir), c.Env...)
+	cmd.Stdin = bytes.NewReader(c.Stdin)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.WaitDelay = WaitDelay
+	if err := cmd.Run(); err != nil {
+		return stdout.Bytes(), stderr.Bytes(), fmt.Errorf("%s: %w", c.Name, err)
+	}
+	return stdout.Bytes(), stderr.Bytes(), nil
+}
+
+// lastLines bounds what people are shown of a program's output.
+func lastLines(s string) string {
+	const lines, size = 3, 300
+	all := strings.Split(strings.TrimSpace(s), "\n")
+	text := strings.Join(all[max(0, len(all)-lines):], "; ")
+	return text[max(0, len(text)-size):]
+}

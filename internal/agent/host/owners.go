@@ -1,0 +1,91 @@
+package host
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Owners resolves names of users and groups as the node's own files have them. What a directory service knows is not seen:
+// asking it needs the node's libraries, and files of a node don't belong to people.
+type Owners struct {
+	users, groups map[string]int
+}
+
+// LoadOwners reads the node's names of users and groups.
+func LoadOwners(root Root) (Owners, error) {
+	users, err := loadNames(root, "/etc/passwd")
+	if err != nil {
+		return Owners{}, err
+	}
+	groups, err := loadNames(root, "/etc/group")
+	return Owners{users: users, groups: groups}, err
+}
+
+// loadNames reads names and numbers, the first and third columns of passwd and group.
+func loadNames(root Root, p string) (map[string]int, error) {
+	host, err := root.Resolve(p)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(host)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	names := map[string]int{}
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		columns := strings.Split(lines.Text(), ":")
+		if len(columns) < 3 {
+			continue
+		}
+		if id, err := strconv.Atoi(columns[2]); err == nil {
+			if _, seen := names[columns[0]]; !seen {
+				names[columns[0]] = id
+			}
+		}
+	}
+	return names, lines.Err()
+}
+
+// Resolve returns the numbers of an owner written as "user:group".
+func (o Owners) Resolve(owner string) (uid, gid int, err error) {
+	user, group, ok := strings.Cut(owner, ":")
+	if !ok || user == "" || group == "" {
+		return 0, 0, fmt.Errorf("owner %q is not of the form user:group", owner)
+	}
+	if uid, ok = number(user, o.users); !ok {
+		return 0, 0, fmt.Errorf("user %q of owner %q is not in the node's /etc/passwd", user, owner)
+	}
+	if gid, ok = number(group, o.groups); !ok {
+		return 0, 0, fmt.Errorf("group %q of owner %q is not in the node's /etc/group", group, owner)
+	}
+	return uid, gid, nil
+}
+
+// Same says whether two owners are the same, by number if both are known.
+func (o Owners) Same(a, b string) bool {
+	if a == b {
+		return true
+	}
+	auid, agid, aerr := o.Resolve(a)
+	buid, bgid, berr := o.Resolve(b)
+	return aerr == nil && berr == nil && auid == buid && agid == bgid
+}
+
+// number returns the number that a name stands for. Ids are 32 bits wide; the highest means "none".
+func number(name string, names map[string]int) (int, bool) {
+	if n, err := strconv.ParseUint(name, 10, 32); err == nil {
+		return int(n), n < 1<<32-1
+	}
+	n, ok := names[name]
+	return n, ok
+}
