@@ -27,9 +27,9 @@ import (
 func engine(t testing.TB, allowed ...string) *Engine {
 	rules, err := disruption.AllowPaths(allowed)
 	require.NoError(t, err)
-	reg, err := updaters.NewRegistry(files.New(append(disruption.Builtin(), rules...)))
+	reg, err := updaters.NewRegistry(files.New(disruption.Rules{Files: append(disruption.Builtin(), rules...)}))
 	require.NoError(t, err)
-	return NewEngine(reg)
+	return NewEngine(Always(reg))
 }
 
 func recorded(t testing.TB, name string) []byte {
@@ -241,7 +241,7 @@ func TestUpdaterThatCanNotJudgeReplacesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			reg, err := updaters.NewRegistry(u)
 			require.NoError(t, err)
-			r := NewCanUpdate(NewEngine(reg), NoPolicies{}, NewMetrics(prometheus.NewRegistry()), "").Machine(t.Context(), recorded(t, "canupdatemachine-file-content"))
+			r := NewCanUpdate(NewEngine(Always(reg)), NoPolicies{}, NewMetrics(prometheus.NewRegistry()), "").Machine(t.Context(), recorded(t, "canupdatemachine-file-content"))
 			require.Equal(t, runtimehooksv1.ResponseStatusFailure, r.GetStatus())
 			require.Contains(t, r.GetMessage(), "broken")
 		})

@@ -13,15 +13,16 @@ import (
 	"github.com/capi-refit/refit/updaters"
 )
 
-// Engine decides what of a change can be made in place. It has no state and asks nobody.
-type Engine struct{ registry *updaters.Registry }
+// Engine decides what of a change can be made in place. It has no state.
+type Engine struct{ updaters Updaters }
 
-// NewEngine returns an Engine that hears the updaters of the registry.
-func NewEngine(registry *updaters.Registry) *Engine { return &Engine{registry: registry} }
+// NewEngine returns an Engine that hears the updaters that are for the machine.
+func NewEngine(u Updaters) *Engine { return &Engine{updaters: u} }
 
 // verdict is what was decided about a request.
 type verdict struct {
 	namespace, name string   // of the Machine or MachineSet
+	subject         Subject  // current
 	machine         object   // current
 	template        bool     // machine is a MachineSet
 	desired         []object // in the order of the layout
@@ -51,11 +52,16 @@ func (e *Engine) judge(ctx context.Context, r *rawRequest, l layout) (*verdict, 
 			change = append(change, oc)
 		}
 	}
-	decision, err := e.registry.Decide(ctx, change)
+	subject, err := subjectOf(current[fieldset.Machine], l.of(fieldset.Machine).template)
+	if err != nil {
+		return nil, err
+	}
+	decision, err := e.hear(ctx, subject, change)
 	if err != nil {
 		return nil, err
 	}
 	v := &verdict{
+		subject:   subject,
 		namespace: current[fieldset.Machine].namespace,
 		name:      current[fieldset.Machine].name,
 		machine:   current[fieldset.Machine],
@@ -64,22 +70,39 @@ func (e *Engine) judge(ctx context.Context, r *rawRequest, l layout) (*verdict, 
 		decision:  decision,
 		patches:   map[fieldset.Object][]byte{},
 	}
+	return v, v.makePatches(l, current, change)
+}
+
+// hear has the updaters that are for the machine decide. Without a change there is nothing to ask them.
+func (e *Engine) hear(ctx context.Context, s Subject, change fieldset.Change) (updaters.Decision, error) {
+	if len(change) == 0 {
+		return updaters.Decision{}, nil
+	}
+	registry, err := e.updaters.For(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return registry.Decide(ctx, change)
+}
+
+// makePatches makes the patches of what is covered, and proves each of them.
+func (v *verdict) makePatches(l layout, current map[fieldset.Object]object, change fieldset.Change) error {
 	for _, oc := range change {
 		m := l.of(oc.Object)
-		covered := decision.Covered(oc.Object)
+		covered := v.decision.Covered(oc.Object)
 		patch, err := oc.Patch(m.root(), covered)
 		if err != nil {
-			return nil, fmt.Errorf("make the patch of %s: %w", m.field, err)
+			return fmt.Errorf("make the patch of %s: %w", m.field, err)
 		}
 		if patch == nil {
 			continue
 		}
 		if err := m.prove(current[oc.Object], oc, patch, covered); err != nil {
-			return nil, fmt.Errorf("the patch of %s is wrong, so nothing was decided; please report this: %w", m.field, err)
+			return fmt.Errorf("the patch of %s is wrong, so nothing was decided; please report this: %w", m.field, err)
 		}
 		v.patches[oc.Object] = patch
 	}
-	return v, nil
+	return nil
 }
 
 func (l layout) of(o fieldset.Object) member {

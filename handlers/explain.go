@@ -6,6 +6,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/fieldset"
 )
 
@@ -17,7 +18,11 @@ const (
 
 // Explanation says what will become of a change, field by field.
 type Explanation struct {
-	Verdict  string             `json:"verdict"`
+	Verdict string `json:"verdict"`
+	// Disruption is the worst of what the change takes: its disruption class. It is Replace unless the change is made in place.
+	Disruption disruption.ActionType `json:"disruption"`
+	// Actions are what a change in place takes on the node, in the order in which it is done.
+	Actions  []string           `json:"actions"`
 	Fields   []FieldExplanation `json:"fields"`
 	Response any                `json:"response"`
 }
@@ -28,8 +33,10 @@ type FieldExplanation struct {
 	Path    string          `json:"path"`
 	Covered bool            `json:"covered"`
 	Updater string          `json:"updater"`
-	Actions []string        `json:"actions"`
-	Reason  string          `json:"reason"`
+	// Disruption is the worst of the actions. It is Replace for a field that is not made in place.
+	Disruption disruption.ActionType `json:"disruption"`
+	Actions    []string              `json:"actions"`
+	Reason     string                `json:"reason"`
 }
 
 // Explain judges a CanUpdateMachineRequest or a CanUpdateMachineSetRequest, in JSON or YAML, as the hooks do.
@@ -61,21 +68,44 @@ func (e *Engine) Explain(ctx context.Context, request []byte) (*Explanation, err
 }
 
 func (v *verdict) explanation(kind string) *Explanation {
-	x := &Explanation{Verdict: VerdictReplace, Fields: []FieldExplanation{}, Response: v.machineResponse()}
+	x := &Explanation{
+		Verdict: VerdictReplace, Disruption: disruption.Replace, Actions: []string{}, Fields: []FieldExplanation{}, Response: v.machineResponse(),
+	}
 	if kind == canUpdateMachineSetKind {
 		x.Response = v.machineSetResponse()
 	}
-	if v.decision.InPlace() {
-		x.Verdict = VerdictInPlace
-	}
+	var takes [][]disruption.Action
 	for _, f := range v.decision {
 		fx := FieldExplanation{
-			Object: f.Field.Object, Path: f.Field.String(), Covered: f.Covered(), Updater: f.Updater, Actions: []string{}, Reason: f.Reason,
+			Object: f.Field.Object, Path: f.Field.String(), Covered: f.Covered(), Updater: f.Updater,
+			Disruption: disruption.Replace, Actions: inWords(f.Actions), Reason: f.Reason,
 		}
-		for _, a := range f.Actions {
-			fx.Actions = append(fx.Actions, a.String())
+		if f.Covered() {
+			fx.Disruption = class(f.Actions)
+			takes = append(takes, f.Actions)
 		}
 		x.Fields = append(x.Fields, fx)
 	}
+	if v.decision.InPlace() {
+		all := disruption.Merge(takes...)
+		x.Verdict, x.Disruption, x.Actions = VerdictInPlace, class(all), inWords(all)
+	}
 	return x
+}
+
+// class is the disruption class of actions: the worst of them.
+func class(actions []disruption.Action) disruption.ActionType {
+	types := make([]disruption.ActionType, len(actions))
+	for i, a := range actions {
+		types[i] = a.Type
+	}
+	return disruption.Worst(types...)
+}
+
+func inWords(actions []disruption.Action) []string {
+	out := make([]string, len(actions))
+	for i, a := range actions {
+		out[i] = a.String()
+	}
+	return out
 }

@@ -7,8 +7,6 @@ import (
 	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/fieldset"
 )
@@ -69,26 +67,12 @@ type Upgrade struct {
 
 // proposal is what Cluster API will do with the verdict.
 func (v *verdict) proposal() (Proposal, error) {
-	machine := gjson.Parse(v.machine.raw)
-	p := Proposal{Namespace: v.namespace, Name: v.name, Left: v.left()}
-	labels := machine.Get("metadata.labels")
-	if v.template {
-		labels = machine.Get("spec.template.metadata.labels")
-		p.Cluster = machine.Get("spec.template.spec.clusterName").Str
-	} else {
-		p.Cluster = machine.Get("spec.clusterName").Str
+	p := Proposal{Namespace: v.namespace, Name: v.name, Cluster: v.subject.Cluster, Labels: v.subject.Labels, Left: v.left()}
+	if !v.template {
 		p.Machine = &metav1.ObjectMeta{}
-		if err := json.Unmarshal([]byte(machine.Get("metadata").Raw), p.Machine); err != nil {
+		if err := json.Unmarshal([]byte(gjson.Get(v.machine.raw, "metadata").Raw), p.Machine); err != nil {
 			return p, &RequestError{Field: "current.machine.metadata", Problem: "can't be read"}
 		}
-	}
-	if labels.Exists() {
-		if err := json.Unmarshal([]byte(labels.Raw), &p.Labels); err != nil {
-			return p, &RequestError{Field: "the machine's labels", Problem: "can't be read"}
-		}
-	}
-	if p.Cluster == "" {
-		p.Cluster = p.Labels[clusterv1.ClusterNameLabel]
 	}
 	for _, f := range v.decision {
 		for _, a := range f.Actions {

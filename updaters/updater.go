@@ -34,6 +34,15 @@ type Claim struct {
 	Left    []Left
 }
 
+// Add says what becomes of a field: it takes the actions, or it is left for what the error says.
+func (c *Claim) Add(f fieldset.Field, actions []disruption.Action, err error) {
+	if err != nil {
+		c.Left = append(c.Left, Left{Field: f, Reason: err.Error()})
+		return
+	}
+	c.Covered = append(c.Covered, Covered{Field: f, Actions: actions})
+}
+
 // Covered is a field that is brought to the node in place.
 type Covered struct {
 	Field fieldset.Field
@@ -53,6 +62,8 @@ type Desired struct {
 	Machine               fieldset.Spec
 	InfrastructureMachine fieldset.Spec
 	BootstrapConfig       fieldset.Spec
+	// ControlPlane says whether the machine is a control-plane machine, by its label.
+	ControlPlane bool
 	// Secret returns the value of a key of a Secret in the machine's namespace.
 	Secret func(name, key string) ([]byte, error)
 }

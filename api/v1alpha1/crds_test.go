@@ -12,6 +12,7 @@ import (
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
 	schemavalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
@@ -35,7 +36,7 @@ func crd(t *testing.T, file string) *apiextensions.CustomResourceDefinition {
 func TestCRDsCanBeInstalled(t *testing.T) {
 	files, err := filepath.Glob("../../config/crd/bases/*.yaml")
 	require.NoError(t, err)
-	require.Len(t, files, 3)
+	require.Len(t, files, 4)
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			require.Empty(t, crdvalidation.ValidateCustomResourceDefinition(t.Context(), crd(t, file)))
@@ -57,6 +58,9 @@ func admit(t *testing.T, definition *apiextensions.CustomResourceDefinition, obj
 	validator, _, err := schemavalidation.NewSchemaValidator(props.OpenAPIV3Schema)
 	require.NoError(t, err)
 	if errs := schemavalidation.ValidateCustomResource(nil, obj, validator); len(errs) > 0 {
+		return errs
+	}
+	if errs := listtype.ValidateListSetsAndMaps(nil, structural, obj); len(errs) > 0 {
 		return errs
 	}
 	errs, _ := cel.NewValidator(structural, true, celconfig.PerCallLimit).

@@ -136,11 +136,11 @@ type MachineUpdateStatus struct {
 	// +kubebuilder:validation:MaxLength=16384
 	HostKey string `json:"hostKey,omitempty"`
 
-	// changes are the files that the node changed for this digest.
+	// changes are what the node changed for this digest.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1000
-	Changes []FileChange `json:"changes,omitempty"`
+	Changes []Change `json:"changes,omitempty"`
 
 	// actions are what was done on the node so that the changes take effect, in order.
 	// +optional
@@ -226,7 +226,15 @@ type MachineUpdateStatus struct {
 	// +optional
 	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
 
-	// conditions of the update: Succeeded, Permitted.
+	// drift is how the node compares with what was applied to it last.
+	// +optional
+	Drift *DriftStatus `json:"drift,omitempty"`
+
+	// repair is set while a node that has drifted is brought back to what was applied.
+	// +optional
+	Repair *RepairStatus `json:"repair,omitempty"`
+
+	// conditions of the update: Succeeded, Permitted, Drifted.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -329,20 +337,24 @@ type Admission struct {
 	Window *Window `json:"window,omitempty"`
 }
 
-// FileChange is a change that was made to a file on the node.
-type FileChange struct {
-	// path of the file.
+// Change is a change that was made on the node.
+type Change struct {
+	// kind of what was changed.
 	// +required
-	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:Enum=File;Unit;NTP;User;Kubelet;ControlPlane;Node
+	Kind string `json:"kind"`
+
+	// name of what was changed: the path of a file, the name of a unit or user. None: a node has one of the kind.
+	// +optional
 	// +kubebuilder:validation:MaxLength=4096
-	Path string `json:"path"`
+	Name string `json:"name,omitempty"`
 
 	// operation is Write, Remove or Restore.
 	// +required
 	// +kubebuilder:validation:Enum=Write;Remove;Restore
 	Operation string `json:"operation"`
 
-	// conflict says that somebody on the node had changed the file, too. A copy of theirs is kept on the node.
+	// conflict says that somebody on the node had changed it, too. A copy of their file is kept on the node.
 	// +optional
 	Conflict bool `json:"conflict,omitempty"`
 }

@@ -63,9 +63,9 @@ func request(token int64, digest string) node.Request {
 		Resources: []node.Resource{{File: &node.File{
 			Path: "/etc/kubelet/a", Content: []byte("a secret"), Owner: "root:root", Mode: "0600",
 		}}},
-		Rules: disruption.Table{{
+		Rules: disruption.Rules{Files: disruption.Table{{
 			Path: "/etc/kubelet", Actions: []disruption.Action{{Type: disruption.Restart, Unit: "kubelet.service"}},
-		}},
+		}}},
 	}
 }
 

@@ -16,18 +16,25 @@ import (
 const explainExample = `  # What will Cluster API do with this change?
   refit explain -f request.json
 
+  # What with these NodeDisruptionPolicies?
+  refit explain -f request.json --policy policies.yaml
+
   # The same for a machine, with the response of the hook
   refit explain -f request.json -o json`
 
 func newExplainCommand() *cobra.Command {
 	var file, output string
+	var policyFiles []string
 	var flags ruleFlags
 	cmd := &cobra.Command{
 		Use:   "explain -f REQUEST",
 		Short: "Say, field by field, whether a change is made in place, and why not",
 		Long: `Takes a CanUpdateMachineRequest or a CanUpdateMachineSetRequest, as Cluster API sends them, and says for each changed
-field which updater makes it in place and what that takes on the node, or why it can't be made in place; and the verdict
-that Cluster API will reach: InPlace, or Replace. It is the server's own engine, and needs no cluster.`,
+field which updater makes it in place, its disruption class and what that takes on the node, or why it can't be made in
+place; and the verdict that Cluster API will reach: InPlace, or Replace. It is the server's own engine, and needs no cluster.
+
+NodeDisruptionPolicies count as far as the request tells that they select the machine. It has no labels of the Cluster: a
+policy that selects Clusters is taken to select this one, which is said.`,
 		Example: explainExample,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -38,7 +45,7 @@ that Cluster API will reach: InPlace, or Replace. It is the server's own engine,
 			if err != nil {
 				return err
 			}
-			reg, err := registry(rules)
+			policies, err := readDisruptions(cmd.InOrStdin(), policyFiles, rules)
 			if err != nil {
 				return err
 			}
@@ -46,14 +53,15 @@ that Cluster API will reach: InPlace, or Replace. It is the server's own engine,
 			if err != nil {
 				return err
 			}
-			x, err := handlers.NewEngine(reg).Explain(cmd.Context(), request)
+			x, err := handlers.NewEngine(policies).Explain(cmd.Context(), request)
 			if err != nil {
 				return err
 			}
-			return printExplanation(cmd.OutOrStdout(), x, output)
+			return printExplanation(cmd.OutOrStdout(), &explanation{Explanation: x, Policies: policies.applied, Notes: policies.notes}, output)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "filename", "f", "", "File with the request, in JSON or YAML; - for standard input.")
+	cmd.Flags().StringArrayVar(&policyFiles, "policy", nil, "File with NodeDisruptionPolicies, in JSON or YAML; - for standard input. Can be there more than once.")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json, for programs.")
 	flags.add(cmd.Flags())
 	_ = cmd.MarkFlagRequired("filename") // the flag is there
@@ -67,25 +75,45 @@ func readFile(stdin io.Reader, name string) ([]byte, error) {
 	return os.ReadFile(name)
 }
 
-func printExplanation(w io.Writer, x *handlers.Explanation, output string) error {
+// explanation is what the engine says, and by which policies.
+type explanation struct {
+	*handlers.Explanation
+
+	// Policies are the names of the NodeDisruptionPolicies that count.
+	Policies []string `json:"policies"`
+	// Notes say what the request does not tell about them, or why one does not count.
+	Notes []string `json:"notes"`
+}
+
+func printExplanation(w io.Writer, x *explanation, output string) error {
 	if output == "json" {
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
 		return enc.Encode(x)
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "OBJECT\tFIELD\tUPDATER\tON THE NODE") //nolint:errcheck // Flush returns the error
+	fmt.Fprintln(t, "OBJECT\tFIELD\tUPDATER\tDISRUPTION\tON THE NODE") //nolint:errcheck // Flush returns the error
 	for _, f := range x.Fields {
 		what := strings.Join(f.Actions, ", ")
 		updater := f.Updater
 		if !f.Covered {
 			updater, what = "-", "can't be updated in place: "+f.Reason
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", f.Object, f.Path, updater, what) //nolint:errcheck // Flush returns the error
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", f.Object, f.Path, updater, f.Disruption, what) //nolint:errcheck // Flush returns the error
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\nVerdict: %s\n", x.Verdict)
+	text := fmt.Sprintf("\nVerdict: %s\n", x.Verdict)
+	if len(x.Actions) > 0 {
+		text += fmt.Sprintf("On the node: %s\nDisruption: %s\n", strings.Join(x.Actions, ", "), x.Disruption)
+	}
+	if len(x.Policies) > 0 {
+		text += fmt.Sprintf("By the policies: %s\n", strings.Join(x.Policies, ", "))
+	}
+	for _, note := range x.Notes {
+		text += "Note: " + note + "\n"
+	}
+	_, err := io.WriteString(w, text)
 	return err
 }

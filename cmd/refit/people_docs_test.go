@@ -11,7 +11,7 @@ import (
 )
 
 // peoplesPages are those about the commands for people.
-var peoplesPages = []string{"leases-and-holds.md", "troubleshooting.md"}
+var peoplesPages = []string{"leases-and-holds.md", "troubleshooting.md", "drift.md"}
 
 // TestReasonsAreDocumented reads the reasons where they are declared or given.
 func TestReasonsAreDocumented(t *testing.T) {
@@ -53,7 +53,7 @@ func TestLinksOfThePagesForPeople(t *testing.T) {
 func TestDocumentedCommandsForPeople(t *testing.T) {
 	commands := map[string]*cobra.Command{
 		"hold": newHoldCommand(), "release": newReleaseCommand(), "status": newStatusCommand(), "retry": newRetryCommand(),
-		"abandon": newAbandonCommand(), "audit": newAuditCommand(), "schedule": newScheduleCommand(), "explain": newExplainCommand(), "serve": nil,
+		"abandon": newAbandonCommand(), "drift": newDriftCommand(), "audit": newAuditCommand(), "schedule": newScheduleCommand(), "explain": newExplainCommand(), "serve": nil,
 	}
 	for _, name := range peoplesPages {
 		page := readPage(t, filepath.Join(docsDir, name))

@@ -250,7 +250,7 @@ func TestAuditVerify(t *testing.T) {
 }
 
 func TestPeoplesCommandsAreThere(t *testing.T) {
-	for _, cmd := range []*cobra.Command{newHoldCommand(), newReleaseCommand(), newRetryCommand(), newAbandonCommand(), newStatusCommand(), newAuditCommand()} {
+	for _, cmd := range []*cobra.Command{newHoldCommand(), newReleaseCommand(), newRetryCommand(), newAbandonCommand(), newDriftCommand(), newStatusCommand(), newAuditCommand()} {
 		require.NotEmpty(t, cmd.Short)
 		cmd.SetOut(&bytes.Buffer{})
 		cmd.SetArgs([]string{"--help"})

@@ -60,7 +60,9 @@ func addChangeManagement(mgr ctrl.Manager) (*changeManagement, error) {
 func cached() []client.Object {
 	deployments := &metav1.PartialObjectMetadata{}
 	deployments.SetGroupVersionKind(clusterv1.GroupVersion.WithKind("MachineDeployment"))
-	return []client.Object{&clusterv1.Machine{}, &clusterv1.Cluster{}, deployments, &refitv1.MachineUpdate{}, &refitv1.ChangeManagementPolicy{}}
+	return []client.Object{
+		&clusterv1.Machine{}, &clusterv1.Cluster{}, deployments, &refitv1.MachineUpdate{}, &refitv1.ChangeManagementPolicy{}, &refitv1.NodeDisruptionPolicy{},
+	}
 }
 
 // uncopied are those that are read often, or many at once. Nobody changes what is read of them.

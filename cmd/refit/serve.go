@@ -67,6 +67,7 @@ type serveOptions struct {
 	logs             *logs.Options
 	rules            ruleFlags
 	exclusive        exclusiveFlags
+	drift            driftFlags
 	shutdownDeadline time.Duration
 }
 
@@ -112,6 +113,7 @@ func (o *serveOptions) add(fs *pflag.FlagSet) {
 	flags.AddManagerOptions(fs, &o.diagnostics)
 	o.rules.add(fs)
 	o.exclusive.add(fs)
+	o.drift.add(fs)
 	logsv1.AddFlags(o.logs, fs)
 }
 
@@ -238,11 +240,7 @@ func (o *serveOptions) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrl
 	if err != nil {
 		return err
 	}
-	rules, err := o.rules.rules()
-	if err != nil {
-		return err
-	}
-	reg, err := registry(rules)
+	disruptions, err := addDisruptions(mgr, o.rules)
 	if err != nil {
 		return err
 	}
@@ -255,7 +253,7 @@ func (o *serveOptions) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrl
 		return err
 	}
 	reconciler := &machineupdate.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Registry: reg, Rules: rules, OnConflict: conflict,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Disruptions: disruptions, OnConflict: conflict,
 		Dialer: node.SSHDialer{}, Agents: agents, Recorder: mgr.GetEventRecorder("refit"), Clock: clock.RealClock{}, Gate: changes.gate,
 		Metrics:  machineupdate.NewMetrics(metrics.Registry),
 		Instance: fmt.Sprintf("%s_%.8s_%d", hostname, uuid.NewUUID(), os.Getpid()), // in a container, each start has the same process id
@@ -266,8 +264,11 @@ func (o *serveOptions) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrl
 	if err := reconciler.SetupWithManager(mgr, o.maxUpdates); err != nil {
 		return fmt.Errorf("add the controller: %w", err)
 	}
+	if err := o.drift.addTo(mgr, reconciler); err != nil {
+		return err
+	}
 	scope := handlers.Scope(o.namespace)
-	canUpdate := handlers.NewCanUpdate(handlers.NewEngine(reg), changes.hooks, handlers.NewMetrics(metrics.Registry), scope)
+	canUpdate := handlers.NewCanUpdate(handlers.NewEngine(disruptions), changes.hooks, handlers.NewMetrics(metrics.Registry), scope)
 	update := handlers.NewUpdate(&machineupdate.Store{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}, scope)
 	server, err := webhook.NewServer(ctrl.Log.WithName("hooks"), webhook.NewMetrics(metrics.Registry))
 	if err != nil {

@@ -49,6 +49,8 @@ type world struct {
 	t     *testing.T
 	clock jumping
 	out   bytes.Buffer
+	// progress is what is said meanwhile.
+	progress bytes.Buffer
 	// fail answers instead of the cluster if it returns an error.
 	fail func(verb string, obj client.Object) error
 }

@@ -1,25 +1,34 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
 
+	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/disruption"
 )
 
 // sshUnits are the names that the SSH server's unit has on one system or another.
 var sshUnits = []string{"ssh.service", "sshd.service"}
 
+// unitNames are units that stand for one another: of each a node has the one or the other.
+var unitNames = [][]string{sshUnits, {disruption.TimeSyncUnit, "chrony.service", "chronyd.service"}}
+
 // act runs one action. A note says why it did less than it is named for.
 func (a *Agent) act(ctx context.Context, action disruption.Action) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.cfg.ActionTimeout)
+	if action.Type == disruption.StaticPodRefresh {
+		return a.refreshPods(ctx, cmp.Or(action.Timeout, max(podPatience, a.cfg.ActionTimeout)))
+	}
+	patience := cmp.Or(action.Timeout, a.cfg.ActionTimeout)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	note, err := a.actOn(ctx, action)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		err = fmt.Errorf("not done after %s", a.cfg.ActionTimeout)
+		err = late(err, patience)
 	}
 	if err != nil && action.Unit != "" {
 		err = fmt.Errorf("%w (see journalctl -u %s on the node)", err, action.Unit)
@@ -28,8 +37,12 @@ func (a *Agent) act(ctx context.Context, action disruption.Action) (string, erro
 }
 
 func (a *Agent) actOn(ctx context.Context, action disruption.Action) (string, error) {
-	if action.Type == disruption.DaemonReload {
+	switch action.Type {
+	case disruption.DaemonReload:
 		return "", a.cfg.Units.Do(ctx, "daemon-reload", "")
+	case disruption.TrustStoreUpdate:
+		return "", a.updateTrustStore(ctx)
+	default:
 	}
 	unit, state, err := a.loaded(ctx, action.Unit)
 	if err != nil {
@@ -45,8 +58,8 @@ func (a *Agent) actOn(ctx context.Context, action disruption.Action) (string, er
 	}
 }
 
-func (a *Agent) reload(ctx context.Context, unit string, state UnitState) (string, error) {
-	if !state.active() {
+func (a *Agent) reload(ctx context.Context, unit string, state host.UnitState) (string, error) {
+	if !state.Active() {
 		return unit + " is not active and was not reloaded", nil
 	}
 	if err := a.testSSH(ctx, unit); err != nil {
@@ -55,17 +68,17 @@ func (a *Agent) reload(ctx context.Context, unit string, state UnitState) (strin
 	return "", a.cfg.Units.Do(ctx, "reload", unit)
 }
 
-func (a *Agent) restart(ctx context.Context, unit string, state UnitState) (string, error) {
+func (a *Agent) restart(ctx context.Context, unit string, state host.UnitState) (string, error) {
 	switch {
-	case !state.missing():
+	case !state.Missing():
 		if err := a.testSSH(ctx, unit); err != nil {
 			return "", err
 		}
 		if state.ActiveState == "failed" {
 			a.forgiveStarts(ctx, unit)
 		}
-		return "", a.cfg.Units.Do(ctx, "restart", unit)
-	case state.running(): // it outlived its unit file
+		return a.probed(ctx, unit, a.cfg.Units.Do(ctx, "restart", unit))
+	case state.Running(): // it outlived its unit file
 		return unit + " no longer exists and was stopped", a.cfg.Units.Do(ctx, "stop", unit)
 	}
 	return unit + " is not installed and was not restarted", nil
@@ -74,7 +87,7 @@ func (a *Agent) restart(ctx context.Context, unit string, state UnitState) (stri
 // again runs an action again, now that the files are put back.
 func (a *Agent) again(ctx context.Context, action disruption.Action) (string, error) {
 	if action.Type == disruption.Restart {
-		if unit, state, err := a.loaded(ctx, action.Unit); err == nil && !state.missing() {
+		if unit, state, err := a.loaded(ctx, action.Unit); err == nil && !state.Missing() {
 			a.forgiveStarts(ctx, unit)
 		}
 	}
@@ -90,13 +103,14 @@ func (a *Agent) forgiveStarts(ctx context.Context, unit string) {
 }
 
 // loaded returns the state of a unit, by the name that it has on this node.
-func (a *Agent) loaded(ctx context.Context, unit string) (string, UnitState, error) {
+func (a *Agent) loaded(ctx context.Context, unit string) (string, host.UnitState, error) {
 	state, err := a.cfg.Units.Show(ctx, unit)
-	if err != nil || !state.missing() || !slices.Contains(sshUnits, unit) {
+	i := slices.IndexFunc(unitNames, func(names []string) bool { return slices.Contains(names, unit) })
+	if err != nil || !state.Missing() || i < 0 {
 		return unit, state, err
 	}
-	for _, other := range sshUnits {
-		if s, err := a.cfg.Units.Show(ctx, other); err == nil && !s.missing() {
+	for _, other := range unitNames[i] {
+		if s, err := a.cfg.Units.Show(ctx, other); err == nil && !s.Missing() {
 			return other, s, nil
 		}
 	}
@@ -109,13 +123,13 @@ func (a *Agent) testSSH(ctx context.Context, unit string) error {
 	if !slices.Contains(sshUnits, unit) {
 		return nil
 	}
-	sshd := a.root.find("/usr/sbin/sshd", "/usr/bin/sshd")
+	sshd := a.root.Find("/usr/sbin/sshd", "/usr/bin/sshd")
 	if sshd == "" {
 		return fmt.Errorf("the configuration can't be tested: the node has no /usr/sbin/sshd")
 	}
 	cmd := exec.CommandContext(ctx, sshd, "-t")
-	cmd.Env = commandEnv(a.cfg.Root)
-	cmd.WaitDelay = waitDelay
+	cmd.Env = host.CommandEnv(a.cfg.Root)
+	cmd.WaitDelay = host.WaitDelay
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("sshd -t does not accept the configuration: %w", err)
 	}
@@ -123,7 +137,7 @@ func (a *Agent) testSSH(ctx context.Context, unit string) error {
 }
 
 // unitCheck returns an error if a unit is not as it has to be after it was reloaded or restarted.
-type unitCheck func(s UnitState, unit string, restarted bool) error
+type unitCheck func(s host.UnitState, unit string, restarted bool) error
 
 // verifyUnits looks whether the units that were acted on are well, and stay so for a while.
 func (a *Agent) verifyUnits(ctx context.Context, actions []disruption.Action, check unitCheck) error {
@@ -151,8 +165,8 @@ func (a *Agent) verifyUnits(ctx context.Context, actions []disruption.Action, ch
 // lookAtUnits returns the states of the units that were restarted, and whether any is to be watched.
 func (a *Agent) lookAtUnits(
 	ctx context.Context, actions []disruption.Action, check unitCheck,
-) (map[string]UnitState, bool, error) {
-	states, watch := map[string]UnitState{}, false
+) (map[string]host.UnitState, bool, error) {
+	states, watch := map[string]host.UnitState{}, false
 	for _, action := range actions {
 		if action.Unit == "" {
 			continue
@@ -164,7 +178,7 @@ func (a *Agent) lookAtUnits(
 		if err := check(state, unit, action.Type == disruption.Restart); err != nil {
 			return nil, false, err
 		}
-		if action.Type == disruption.Restart && state.longLived(unit) {
+		if action.Type == disruption.Restart && state.LongLived(unit) {
 			states[unit] = state
 			watch = true
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 )
@@ -23,7 +24,7 @@ func (n *testNode) script(path, text string) {
 func TestActions(t *testing.T) {
 	for name, tc := range map[string]struct {
 		path   string
-		states map[string]UnitState
+		states map[string]host.UnitState
 		sshd   string
 		calls  []string
 		notes  []string
@@ -34,28 +35,28 @@ func TestActions(t *testing.T) {
 		},
 		"one that is not active is not": {
 			path:   "/etc/crio/a",
-			states: map[string]UnitState{"crio.service": {LoadState: "loaded", ActiveState: "inactive"}},
+			states: map[string]host.UnitState{"crio.service": {LoadState: "loaded", ActiveState: "inactive"}},
 			notes:  []string{"crio.service is not active and was not reloaded"},
 		},
 		"an inactive unit is restarted": {
 			path:   "/etc/kubelet/a",
-			states: map[string]UnitState{"kubelet.service": {LoadState: "loaded", ActiveState: "inactive", Type: "oneshot"}},
+			states: map[string]host.UnitState{"kubelet.service": {LoadState: "loaded", ActiveState: "inactive", Type: "oneshot"}},
 			calls:  []string{"restart kubelet.service"},
 		},
 		"one that is not installed is not": {
 			path:   "/etc/kubelet/a",
-			states: map[string]UnitState{"kubelet.service": {LoadState: "not-found", ActiveState: "inactive"}},
+			states: map[string]host.UnitState{"kubelet.service": {LoadState: "not-found", ActiveState: "inactive"}},
 			notes:  []string{"kubelet.service is not installed and was not restarted"},
 		},
 		"one that outlived its file is stopped": {
 			path:   "/etc/systemd/system/a.service",
-			states: map[string]UnitState{"a.service": {LoadState: "not-found", ActiveState: "active"}},
+			states: map[string]host.UnitState{"a.service": {LoadState: "not-found", ActiveState: "active"}},
 			calls:  []string{"daemon-reload", "stop a.service"},
 			notes:  []string{"a.service no longer exists and was stopped"},
 		},
 		"a oneshot that failed fails the run": {
 			path:   "/etc/kubelet/a",
-			states: map[string]UnitState{"kubelet.service": {LoadState: "loaded", ActiveState: "failed", Type: "oneshot"}},
+			states: map[string]host.UnitState{"kubelet.service": {LoadState: "loaded", ActiveState: "failed", Type: "oneshot"}},
 			calls: []string{
 				"reset-failed kubelet.service", "restart kubelet.service", // failed before
 				"reset-failed kubelet.service", "reset-failed kubelet.service", "restart kubelet.service",
@@ -64,14 +65,14 @@ func TestActions(t *testing.T) {
 		},
 		"a timer needs not be active": {
 			path:   "/etc/systemd/system/a.timer",
-			states: map[string]UnitState{"a.timer": {LoadState: "loaded", ActiveState: "inactive"}},
+			states: map[string]host.UnitState{"a.timer": {LoadState: "loaded", ActiveState: "inactive"}},
 			calls:  []string{"daemon-reload", "restart a.timer"},
 		},
 		"the SSH server is reloaded after a test": {
 			path: "/etc/ssh/a", sshd: "exit 0", calls: []string{"reload ssh.service"},
 		},
 		"under the name that it has": {
-			path: "/etc/ssh/a", sshd: "exit 0", states: map[string]UnitState{"ssh.service": {LoadState: "not-found"}},
+			path: "/etc/ssh/a", sshd: "exit 0", states: map[string]host.UnitState{"ssh.service": {LoadState: "not-found"}},
 			calls: []string{"reload sshd.service"},
 		},
 		"not with a configuration that it does not accept": {
@@ -135,7 +136,7 @@ func (c crashLoop) Wait(context.Context, time.Duration) error {
 	if c.n.content("/etc/kubelet/a") == "new" {
 		c.n.units.mu.Lock()
 		defer c.n.units.mu.Unlock()
-		c.n.units.states["kubelet.service"] = UnitState{LoadState: "loaded", ActiveState: "active", InvocationID: "2"}
+		c.n.units.states["kubelet.service"] = host.UnitState{LoadState: "loaded", ActiveState: "active", InvocationID: "2"}
 	}
 	return nil
 }
@@ -149,20 +150,20 @@ show) printf 'Type=notify\nLoadState=loaded\nActiveState=active\nInvocationID=0a
 stop) echo "a secret" >&2; exit 5 ;;
 esac
 `)
-	units := findSystemctl(n.agent.root)
+	units := host.FindSystemctl(n.agent.root)
 	require.NotNil(t, units)
 	ctx := context.Background()
 	state, err := units.Show(ctx, "a.service")
 	require.NoError(t, err)
-	assert.Equal(t, UnitState{LoadState: "loaded", ActiveState: "active", Type: "notify", InvocationID: "0a0b"}, state)
+	assert.Equal(t, host.UnitState{LoadState: "loaded", ActiveState: "active", Type: "notify", InvocationID: "0a0b"}, state)
 	require.NoError(t, units.Do(ctx, "daemon-reload", ""))
 	require.NoError(t, units.Do(ctx, "restart", "a.service"))
 	require.NoError(t, units.Do(ctx, "restart", "-.mount"))
 	require.EqualError(t, units.Do(ctx, "stop", "a.service"), "exit status 5")
-	assert.Equal(t, "show --property=LoadState,ActiveState,Type,InvocationID a.service\ndaemon-reload\nrestart a.service\n"+
+	assert.Equal(t, "show --property=LoadState,ActiveState,UnitFileState,Type,InvocationID a.service\ndaemon-reload\nrestart a.service\n"+
 		"restart -- -.mount\nstop a.service\n", n.content("/log"))
 
-	assert.Nil(t, findSystemctl(rootFS{dir: t.TempDir()}))
+	assert.Nil(t, host.FindSystemctl(host.Root{Dir: t.TempDir()}))
 }
 
 func TestPast(t *testing.T) {

@@ -10,12 +10,16 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/agent/kind"
 	"github.com/capi-refit/refit/internal/node"
 )
 
 const (
 	// defaultActionTimeout is how long an action may take. A kubelet or a container runtime restarts within seconds.
 	defaultActionTimeout = 2 * time.Minute
+	// defaultChangeTimeout is how long a change of what is no file may take. kubeadm waits five minutes for each static pod.
+	defaultChangeTimeout = 30 * time.Minute
 	// bootPatience is how long the units of a node may take to come up after a reboot. cloud-init can take minutes.
 	bootPatience = 10 * time.Minute
 	// defaultSettle is how long a restarted service is watched. One that can't read its configuration exits within it.
@@ -42,12 +46,14 @@ type Config struct {
 	// Executable is the path of the agent's own binary.
 	Executable string
 	// Units controls systemd's units. Nil: the systemctl below Root does.
-	Units Units
+	Units host.Units
 	// Launcher starts what works on a run. Nil: a transient systemd unit does where there is systemd, else a process of
 	// its own.
 	Launcher Launcher
 	// ActionTimeout is how long one action may take. 0: two minutes.
 	ActionTimeout time.Duration
+	// ChangeTimeout is how long a change of what is no file may take. 0: half an hour, since kubeadm waits for static pods.
+	ChangeTimeout time.Duration
 	// Settle is how long restarted services are watched. 0: two seconds where there is systemd. Negative: not at all.
 	Settle time.Duration
 	// NoSync leaves out what makes writes survive a loss of power. It is for directories that stand for nodes.
@@ -57,9 +63,11 @@ type Config struct {
 // Agent plans and applies on one node.
 type Agent struct {
 	cfg   Config
-	root  rootFS
-	disk  disk
+	root  host.Root
+	disk  host.Disk
 	state stateDir
+	// kinds bring what is no file.
+	kinds map[node.Kind]kind.Kind
 	// boundary is called at each point at which tests let the agent die. An error from it is death: nothing may be done
 	// after it.
 	boundary func(where string) error
@@ -71,30 +79,35 @@ func New(cfg Config) (*Agent, error) {
 		return nil, invalidf("root %q is not an absolute path", cfg.Root)
 	}
 	cfg.Root = filepath.Clean(cfg.Root)
-	root := rootFS{dir: cfg.Root}
-	state, err := root.resolve(stateRoot)
+	root := host.Root{Dir: cfg.Root}
+	state, err := root.Resolve(stateRoot)
 	if err != nil {
 		return nil, err
 	}
 	if cfg.ActionTimeout == 0 {
 		cfg.ActionTimeout = defaultActionTimeout
 	}
+	if cfg.ChangeTimeout == 0 {
+		cfg.ChangeTimeout = defaultChangeTimeout
+	}
 	if cfg.Settle == 0 && hasSystemd(cfg.Root) {
 		cfg.Settle = defaultSettle
 	}
 	if cfg.Units == nil {
-		cfg.Units = findSystemctl(root)
+		cfg.Units = host.FindSystemctl(root)
 	}
 	if cfg.Launcher == nil {
 		cfg.Launcher = newLauncher(cfg.Root, cfg.Executable, filepath.Join(state, "run.log"))
 	}
-	d := disk{noSync: cfg.NoSync}
-	root.state = state
+	d := host.Disk{NoSync: cfg.NoSync}
+	root.Private = state
+	h := host.Host{Root: root, Disk: d, Clock: cfg.Clock, Units: cfg.Units}
 	return &Agent{
 		cfg:      cfg,
 		root:     root,
 		disk:     d,
 		state:    stateDir{dir: state, disk: d},
+		kinds:    kinds(h),
 		boundary: func(string) error { return nil },
 	}, nil
 }

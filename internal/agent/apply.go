@@ -37,7 +37,7 @@ const (
 // with the same request: a run under way is adopted, one that was interrupted is taken up where it stopped, and one that
 // has ended is not repeated. A failed one is, when a higher token asks for it.
 func (a *Agent) Apply(ctx context.Context, req node.Request) (node.Status, error) {
-	files, err := validate(req)
+	want, err := a.validate(req)
 	if err != nil {
 		return node.Status{}, err
 	}
@@ -47,7 +47,7 @@ func (a *Agent) Apply(ctx context.Context, req node.Request) (node.Status, error
 	if err := a.state.create(); err != nil {
 		return node.Status{}, err
 	}
-	adm, err := a.admit(ctx, req, files)
+	adm, err := a.admit(ctx, req, want)
 	if err != nil {
 		return node.Status{}, err
 	}
@@ -76,7 +76,7 @@ func (a *Agent) carryOut(ctx context.Context, adm admission, token int64) (err e
 }
 
 // admit claims the token and decides what to do, while nobody else on the node can.
-func (a *Agent) admit(ctx context.Context, req node.Request, files map[string]node.File) (admission, error) {
+func (a *Agent) admit(ctx context.Context, req node.Request, want desired) (admission, error) {
 	release, err := a.state.lock(claimLock)
 	if err != nil {
 		return admission{}, err
@@ -96,27 +96,27 @@ func (a *Agent) admit(ctx context.Context, req node.Request, files map[string]no
 	if last != nil && last.Status.State == node.Running {
 		return a.join(ctx, *last, req, fresh)
 	}
-	return a.follow(last, req, files)
+	return a.follow(ctx, last, req, want)
 }
 
 // follow decides what to do after a run that has ended, if there was one.
-func (a *Agent) follow(last *lastRun, req node.Request, files map[string]node.File) (admission, error) {
+func (a *Agent) follow(ctx context.Context, last *lastRun, req node.Request, want desired) (admission, error) {
 	// A process that died at the very end has left the contents of its run.
-	if err := a.disk.remove(a.state.path("run.json")); err != nil {
+	if err := a.disk.Remove(a.state.path("run.json")); err != nil {
 		return admission{}, err
 	}
 	if last == nil || last.Status.Digest != req.Digest {
-		return a.start(req, files, false)
+		return a.start(ctx, req, want, false)
 	}
 	if last.Status.State == node.Failed && req.Token <= last.Fence {
 		return admission{next: answer}, nil
 	}
-	return a.start(req, files, last.Status.State == node.Succeeded)
+	return a.start(ctx, req, want, last.Status.State == node.Succeeded)
 }
 
 // start begins a run, unless there is nothing to do after one that has succeeded.
-func (a *Agent) start(req node.Request, files map[string]node.File, succeeded bool) (admission, error) {
-	p, err := a.plan(req, files)
+func (a *Agent) start(ctx context.Context, req node.Request, want desired, succeeded bool) (admission, error) {
+	p, err := a.plan(ctx, req, want)
 	if err != nil {
 		return admission{}, err
 	}
@@ -130,7 +130,7 @@ func (a *Agent) start(req node.Request, files map[string]node.File, succeeded bo
 	if len(p.work.Plan.Changes)+len(p.work.Plan.Actions) == 0 {
 		next = inline
 	}
-	return admission{next: next, digest: req.Digest}, a.begin(p.work, p.unread)
+	return admission{next: next, digest: req.Digest}, a.begin(p.work, p.owed)
 }
 
 // claim refuses a token lower than the highest and stores a higher one. It says whether the token is new.
@@ -182,7 +182,7 @@ func (a *Agent) join(ctx context.Context, last lastRun, req node.Request, fresh 
 }
 
 // begin writes down all that a run needs. Only with the last write does the run exist.
-func (a *Agent) begin(w work, unread string) error {
+func (a *Agent) begin(w work, owed *debt) error {
 	if err := a.state.rotateJournal(); err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func (a *Agent) begin(w work, unread string) error {
 	if err := a.boundary("work written"); err != nil {
 		return err
 	}
-	return a.state.save("status.json", lastRun{Machine: w.Machine, Offset: offset, Unread: unread, Status: node.Status{
+	return a.state.save("status.json", lastRun{Machine: w.Machine, Offset: offset, Debt: owed, Status: node.Status{
 		State: node.Running, Digest: w.Digest, Token: w.Token, Total: len(a.steps(&w)), StartedAt: now,
 		Changes: w.Plan.Changes, Actions: w.Plan.Actions, Notes: w.Plan.Notes,
 	}})

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -206,7 +207,7 @@ func TestDeathAtEveryBoundaryOfARebootThatSystemdRefuses(t *testing.T) {
 func TestDeathAtEveryBoundaryOfARunThatFailsAfterItsReboot(t *testing.T) {
 	t.Parallel()
 	atEachBoundary(t, 65, func(b *bootNode, req node.Request, died *string) {
-		b.units.states["kubelet.service"] = UnitState{LoadState: "loaded", ActiveState: "failed", Type: "simple"}
+		b.units.states["kubelet.service"] = host.UnitState{LoadState: "loaded", ActiveState: "failed", Type: "simple"}
 		status := b.finish(req, false)
 		require.Equal(t, node.Failed, status.State, *died)
 		require.False(t, status.RolledBack, "the node runs with the new files, after death at %q", *died)

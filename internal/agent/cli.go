@@ -10,7 +10,7 @@ import (
 	"github.com/capi-refit/refit/internal/node"
 )
 
-const usage = "refit-node [--root DIR] version|plan|apply|status|journal|run"
+const usage = "refit-node [--root DIR] version|plan|apply|status|drift|journal|run"
 
 // Main carries out one command line and returns the exit status: 0 if it could be carried out, also if the run that it
 // tells about has failed, and 1 if not. What it writes to stdout is one node.Answer, or the journal.
@@ -58,7 +58,7 @@ func command(ctx context.Context, cfg Config, args []string, stdin io.Reader, st
 	case "run":
 		status, err := a.Run(ctx)
 		return node.Answer{Status: &status}, err
-	case "plan", "apply", "status":
+	case "plan", "apply", "status", "drift":
 		return converse(ctx, a, name, stdin)
 	default:
 		return node.Answer{}, invalidf("unknown command %q; usage: %s", name, usage)
@@ -67,13 +67,21 @@ func command(ctx context.Context, cfg Config, args []string, stdin io.Reader, st
 
 // converse carries out the commands that read a request.
 func converse(ctx context.Context, a *Agent, name string, stdin io.Reader) (node.Answer, error) {
-	if name == "status" {
+	switch name {
+	case "status":
 		var req node.StatusRequest
 		if err := decode(stdin, &req); err != nil {
 			return node.Answer{}, err
 		}
 		status, err := a.Status(ctx, req)
 		return node.Answer{Status: &status}, err
+	case "drift":
+		var req node.DriftRequest
+		if err := decode(stdin, &req); err != nil {
+			return node.Answer{}, err
+		}
+		report, err := a.Drift(ctx, req)
+		return node.Answer{Drift: &report}, err
 	}
 	var req node.Request
 	if err := decode(stdin, &req); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -88,9 +89,9 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	}{
 		"nothing":                 {raw(""), "not the JSON document"},
 		"no JSON":                 {raw("hello"), "not the JSON document"},
-		"an unknown field":        {raw(`{"protocol":1,"color":"red"}`), `unknown field "color"`},
-		"two documents":           {raw(`{"protocol":1} {"protocol":1}`), "not the JSON document"},
-		"another protocol":        {raw(`{"protocol":2,"color":"red"}`), "the request is of protocol 2, this agent speaks protocol 1"},
+		"an unknown field":        {raw(`{"protocol":2,"color":"red"}`), `unknown field "color"`},
+		"two documents":           {raw(`{"protocol":2} {"protocol":2}`), "not the JSON document"},
+		"another protocol":        {raw(`{"protocol":3,"color":"red"}`), "the request is of protocol 3, this agent speaks protocol 2"},
 		"no Machine":              {good(func(r *node.Request) { r.Machine.UID = "" }), "machine.uid is empty"},
 		"a digest that is a path": {good(func(r *node.Request) { r.Digest = "../a" }), "digest"},
 		"no conflict policy":      {good(func(r *node.Request) { r.OnConflict = "" }), "onConflict"},
@@ -150,18 +151,19 @@ type panicking struct{}
 func (panicking) Read([]byte) (int, error) { panic(io.ErrNoProgress) }
 
 func FuzzDecode(f *testing.F) {
-	f.Add([]byte(`{"protocol":1,"machine":{"uid":"u"},"digest":"d","onConflict":"Refuse","resources":[{"file":{"path":"/a"}}]}`))
+	f.Add([]byte(`{"protocol":2,"machine":{"uid":"u"},"digest":"d","onConflict":"Refuse","resources":[{"file":{"path":"/a"}}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var req node.Request
 		if err := decode(bytes.NewReader(data), &req); err != nil {
 			require.Equal(t, node.ReasonInvalid, asAgentError(err).Reason)
 			return
 		}
-		files, err := validate(req)
+		a := &Agent{kinds: kinds(host.Host{})}
+		want, err := a.validate(req)
 		if err != nil {
 			require.Equal(t, node.ReasonInvalid, asAgentError(err).Reason)
 			return
 		}
-		require.Len(t, files, len(req.Resources))
+		require.Equal(t, len(req.Resources), len(want.files)+len(want.others))
 	})
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/capi-refit/refit/internal/agent/host"
 )
 
 // keptRuns is how many runs' backups stay on the node.
@@ -17,8 +19,8 @@ const keptRuns = 3
 
 // kept describes a copy. It is written after the copy, so where it is the copy is complete.
 type kept struct {
-	Path  string    `json:"path"`
-	State fileState `json:"state"`
+	Path  string     `json:"path"`
+	State host.State `json:"state"`
 }
 
 // copies is a directory with copies of files, each under the digest of its path.
@@ -42,25 +44,25 @@ func pathKey(p string) string {
 }
 
 // get returns what the copy of p is of, and whether there is a copy. One of a file that was not there counts.
-func (c copies) get(p string) (fileState, bool, error) {
+func (c copies) get(p string) (host.State, bool, error) {
 	var k kept
 	ok, err := c.state.load(filepath.Join(c.name, pathKey(p)+".json"), &k)
 	return k.State, ok, err
 }
 
 // keep copies what is at p, or notes that nothing is.
-func (c copies) keep(root rootFS, p string) error {
-	if err := c.state.disk.mkdirs(c.state.path(c.name), 0o700); err != nil {
+func (c copies) keep(root host.Root, p string) error {
+	if err := c.state.disk.Mkdirs(c.state.path(c.name), 0o700); err != nil {
 		return err
 	}
-	f, state, err := root.open(p)
+	f, state, err := root.Open(p)
 	if err != nil {
 		return err
 	}
 	if f != nil {
 		defer f.Close()
 		h := sha256.New()
-		if err := c.state.disk.write(c.data(p), io.TeeReader(f, h), private); err != nil {
+		if err := c.state.disk.Write(c.data(p), io.TeeReader(f, h), private); err != nil {
 			return fmt.Errorf("keep a copy of %s: %w", p, err)
 		}
 		state.SHA256 = hex.EncodeToString(h.Sum(nil))
@@ -69,7 +71,7 @@ func (c copies) keep(root rootFS, p string) error {
 }
 
 // putBack makes p what it was when it was copied, if it is not so already.
-func (c copies) putBack(root rootFS, p string) error {
+func (c copies) putBack(root host.Root, p string) error {
 	state, ok, err := c.get(p)
 	if err != nil {
 		return err
@@ -77,22 +79,22 @@ func (c copies) putBack(root rootFS, p string) error {
 	if !ok {
 		return fmt.Errorf("the copy of %s is missing", p)
 	}
-	if now, err := root.observe(p); err == nil && now == state {
+	if now, err := root.Observe(p); err == nil && now == state {
 		return nil
 	}
-	target, err := root.resolve(p)
+	target, err := root.Resolve(p)
 	if err != nil {
 		return err
 	}
 	if !state.Exists {
-		return c.state.disk.remove(target)
+		return c.state.disk.Remove(target)
 	}
 	f, err := os.Open(c.data(p))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return c.state.disk.write(target, f, state)
+	return c.state.disk.Write(target, f, state)
 }
 
 func (c copies) data(p string) string { return c.state.path(c.name, pathKey(p)) }

@@ -57,7 +57,7 @@ func (s stateDir) appendJournal(e node.JournalEntry) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if !s.disk.noSync {
+	if !s.disk.NoSync {
 		err = syscall.Fdatasync(int(f.Fd()))
 	}
 	return info.Size() + int64(n), err

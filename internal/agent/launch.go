@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/capi-refit/refit/internal/agent/host"
 )
 
 // Launcher starts something that calls Run and does not die with whoever has started it.
@@ -34,7 +36,7 @@ func hasSystemd(root string) bool {
 
 func newLauncher(root, executable, log string) Launcher {
 	if hasSystemd(root) {
-		if program := (rootFS{dir: root}).find("/usr/bin/systemd-run", "/bin/systemd-run"); program != "" {
+		if program := (host.Root{Dir: root}).Find("/usr/bin/systemd-run", "/bin/systemd-run"); program != "" {
 			return transientUnit{program: program, executable: executable, root: root}
 		}
 	}
@@ -56,8 +58,8 @@ type transientUnit struct {
 // Launch implements Launcher.
 func (t transientUnit) Launch(ctx context.Context, name string) error {
 	cmd := exec.CommandContext(ctx, t.program, t.args(name)...)
-	cmd.Env = commandEnv(t.root)
-	cmd.WaitDelay = waitDelay
+	cmd.Env = host.CommandEnv(t.root)
+	cmd.WaitDelay = host.WaitDelay
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("systemd-run of unit %s failed: %w (see journalctl -u %s on the node)", name, err, name)
 	}

@@ -45,7 +45,7 @@ func (n *testNode) edit(t *rapid.T) {
 func (n *testNode) snapshot() map[string]string {
 	out := map[string]string{}
 	for _, p := range lawPaths {
-		state, err := n.agent.root.observe(p)
+		state, err := n.agent.root.Observe(p)
 		require.NoError(n.t, err)
 		out[p] = fmt.Sprint(state)
 	}
@@ -102,7 +102,7 @@ func TestLaws(t *testing.T) {
 func (n *testNode) requirePlanned(rt *rapid.T, plan node.Plan, before map[string]string, req node.Request, last map[string]string) {
 	planned := map[string]bool{}
 	for _, c := range plan.Changes {
-		planned[c.Path] = true
+		planned[c.Name] = true
 	}
 	after, want := n.snapshot(), desiredOf(req)
 	for _, p := range lawPaths {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 )
@@ -20,7 +21,7 @@ import (
 var machine = node.MachineID{Namespace: "default", Name: "worker-1", UID: "uid-1"}
 
 // testRules are short enough to be read at a glance.
-var testRules = disruption.Table{
+var testRules = disruption.Rules{Files: disruption.Table{
 	{Path: "/etc/quiet", Actions: []disruption.Action{{Type: disruption.None}}},
 	{Path: "/etc/crio", Actions: []disruption.Action{{Type: disruption.Reload, Unit: "crio.service"}}},
 	{Path: "/etc/kubelet", Actions: []disruption.Action{{Type: disruption.Restart, Unit: "kubelet.service"}}},
@@ -31,7 +32,7 @@ var testRules = disruption.Table{
 	{Path: "/etc/systemd/system", Actions: []disruption.Action{
 		{Type: disruption.DaemonReload}, {Type: disruption.Restart, Unit: disruption.UnitOfPath},
 	}},
-}
+}}
 
 // testNode is a directory that stands for a node, with an agent that works on runs in the test's own process.
 type testNode struct {
@@ -82,6 +83,13 @@ func (n *testNode) put(path, content string) {
 	require.NoError(n.t, os.MkdirAll(filepath.Dir(host), 0o755))
 	require.NoError(n.t, os.WriteFile(host, []byte(content), 0o644))
 	require.NoError(n.t, os.Chmod(host, 0o644))
+}
+
+// program gives the node a program: a shell script.
+func (n *testNode) program(name, script string) {
+	n.t.Helper()
+	n.put("/usr/sbin/"+name, "#!/bin/sh\n"+script+"\n")
+	require.NoError(n.t, os.Chmod(filepath.Join(n.root, "/usr/sbin", name), 0o755))
 }
 
 func (n *testNode) delete(path string) {
@@ -168,7 +176,7 @@ func (n *testNode) count(event string) int {
 func (n *testNode) noLeftovers() {
 	n.t.Helper()
 	require.NoError(n.t, filepath.WalkDir(n.root, func(path string, d os.DirEntry, err error) error {
-		if err == nil && tempForm.MatchString(d.Name()) {
+		if err == nil && host.TempForm.MatchString(d.Name()) {
 			err = fmt.Errorf("%s was left behind", path)
 		}
 		return err
@@ -213,15 +221,16 @@ func (testClock) Wait(ctx context.Context, d time.Duration) error {
 // fakeUnits is a service manager all of whose units are well until a test says otherwise.
 type fakeUnits struct {
 	mu     sync.Mutex
-	states map[string]UnitState
+	states map[string]host.UnitState
 	fails  map[string]error // by "verb unit"
 	calls  []string
 	system string // the state of the whole
+	follow bool   // whether the states follow what is done
 	hook   func(ctx context.Context, call string) error
 }
 
 func newFakeUnits() *fakeUnits {
-	return &fakeUnits{states: map[string]UnitState{}, fails: map[string]error{}, system: "running"}
+	return &fakeUnits{states: map[string]host.UnitState{}, fails: map[string]error{}, system: "running"}
 }
 
 func (f *fakeUnits) System(context.Context) (string, error) {
@@ -233,13 +242,13 @@ func (f *fakeUnits) System(context.Context) (string, error) {
 	return f.system, nil
 }
 
-func (f *fakeUnits) Show(_ context.Context, unit string) (UnitState, error) {
+func (f *fakeUnits) Show(_ context.Context, unit string) (host.UnitState, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if s, ok := f.states[unit]; ok {
 		return s, nil
 	}
-	return UnitState{LoadState: "loaded", ActiveState: "active", Type: "simple", InvocationID: "1"}, nil
+	return host.UnitState{LoadState: "loaded", ActiveState: "active", Type: "simple", InvocationID: "1"}, nil
 }
 
 func (f *fakeUnits) Do(ctx context.Context, verb, unit string) error {
@@ -255,5 +264,18 @@ func (f *fakeUnits) Do(ctx context.Context, verb, unit string) error {
 			return err
 		}
 	}
-	return f.fails[call]
+	if err := f.fails[call]; err != nil || !f.follow {
+		return err
+	}
+	state := f.states[unit]
+	switch verb {
+	case "enable", "disable":
+		state.UnitFileState = verb + "d"
+	case "start":
+		state.ActiveState = "active"
+	case "stop":
+		state.ActiveState = "inactive"
+	}
+	f.states[unit] = state
+	return nil
 }

@@ -6,20 +6,23 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/agent/kind"
+	"github.com/capi-refit/refit/internal/agent/staticpod"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 )
 
 // Plan returns what Apply would do, and changes nothing.
-func (a *Agent) Plan(_ context.Context, req node.Request) (node.Plan, error) {
-	files, err := validate(req)
+func (a *Agent) Plan(ctx context.Context, req node.Request) (node.Plan, error) {
+	want, err := a.validate(req)
 	if err != nil {
 		return node.Plan{}, err
 	}
 	if err := a.checkMachine(req.Machine); err != nil {
 		return node.Plan{}, err
 	}
-	p, err := a.plan(req, files)
+	p, err := a.plan(ctx, req, want)
 	if err != nil {
 		return node.Plan{}, err
 	}
@@ -32,40 +35,42 @@ func (a *Agent) Plan(_ context.Context, req node.Request) (node.Plan, error) {
 
 // planner compares, path by path, what is desired with what was applied last and with what is observed.
 type planner struct {
-	req     node.Request
-	root    rootFS
-	kept    copies
-	owners  owners
-	files   map[string]node.File
+	req    node.Request
+	root   host.Root
+	kept   copies
+	owners host.Owners
+	kinds  map[node.Kind]kind.Kind
+	desired
 	current *record // nil: there is no record on the node
 	applied *record // the record, or what stands in for it; nil: nothing is known
 	work    work
-	// unread is the boot of the node, if it has not read the files that are there. It is "" if it has.
-	unread string
+	// owed is what the node has to do from before, or nil.
+	owed *debt
 	// removals are made after all writes.
-	removals []node.FileChange
+	removals []node.Change
 }
 
-func (a *Agent) plan(req node.Request, files map[string]node.File) (*planner, error) {
+func (a *Agent) plan(ctx context.Context, req node.Request, want desired) (*planner, error) {
 	rec, err := a.state.loadRecord()
 	if err != nil {
 		return nil, err
 	}
-	o, err := loadOwners(a.root)
+	o, err := host.LoadOwners(a.root)
 	if err != nil {
 		return nil, err
 	}
-	unread, err := a.unread()
+	owed, err := a.debt()
 	if err != nil {
 		return nil, err
 	}
 	p := &planner{
-		unread: unread,
-		req:    req, root: a.root, kept: a.state.originals(), owners: o, files: files, current: rec, applied: rec,
+		owed: owed,
+		req:  req, root: a.root, kept: a.state.originals(), owners: o, kinds: a.kinds, desired: want, current: rec, applied: rec,
 		work: work{
-			Machine: req.Machine, Digest: req.Digest, Token: req.Token, Plan: node.Plan{Digest: req.Digest},
-			Contents: map[string][]byte{}, Expect: map[string]fileState{},
-			Next: record{Machine: req.Machine, Digest: req.Digest, Files: map[string]entry{}},
+			Machine: req.Machine, Digest: req.Digest, Token: req.Token, Plan: node.Plan{Digest: req.Digest}, Rules: req.Rules, Login: req.Login,
+			Contents: map[string][]byte{}, Expect: map[string]host.State{},
+			Next:   record{Machine: req.Machine, Digest: req.Digest, Files: map[string]entry{}, Others: map[string]node.Resource{}},
+			Others: map[string]kind.Change{},
 		},
 	}
 	switch {
@@ -74,10 +79,10 @@ func (a *Agent) plan(req node.Request, files map[string]node.File) (*planner, er
 	case rec == nil:
 		p.note("the baseline is missing: what the node was made with is not known, so what differs counts as changed")
 	}
-	return p, p.run()
+	return p, p.run(ctx)
 }
 
-func (p *planner) run() error {
+func (p *planner) run(ctx context.Context) error {
 	paths := map[string]bool{}
 	for path := range p.files {
 		paths[path] = true
@@ -92,29 +97,27 @@ func (p *planner) run() error {
 			return err
 		}
 	}
+	if err := p.decideOthers(ctx); err != nil {
+		return err
+	}
 	plan := &p.work.Plan
-	plan.Changes = append(plan.Changes, p.removals...)
 	lists := make([][]disruption.Action, 0, len(plan.Changes))
 	for _, c := range plan.Changes {
 		lists = append(lists, c.Actions)
 	}
-	if p.unread != "" {
-		lists = append(lists, []disruption.Action{{Type: disruption.Reboot}})
-		p.note("a run that failed after a reboot has put files back, which the node has not read since: it is rebooted")
-	}
-	plan.Actions = disruption.Merge(lists...)
+	plan.Actions = disruption.Merge(p.owe(lists)...)
 	p.refuseTwins()
 	return nil
 }
 
 func (p *planner) decide(path string) error {
-	f, desired := p.files[path]
+	f, listed := p.files[path]
 	was, applied := entry{}, false
 	if p.applied != nil {
 		was, applied = p.applied.Files[path]
 	}
 	switch {
-	case !desired:
+	case !listed:
 		return p.dropped(path, was)
 	case f.Unmanaged:
 		if applied { // should it be dropped one day, this is what it was
@@ -128,7 +131,7 @@ func (p *planner) decide(path string) error {
 		is.Origin = was.Origin
 	}
 	p.work.Next.Files[path] = is
-	if applied && is.same(was, p.owners) {
+	if applied && is.same(was, p.owners) && !p.toRepair(path, want, unknownOwner) {
 		p.unchanged(path, want, unknownOwner)
 		return nil
 	}
@@ -141,26 +144,16 @@ func (p *planner) decide(path string) error {
 
 // unchanged looks at a file that the specs did not change. It is never touched: an edit of it on the node, by a command of
 // the bootstrap data for example, may be what keeps the node working.
-func (p *planner) unchanged(path string, want fileState, unknownOwner error) {
-	observed, err := p.root.observe(path)
-	var what []string
-	switch {
-	case err != nil:
-		what = []string{"content"}
-	default:
-		what = want.differs(observed)
-	}
-	if unknownOwner != nil && observed.Exists && !slices.Contains(what, "owner") {
-		what = append(what, "owner")
-	}
-	if len(what) > 0 {
-		p.work.Plan.Drift = append(p.work.Plan.Drift, node.Drift{Path: path, What: what})
+func (p *planner) unchanged(path string, want host.State, unknownOwner error) {
+	observed, err := p.root.Observe(path)
+	if what := differences(want, observed, unknownOwner, err); len(what) > 0 {
+		p.work.Plan.Drift = append(p.work.Plan.Drift, node.Drift{Ref: node.FileRef(path), What: what})
 	}
 }
 
 // changed plans a file that the specs have added or changed.
-func (p *planner) changed(path string, want fileState, was entry, applied bool) error {
-	observed, err := p.root.observe(path)
+func (p *planner) changed(path string, want host.State, was entry, applied bool) error {
+	observed, err := p.root.Observe(path)
 	if err != nil {
 		p.block(path, err)
 		return nil
@@ -174,6 +167,10 @@ func (p *planner) changed(path string, want fileState, was entry, applied bool) 
 	if observed == want {
 		return nil
 	}
+	if err := staticpod.Check(path, p.files[path].Content); err != nil {
+		p.block(path, err)
+		return nil
+	}
 	if p.propose(node.Write, path, observed, was, applied) {
 		p.work.Contents[path] = p.files[path].Content
 	}
@@ -182,7 +179,7 @@ func (p *planner) changed(path string, want fileState, was entry, applied bool) 
 
 // keepOriginal notes what was at a path before it is applied for the first time. Without record and baseline, a file that
 // is as desired was most likely laid down by bootstrap.
-func (p *planner) keepOriginal(path string, observed, want fileState) error {
+func (p *planner) keepOriginal(path string, observed, want host.State) error {
 	_, ok, err := p.kept.get(path)
 	if err != nil {
 		return err
@@ -203,7 +200,7 @@ func (p *planner) dropped(path string, was entry) error {
 	if _, err := p.req.Rules.Actions(path); err != nil && p.current == nil {
 		return nil // bootstrap lays down much that is not the specs' own: certificates, kubeadm's configuration
 	}
-	want, operation := fileState{}, node.Remove
+	want, operation := host.State{}, node.Remove
 	if was.Origin == originKept {
 		original, ok, err := p.kept.get(path)
 		if err != nil {
@@ -215,7 +212,7 @@ func (p *planner) dropped(path string, was entry) error {
 		}
 		want, operation = original, node.Restore
 	}
-	observed, err := p.root.observe(path)
+	observed, err := p.root.Observe(path)
 	if err != nil {
 		p.block(path, err)
 		return nil
@@ -230,18 +227,23 @@ func (p *planner) dropped(path string, was entry) error {
 }
 
 // propose adds a change to the plan, or what keeps it from being made.
-func (p *planner) propose(op node.Operation, path string, observed fileState, was entry, applied bool) bool {
-	actions, err := p.req.Rules.Actions(path)
+func (p *planner) propose(op node.Operation, path string, observed host.State, was entry, applied bool) bool {
+	before, after, err := p.contents(op, path)
 	if err != nil {
 		p.block(path, err)
 		return false
 	}
-	c := node.FileChange{Path: path, Operation: op, Actions: actions}
+	actions, err := p.req.Rules.ActionsFor(path, before, after)
+	if err != nil {
+		p.block(path, err)
+		return false
+	}
+	c := node.Change{Ref: node.FileRef(path), Operation: op, Actions: actions}
 	if applied {
 		before, err := specState(was, p.owners)
 		c.Conflict = err != nil || before != observed
 	}
-	if c.Conflict && p.req.OnConflict == node.Refuse {
+	if p.refuses(c.Conflict) {
 		p.block(path, fmt.Errorf("%s was changed on the node as well as in the specs, and conflicts are refused", path))
 		return false
 	}
@@ -253,6 +255,24 @@ func (p *planner) propose(op node.Operation, path string, observed fileState, wa
 	return true
 }
 
+// contents returns what is in a file before and after a change, where what that takes depends on it. Nil: it is not known.
+func (p *planner) contents(op node.Operation, path string) (before, after []byte, err error) {
+	if path != disruption.RegistriesConf {
+		return nil, nil, nil
+	}
+	if before, _, err = p.root.ReadFile(path); err != nil {
+		return nil, nil, err
+	}
+	switch op {
+	case node.Write:
+		after = p.files[path].Content
+	case node.Remove:
+	case node.Restore:
+		return nil, nil, nil // the drain does no harm
+	}
+	return append([]byte{}, before...), append([]byte{}, after...), nil
+}
+
 // refuseTwins blocks changes of one file under two names, which would undo each other.
 func (p *planner) refuseTwins() {
 	names := map[string]string{}
@@ -260,12 +280,12 @@ func (p *planner) refuseTwins() {
 		p.claimTarget(names, path, false)
 	}
 	for _, c := range p.removals {
-		p.claimTarget(names, c.Path, true)
+		p.claimTarget(names, c.Name, true)
 	}
 }
 
 func (p *planner) claimTarget(names map[string]string, path string, changed bool) {
-	target, err := p.root.resolve(path)
+	target, err := p.root.Resolve(path)
 	if err != nil {
 		return
 	}
@@ -275,7 +295,7 @@ func (p *planner) claimTarget(names map[string]string, path string, changed bool
 		return
 	}
 	for _, c := range p.work.Plan.Changes {
-		changed = changed || c.Path == path || c.Path == other
+		changed = changed || c.Ref == node.FileRef(path) || c.Ref == node.FileRef(other)
 	}
 	if changed {
 		p.block(path, fmt.Errorf("%s and %s are the same file on the node", other, path))
@@ -294,5 +314,5 @@ func (p *planner) note(text string) {
 func (p *planner) settled() bool {
 	next := p.work.Next
 	return len(p.work.Plan.Changes) == 0 && p.current != nil && p.current.Digest == next.Digest &&
-		maps.Equal(p.current.Files, next.Files)
+		maps.Equal(p.current.Files, next.Files) && sameOthers(p.current.Others, next.Others)
 }

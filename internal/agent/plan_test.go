@@ -29,10 +29,12 @@ func TestPlanOfOneFile(t *testing.T) {
 	restart := []disruption.Action{{Type: disruption.Restart, Unit: "kubelet.service"}}
 	change := func(op node.Operation, conflict bool) node.Plan {
 		return node.Plan{
-			Changes: []node.FileChange{{Path: path, Operation: op, Conflict: conflict, Actions: restart}}, Actions: restart,
+			Changes: []node.Change{{Ref: node.FileRef(path), Operation: op, Conflict: conflict, Actions: restart}}, Actions: restart,
 		}
 	}
-	drift := func(what ...string) node.Plan { return node.Plan{Drift: []node.Drift{{Path: path, What: what}}} }
+	drift := func(what ...string) node.Plan {
+		return node.Plan{Drift: []node.Drift{{Ref: node.FileRef(path), What: what}}}
+	}
 	for name, tc := range map[string]struct {
 		sides
 		want node.Plan
@@ -102,7 +104,7 @@ func TestPlanWithoutRecordAndBaseline(t *testing.T) {
 
 	plan := n.plan(req)
 	require.Len(t, plan.Changes, 1)
-	assert.Equal(t, "/etc/quiet/other", plan.Changes[0].Path)
+	assert.Equal(t, "/etc/quiet/other", plan.Changes[0].Name)
 	assert.False(t, plan.Changes[0].Conflict)
 	assert.Contains(t, plan.Notes[0], "baseline is missing")
 	assert.NoFileExists(t, filepath.Join(n.root, stateRoot), "planning leaves no trace")
@@ -136,7 +138,7 @@ func TestWhatDiffers(t *testing.T) {
 			if tc.want == nil {
 				assert.Empty(t, plan.Drift)
 			} else {
-				assert.Equal(t, []node.Drift{{Path: "/etc/quiet/a", What: tc.want}}, plan.Drift)
+				assert.Equal(t, []node.Drift{{Ref: node.FileRef("/etc/quiet/a"), What: tc.want}}, plan.Drift)
 			}
 		})
 	}
@@ -168,9 +170,9 @@ func TestBlocked(t *testing.T) {
 		"a path that no rule covers": {func(_ *testNode, req *node.Request) {
 			req.Resources = append(req.Resources, wanted("/etc/unknown", "a"))
 		}, "no rule says"},
-		"an action that is not done in place yet": {func(_ *testNode, req *node.Request) {
+		"a static pod that is none": {func(_ *testNode, req *node.Request) {
 			req.Resources = append(req.Resources, wanted("/etc/kubernetes/manifests/a", "a"))
-		}, "not done in place yet"},
+		}, "would not be a static pod"},
 		"an owner whom the node does not know": {func(_ *testNode, req *node.Request) {
 			req.Resources[0].File.Owner = "nobody-here:root"
 		}, `user "nobody-here"`},
@@ -226,7 +228,7 @@ func TestFilesThatNobodyMayTouch(t *testing.T) {
 		n := newTestNode(t)
 		n.succeed(request(1, "/etc/quiet/a", "a"))
 		req := request(2)
-		req.Rules = nil
+		req.Rules = disruption.Rules{}
 		assert.Len(t, n.plan(req).Blocked, 1)
 		n.delete("/etc/quiet/a")
 		assert.Empty(t, n.plan(req).Blocked, "it is gone, so there is nothing to do")
@@ -251,7 +253,7 @@ func TestOrderOfChangesAndActions(t *testing.T) {
 	plan := n.plan(request(2, "/etc/systemd/system/kubelet.service.d/a.conf", "a", "/etc/kubelet/a", "a"))
 	var order []string
 	for _, c := range plan.Changes {
-		order = append(order, string(c.Operation)+" "+c.Path)
+		order = append(order, string(c.Operation)+" "+c.Name)
 	}
 	assert.Equal(t, []string{
 		"Write /etc/kubelet/a", "Write /etc/systemd/system/kubelet.service.d/a.conf", "Remove /etc/crio/a", "Remove /etc/quiet/a",

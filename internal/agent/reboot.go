@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 )
@@ -16,7 +17,6 @@ import (
 // The states of the whole system that systemd has names for.
 const (
 	systemStopping = "stopping"
-	systemUnknown  = "unknown" // it did not answer
 )
 
 // bootLook is how often it is looked whether a boot has ended.
@@ -37,17 +37,17 @@ const stepReboot = "reboot"
 
 // reboots says whether a merged list of actions has the node reboot.
 func reboots(actions []disruption.Action) bool {
-	return slices.Contains(actions, disruption.Action{Type: disruption.Reboot})
+	return disruption.Has(actions, disruption.Reboot)
 }
 
 // boot returns what tells one boot of the node from another: the kernel's id of the boot, and when its first process began,
 // because the kernel of a node that is a container is booted with the host only.
-func (r rootFS) boot() (string, error) {
-	id, err := r.proc("/proc/sys/kernel/random/boot_id")
+func bootOf(r host.Root) (string, error) {
+	id, err := readProc(r, "/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return "", err
 	}
-	stat, err := r.proc("/proc/1/stat")
+	stat, err := readProc(r, "/proc/1/stat")
 	if err != nil {
 		return "", err
 	}
@@ -59,8 +59,8 @@ func (r rootFS) boot() (string, error) {
 	return string(id) + "/" + string(fields[startTimeField]), nil
 }
 
-func (r rootFS) proc(p string) ([]byte, error) {
-	host, err := r.resolve(p)
+func readProc(r host.Root, p string) ([]byte, error) {
+	host, err := r.Resolve(p)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (r *runner) reboot(ctx context.Context) error {
 	if err := r.boundary("before " + stepReboot); err != nil {
 		return err
 	}
-	boot, err := r.root.boot()
+	boot, err := bootOf(r.root)
 	if err != nil {
 		return r.endReboot(err)
 	}
@@ -182,7 +182,7 @@ func (a *Agent) rebooting(ctx context.Context, p progress) (bool, error) {
 	if p.boot == "" || p.done[stepReboot] || p.failed != nil {
 		return false, nil
 	}
-	boot, err := a.root.boot()
+	boot, err := bootOf(a.root)
 	if err != nil || boot != p.boot {
 		return false, err
 	}
@@ -190,19 +190,6 @@ func (a *Agent) rebooting(ctx context.Context, p progress) (bool, error) {
 		return true, nil
 	}
 	return a.stopping(ctx)
-}
-
-// unread returns the boot of the node if it runs with other files than a failed run has put back since, else "".
-func (a *Agent) unread() (string, error) {
-	last, err := a.state.loadStatus()
-	if err != nil || last == nil || last.Unread == "" {
-		return "", err
-	}
-	boot, err := a.root.boot()
-	if err != nil || boot != last.Unread {
-		return "", err
-	}
-	return boot, nil
 }
 
 // awaitUp waits until systemd has started all that a boot starts, and returns a note if not all of it is well.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -278,7 +279,7 @@ func TestSystemState(t *testing.T) {
 			n := newTestNode(t)
 			n.script("/usr/bin/systemctl", `[ "$*" = is-system-running ] || exit 9
 `+tc.script)
-			state, err := findSystemctl(n.agent.root).System(context.Background())
+			state, err := host.FindSystemctl(n.agent.root).System(context.Background())
 			assert.Equal(t, tc.want, state)
 			if tc.err == "" {
 				assert.NoError(t, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -20,10 +21,10 @@ func TestVerificationAfterAReboot(t *testing.T) {
 	}{
 		"all is well": {boot: func(*bootNode) {}},
 		"a unit that the boot does not start": {boot: func(b *bootNode) {
-			b.units.states["kubelet.service"] = UnitState{LoadState: "loaded", ActiveState: "inactive", Type: "simple"}
+			b.units.states["kubelet.service"] = host.UnitState{LoadState: "loaded", ActiveState: "inactive", Type: "simple"}
 		}},
 		"a unit that does not come up": {boot: func(b *bootNode) {
-			b.units.states["kubelet.service"] = UnitState{LoadState: "loaded", ActiveState: "activating", Type: "simple"}
+			b.units.states["kubelet.service"] = host.UnitState{LoadState: "loaded", ActiveState: "activating", Type: "simple"}
 		}, fails: "verify failed: kubelet.service is activating"},
 		"another unit that does not": {
 			boot:  func(b *bootNode) { b.units.system = "degraded" },
@@ -95,7 +96,7 @@ func failAfterReboot(t *testing.T) *bootNode {
 	b := newBootNode(newTestNode(t))
 	b.succeed(request(1, "/etc/kubelet/b", "old"))
 	b.units.calls = nil
-	b.units.states["kubelet.service"] = UnitState{LoadState: "loaded", ActiveState: "failed", Type: "simple"}
+	b.units.states["kubelet.service"] = host.UnitState{LoadState: "loaded", ActiveState: "failed", Type: "simple"}
 	status := b.finish(request(2, "/etc/kubelet/b", "new", "/etc/boot/a", "a"), false)
 	require.Equal(t, node.Failed, status.State)
 	delete(b.units.states, "kubelet.service")
@@ -113,7 +114,7 @@ func TestFilesThatWerePutBackAreReadBeforeTheNodeCounts(t *testing.T) {
 		assert.Contains(t, plan.Notes[0], "which the node has not read since")
 		status := b.finish(back, false)
 		assert.Equal(t, node.Succeeded, status.State, status.Message)
-		assert.Equal(t, "no file had to change, but the node had to read them: reboot", status.Message)
+		assert.Equal(t, "nothing had to change, but the node had to read what is there: reboot", status.Message)
 		assert.Equal(t, 2, b.asked())
 		assert.Empty(t, b.plan(back).Actions)
 		b.succeed(back)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"regexp"
 
+	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 )
@@ -16,7 +17,10 @@ import (
 const maxRequest = 64 << 20
 
 // Digests become names of files and units.
-var digestForm = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9:_-]{0,127}$`)
+var digestForm = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9:_-]*$`)
+
+// maxDigest is how long one may be. It is not in the form, which would then take longer to compile than all else at the start.
+const maxDigest = 128
 
 // decode reads one JSON document into v. The protocol is looked at first: fields of another version are no surprise.
 func decode(r io.Reader, v any) error {
@@ -48,46 +52,81 @@ func decode(r io.Reader, v any) error {
 	return nil
 }
 
-// validate checks a request and returns its files by path, with the defaults filled in.
-func validate(req node.Request) (map[string]node.File, error) {
+// addressed returns an error unless a request is of the agent's own protocol and names a Machine.
+func addressed(protocol int, m node.MachineID) error {
 	switch {
-	case req.Protocol != node.Protocol:
-		return nil, invalidf("the request is of protocol %d, this agent speaks protocol %d", req.Protocol, node.Protocol)
-	case req.Machine.UID == "":
-		return nil, invalidf("the request does not say which Machine is meant: machine.uid is empty")
-	case !digestForm.MatchString(req.Digest):
-		return nil, invalidf("digest %q is not of the form %s", req.Digest, digestForm)
-	case req.OnConflict != node.Overwrite && req.OnConflict != node.Refuse:
-		return nil, invalidf("onConflict %q is neither %s nor %s", req.OnConflict, node.Overwrite, node.Refuse)
-	case req.WaitSeconds < 0 || req.Token < 0:
-		return nil, invalidf("waitSeconds and token can't be negative")
+	case protocol != node.Protocol:
+		return invalidf("the request is of protocol %d, this agent speaks protocol %d", protocol, node.Protocol)
+	case m.UID == "":
+		return invalidf("the request does not say which Machine is meant: machine.uid is empty")
 	}
-	if err := validateBaseline(req.Baseline); err != nil {
-		return nil, err
-	}
-	return validateResources(req.Resources)
+	return nil
 }
 
-func validateResources(resources []node.Resource) (map[string]node.File, error) {
-	files := map[string]node.File{}
-	for i, r := range resources {
-		if r.File == nil {
-			return nil, invalidf("resource %d is of no kind that this agent knows", i)
-		}
-		f := *r.File
-		f.Owner, f.Mode = orDefault(f.Owner, defaultOwner), orDefault(f.Mode, defaultMode)
-		if err := disruption.ValidPath(f.Path); err != nil {
-			return nil, invalidf("resource %d: %v", i, err)
-		}
-		if _, twice := files[f.Path]; twice {
-			return nil, invalidf("%s is wanted twice", f.Path)
-		}
-		if _, err := parseMode(f.Mode); err != nil {
-			return nil, invalidf("%s: %v", f.Path, err)
-		}
-		files[f.Path] = f
+// desired is what a request wants on the node.
+type desired struct {
+	files map[string]node.File // by path
+	// others are the resources of other kinds.
+	others map[node.Ref]node.Resource
+}
+
+// validate checks a request and returns what it wants, with the defaults filled in.
+func (a *Agent) validate(req node.Request) (desired, error) {
+	if err := addressed(req.Protocol, req.Machine); err != nil {
+		return desired{}, err
 	}
-	return files, nil
+	switch {
+	case len(req.Digest) > maxDigest || !digestForm.MatchString(req.Digest):
+		return desired{}, invalidf("digest %q is not of the form %s, or longer than %d", req.Digest, digestForm, maxDigest)
+	case req.OnConflict != node.Overwrite && req.OnConflict != node.Refuse:
+		return desired{}, invalidf("onConflict %q is neither %s nor %s", req.OnConflict, node.Overwrite, node.Refuse)
+	case req.WaitSeconds < 0 || req.Token < 0:
+		return desired{}, invalidf("waitSeconds and token can't be negative")
+	}
+	if err := validateBaseline(req.Baseline); err != nil {
+		return desired{}, err
+	}
+	return a.validateResources(req.Resources)
+}
+
+func (a *Agent) validateResources(resources []node.Resource) (desired, error) {
+	want := desired{files: map[string]node.File{}, others: map[node.Ref]node.Resource{}}
+	for i, r := range resources {
+		ref, ok := r.Ref()
+		if !ok {
+			return desired{}, invalidf("resource %d is of no kind that this agent knows, or of several", i)
+		}
+		_, twice := want.others[ref]
+		switch {
+		case ref.Kind == node.FileKind:
+			f, err := validFile(*r.File)
+			if err != nil {
+				return desired{}, invalidf("resource %d: %v", i, err)
+			}
+			_, twice = want.files[ref.Name]
+			want.files[ref.Name] = f
+		case a.kinds[ref.Kind] == nil:
+			return desired{}, invalidf("resource %d: this agent does not know %s", i, ref)
+		default:
+			want.others[ref] = r
+		}
+		if twice {
+			return desired{}, invalidf("%s is wanted twice", ref)
+		}
+	}
+	return want, nil
+}
+
+// validFile fills in the defaults.
+func validFile(f node.File) (node.File, error) {
+	f.Owner, f.Mode = orDefault(f.Owner, defaultOwner), orDefault(f.Mode, defaultMode)
+	if err := disruption.ValidPath(f.Path); err != nil {
+		return f, err
+	}
+	if _, err := host.ParseMode(f.Mode); err != nil {
+		return f, fmt.Errorf("%s: %w", f.Path, err)
+	}
+	return f, nil
 }
 
 // validateBaseline checks paths only. Bootstrap data lists a path twice where a later file replaces an earlier one.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 )
@@ -17,8 +18,10 @@ const stepVerifyBack = "verify again"
 type outcome struct {
 	complete bool
 	message  string
-	// unread is the boot in which the node has not read what was put back.
-	unread string
+	// debt is what the node has to do yet, or nil.
+	debt *debt
+	// needsReboot says that the next run has the node reboot, to read what was written.
+	needsReboot bool
 }
 
 // rollBack puts back every file of which the change was begun, and repeats the actions that were: a service that has read
@@ -47,7 +50,7 @@ func (r *runner) rollBack(ctx context.Context) (outcome, error) {
 			failures = append(failures, err.Error())
 		}
 	}
-	message := failureMessage(cause, changes, actions, failures)
+	message := r.failureMessage(cause, changes, actions, failures)
 	if len(failures) > 0 {
 		return outcome{message: message}, nil
 	}
@@ -60,16 +63,19 @@ func (r *runner) allBack(message string) outcome {
 		return outcome{complete: true, message: message}
 	}
 	if r.progress.boot != "" && len(r.work.Plan.Changes) > 0 {
-		if boot, err := r.root.boot(); err != nil || boot != r.progress.boot {
-			return outcome{message: message + ", " + rebootOnceMore, unread: boot}
+		if boot, err := bootOf(r.root); err != nil || boot != r.progress.boot {
+			return outcome{message: message + ", " + rebootOnceMore, debt: rolledBackDebt(boot)}
 		}
+	}
+	if r.last.Debt != nil {
+		return outcome{message: message}
 	}
 	_ = r.journal(eventRolledBack, "", "", nil) // as with the end of a run
 	return outcome{complete: true, message: message}
 }
 
 // begun returns what has to be undone, last change first.
-func (r *runner) begun() (changes []node.FileChange, actions []disruption.Action) {
+func (r *runner) begun() (changes []node.Change, actions []disruption.Action) {
 	for _, c := range slices.Backward(r.work.Plan.Changes) {
 		if r.progress.started[changeName(c)] {
 			changes = append(changes, c)
@@ -83,12 +89,15 @@ func (r *runner) begun() (changes []node.FileChange, actions []disruption.Action
 	return changes, actions
 }
 
-func (r *runner) stepsBack(changes []node.FileChange, actions []disruption.Action) []step {
+func (r *runner) stepsBack(changes []node.Change, actions []disruption.Action) []step {
 	backups := r.state.backups(r.work.Digest, r.work.Token)
 	var steps []step
 	for _, c := range changes {
-		steps = append(steps, step{"put back " + c.Path, func(context.Context) (string, error) {
-			return "", backups.putBack(r.root, c.Path)
+		steps = append(steps, step{"put back " + c.String(), func(ctx context.Context) (string, error) {
+			if c.Kind == node.FileKind {
+				return "", backups.putBack(r.root, c.Name)
+			}
+			return "", r.undo(ctx, r.work, c)
 		}})
 	}
 	for _, a := range actions {
@@ -98,7 +107,7 @@ func (r *runner) stepsBack(changes []node.FileChange, actions []disruption.Actio
 	}
 	if len(actions) > 0 {
 		steps = append(steps, step{stepVerifyBack, func(ctx context.Context) (string, error) {
-			return "", r.verifyUnits(ctx, actions, UnitState.check)
+			return "", r.verifyUnits(ctx, actions, host.UnitState.Check)
 		}})
 	}
 	return steps
@@ -114,14 +123,14 @@ func (r *runner) forgetOriginals() error {
 }
 
 // failureMessage says what happened, why, and how the node is left.
-func failureMessage(cause node.JournalEntry, changes []node.FileChange, actions []disruption.Action, failures []string) string {
+func (r *runner) failureMessage(cause node.JournalEntry, changes []node.Change, actions []disruption.Action, failures []string) string {
 	message := fmt.Sprintf("%s failed: %s; ", cause.Step, cause.Error)
 	switch {
 	case len(failures) > 0:
 		return message + "the node could not be put back as it was: " + strings.Join(failures, "; ") +
 			"; look at it before anything else is done to it"
 	case len(changes) == 0:
-		return message + "nothing was changed on the node"
+		return message + r.leftBehind()
 	}
 	message += "the files were put back"
 	for i, a := range actions {
@@ -142,6 +151,10 @@ func past(a disruption.Action) string {
 		return a.Unit + " reloaded"
 	case disruption.Restart:
 		return a.Unit + " restarted"
+	case disruption.TrustStoreUpdate:
+		return "the trust store updated"
+	case disruption.StaticPodRefresh:
+		return "the static pods replaced"
 	default:
 		return "systemd's configuration reloaded"
 	}

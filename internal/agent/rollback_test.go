@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -25,7 +26,7 @@ func TestFailures(t *testing.T) {
 	})
 	t.Run("a service that is not active after its restart fails the run", func(t *testing.T) {
 		n := newTestNode(t)
-		n.units.states["kubelet.service"] = UnitState{LoadState: "loaded", ActiveState: "activating", Type: "simple"}
+		n.units.states["kubelet.service"] = host.UnitState{LoadState: "loaded", ActiveState: "activating", Type: "simple"}
 		status := n.fail(request(1, "/etc/kubelet/a", "a"))
 		assert.Contains(t, status.Message, "verify failed: kubelet.service is activating")
 	})

@@ -68,21 +68,22 @@ func (r *runner) run(ctx context.Context) (node.Status, error) {
 	} else if err != nil {
 		return node.Status{}, err
 	}
-	end, unread := r.last.Status, r.last.Unread
+	end, owed := r.last.Status, (*debt)(nil)
 	end.Step, end.Done = r.progress.last, r.forwardDone()
 	if cause := r.progress.failed; cause == nil {
 		end.State, end.Message = node.Succeeded, r.success()
 	} else {
-		outcome, err := r.rollBack(ctx)
+		outcome, err := r.afterFailure(ctx)
 		if err != nil {
 			return node.Status{}, err
 		}
 		end.State, end.Step = node.Failed, cause.Step
 		end.RolledBack, end.Message = outcome.complete, outcome.message
-		unread = cmp.Or(outcome.unread, unread)
+		end.NeedsReboot = outcome.needsReboot
+		owed = cmp.Or(outcome.debt, r.last.Debt)
 	}
 	end.Notes = slices.Concat(end.Notes, r.progress.notes)
-	return end, r.finish(end, unread)
+	return end, r.finish(end, owed)
 }
 
 // forward does what is to be done until a step fails, now or before the run was taken up. An error says that the run was
@@ -167,7 +168,7 @@ func (r *runner) enter(e node.JournalEntry) error {
 }
 
 // finish makes the end of the run known. Contents don't stay on the node longer than they are needed.
-func (r *runner) finish(end node.Status, unread string) error {
+func (r *runner) finish(end node.Status, owed *debt) error {
 	if !r.progress.finished {
 		_ = r.journal(eventRunDone, "", "", nil) // status.json says it too, and a full disk is no reason to run again
 	}
@@ -185,14 +186,14 @@ func (r *runner) finish(end node.Status, unread string) error {
 	}
 	end.FinishedAt = r.cfg.Clock.Now()
 	ended := *r.last
-	ended.Fence, ended.Unread, ended.Status = token, unread, end
+	ended.Fence, ended.Debt, ended.Status = token, owed, end
 	if err := r.state.save("status.json", ended); err != nil {
 		return err
 	}
 	if err := r.boundary("end known"); err != nil {
 		return err
 	}
-	if err := r.disk.remove(r.state.path("run.json")); err != nil {
+	if err := r.disk.Remove(r.state.path("run.json")); err != nil {
 		return err
 	}
 	return r.state.pruneBackups()
@@ -208,12 +209,12 @@ func (r *runner) sweep() error {
 		return err
 	}
 	defer release()
-	r.disk.sweep(r.state.dir)
-	r.disk.sweep(r.state.path(r.state.originals().name))
-	r.disk.sweep(r.state.path(r.state.backups(r.work.Digest, r.work.Token).name))
+	r.disk.Sweep(r.state.dir)
+	r.disk.Sweep(r.state.path(r.state.originals().name))
+	r.disk.Sweep(r.state.path(r.state.backups(r.work.Digest, r.work.Token).name))
 	for _, c := range r.work.Plan.Changes {
-		if target, err := r.root.resolve(c.Path); err == nil {
-			r.disk.sweep(filepath.Dir(target))
+		if target, err := r.root.Resolve(c.Name); c.Kind == node.FileKind && err == nil {
+			r.disk.Sweep(filepath.Dir(target))
 		}
 	}
 	return nil
@@ -233,18 +234,32 @@ func (r *runner) success() string {
 	changes, actions := len(r.work.Plan.Changes), actionNames(r.work.Plan.Actions)
 	switch {
 	case changes == 0 && len(actions) > 0:
-		return "no file had to change, but the node had to read them: " + strings.Join(actions, ", ")
+		return "nothing had to change, but the node had to read what is there: " + strings.Join(actions, ", ")
 	case changes == 0:
 		return "the node showed all that is desired; nothing had to change"
 	case len(actions) == 0:
-		return fmt.Sprintf("changed %s", files(changes))
+		return "changed " + things(r.work.Plan.Changes)
 	}
-	return fmt.Sprintf("changed %s, then: %s", files(changes), strings.Join(actions, ", "))
+	return fmt.Sprintf("changed %s, then: %s", things(r.work.Plan.Changes), strings.Join(actions, ", "))
 }
 
-func files(n int) string {
-	if n == 1 {
-		return "1 file"
+// things says how much was changed: all files together, what else there is by its name.
+func things(changes []node.Change) string {
+	files := 0
+	var parts []string
+	for _, c := range changes {
+		if c.Kind == node.FileKind {
+			files++
+		} else {
+			parts = append(parts, c.String())
+		}
 	}
-	return fmt.Sprintf("%d files", n)
+	switch files {
+	case 0:
+	case 1:
+		parts = append([]string{"1 file"}, parts...)
+	default:
+		parts = append([]string{fmt.Sprintf("%d files", files)}, parts...)
+	}
+	return strings.Join(parts, ", ")
 }

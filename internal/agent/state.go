@@ -11,6 +11,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/agent/kind"
+	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -18,12 +21,12 @@ import (
 const stateRoot = "/var/lib/refit"
 
 // private is how the files of the state are: they can hold what the specs take from Secrets.
-var private = fileState{UID: keepOwner, GID: keepOwner, Mode: 0o600}
+var private = host.State{UID: host.KeepOwner, GID: host.KeepOwner, Mode: 0o600}
 
 // stateDir reads and writes the agent's state.
 type stateDir struct {
 	dir  string
-	disk disk
+	disk host.Disk
 }
 
 // lastRun is how the last run stands. Which step a run under way is at is in the journal only.
@@ -31,9 +34,8 @@ type lastRun struct {
 	Machine node.MachineID `json:"machine"`
 	// Fence is the highest token that had been claimed when the run ended. Who claimed it knows of this run.
 	Fence int64 `json:"fence"`
-	// Unread is the boot of the node in which it runs with files that a failed run has put back since. In any other boot it has
-	// read what is there.
-	Unread string `json:"unread,omitempty"`
+	// Debt is what the node has not done yet so that it runs with the files that are there, or nil.
+	Debt *debt `json:"debt,omitempty"`
 	// Offset is where in the journal the run begins.
 	Offset int64       `json:"offset"`
 	Status node.Status `json:"status"`
@@ -45,12 +47,17 @@ type work struct {
 	Digest  string         `json:"digest"`
 	Token   int64          `json:"token"`
 	Plan    node.Plan      `json:"plan"`
+	// Rules and Login are what the request said of them.
+	Rules disruption.Rules `json:"rules"`
+	Login node.Login       `json:"login,omitzero"`
 	// Contents of the files that are written.
 	Contents map[string][]byte `json:"contents"`
 	// Keep lists the paths of which an original has to be kept.
 	Keep []string `json:"keep,omitempty"`
 	// Expect is what the node shows when all is done.
-	Expect map[string]fileState `json:"expect"`
+	Expect map[string]host.State `json:"expect"`
+	// Others are the changes of other kinds, by what they are called.
+	Others map[string]kind.Change `json:"others,omitempty"`
 	// Next is the record when all is done.
 	Next record `json:"next"`
 }
@@ -61,7 +68,7 @@ func (s stateDir) path(name ...string) string {
 
 // create makes the directory itself, for nobody else to look into.
 func (s stateDir) create() error {
-	if err := s.disk.mkdirs(s.dir, 0o700); err != nil {
+	if err := s.disk.Mkdirs(s.dir, 0o700); err != nil {
 		return err
 	}
 	return os.Chmod(s.dir, 0o700) //nolint:gosec // a directory needs the x
@@ -111,7 +118,7 @@ func (s stateDir) loadToken() (int64, error) {
 }
 
 func (s stateDir) saveToken(token int64) error {
-	return s.disk.write(s.path("token"), strings.NewReader(strconv.FormatInt(token, 10)+"\n"), private)
+	return s.disk.Write(s.path("token"), strings.NewReader(strconv.FormatInt(token, 10)+"\n"), private)
 }
 
 func (s stateDir) load(name string, v any) (bool, error) {
@@ -133,5 +140,5 @@ func (s stateDir) save(name string, v any) error {
 	if err != nil {
 		return err
 	}
-	return s.disk.write(s.path(name), bytes.NewReader(data), private)
+	return s.disk.Write(s.path(name), bytes.NewReader(data), private)
 }

@@ -11,11 +11,8 @@ import (
 // Status returns how the run for a digest stands; if another one's is under way, how that one stands, since the node is
 // not idle then. An empty digest asks for the last run, whichever it was for.
 func (a *Agent) Status(ctx context.Context, req node.StatusRequest) (node.Status, error) {
-	switch {
-	case req.Protocol != node.Protocol:
-		return node.Status{}, invalidf("the request is of protocol %d, this agent speaks protocol %d", req.Protocol, node.Protocol)
-	case req.Machine.UID == "":
-		return node.Status{}, invalidf("the request does not say which Machine is meant: machine.uid is empty")
+	if err := addressed(req.Protocol, req.Machine); err != nil {
+		return node.Status{}, err
 	}
 	if err := a.checkMachine(req.Machine); err != nil {
 		return node.Status{}, err

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 )
@@ -23,9 +24,9 @@ const (
 // steps returns what a run does, in order. They follow from the work alone, so each process that works on the run has the
 // same.
 func (a *Agent) steps(w *work) []step {
-	steps := []step{{stepPrepare, func(context.Context) (string, error) { return a.prepare(w) }}}
+	steps := []step{{stepPrepare, func(ctx context.Context) (string, error) { return a.prepare(ctx, w) }}}
 	for _, c := range w.Plan.Changes {
-		steps = append(steps, step{changeName(c), func(context.Context) (string, error) { return "", a.change(w, c) }})
+		steps = append(steps, step{changeName(c), func(ctx context.Context) (string, error) { return a.change(ctx, w, c) }})
 	}
 	for _, action := range onNode(w.Plan.Actions) {
 		steps = append(steps, step{actionName(action), func(ctx context.Context) (string, error) {
@@ -38,14 +39,16 @@ func (a *Agent) steps(w *work) []step {
 	)
 }
 
-func changeName(c node.FileChange) string {
-	return strings.ToLower(string(c.Operation)) + " " + c.Path
+func changeName(c node.Change) string {
+	return strings.ToLower(string(c.Operation)) + " " + c.String()
 }
 
 func actionName(a disruption.Action) string {
 	switch a.Type {
 	case disruption.DaemonReload:
 		return "daemon-reload"
+	case disruption.TrustStoreUpdate:
+		return "update the trust store"
 	case disruption.Reboot:
 		return stepReboot
 	case disruption.Reload, disruption.Restart:
@@ -72,8 +75,8 @@ func actionNames(actions []disruption.Action) []string {
 
 // prepare keeps copies of all that is about to be overwritten, and looks for what the run needs before it changes
 // anything.
-func (a *Agent) prepare(w *work) (string, error) {
-	if err := a.able(w.Plan.Actions); err != nil {
+func (a *Agent) prepare(ctx context.Context, w *work) (string, error) {
+	if err := errors.Join(a.able(w.Plan.Actions), a.notePods(ctx, w.Plan.Actions)); err != nil {
 		return "", err
 	}
 	for _, p := range w.Keep {
@@ -88,12 +91,15 @@ func (a *Agent) prepare(w *work) (string, error) {
 	backups := a.state.backups(w.Digest, w.Token)
 	var notes []string
 	for _, c := range w.Plan.Changes {
-		if err := backups.keep(a.root, c.Path); err != nil {
+		if c.Kind != node.FileKind {
+			continue
+		}
+		if err := backups.keep(a.root, c.Name); err != nil {
 			return "", err
 		}
 		if c.Conflict {
 			notes = append(notes, fmt.Sprintf("%s was changed on the node too; what was there is kept in %s",
-				c.Path, backups.nodePath(c.Path)))
+				c.Name, backups.nodePath(c.Name)))
 		}
 	}
 	return strings.Join(notes, "; "), nil
@@ -101,29 +107,47 @@ func (a *Agent) prepare(w *work) (string, error) {
 
 // able returns an error if the node lacks what the actions take.
 func (a *Agent) able(actions []disruption.Action) error {
+	if disruption.Has(actions, disruption.TrustStoreUpdate) {
+		if _, err := a.findTrustStore(); err != nil {
+			return err
+		}
+	}
 	if names := actionNames(actions); len(names) > 0 && a.cfg.Units == nil {
 		return fmt.Errorf("the node has no systemctl in /usr/bin or /bin, which it takes to %s", strings.Join(names, ", "))
 	}
 	if !reboots(actions) {
 		return nil
 	}
-	_, err := a.root.boot()
+	_, err := bootOf(a.root)
 	return err
 }
 
-// change makes one change of a file.
-func (a *Agent) change(w *work, c node.FileChange) error {
-	target, err := a.root.resolve(c.Path)
+// change makes one change.
+func (a *Agent) change(ctx context.Context, w *work, c node.Change) (string, error) {
+	if c.Kind == node.FileKind {
+		return "", a.changeFile(w, c)
+	}
+	k, ok := a.kinds[c.Kind]
+	if !ok {
+		return "", fmt.Errorf("unknown kind %q", c.Kind)
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.ChangeTimeout)
+	defer cancel()
+	return k.Make(ctx, w.Others[c.String()])
+}
+
+func (a *Agent) changeFile(w *work, c node.Change) error {
+	target, err := a.root.Resolve(c.Name)
 	if err != nil {
 		return err
 	}
 	switch c.Operation {
 	case node.Write:
-		return a.disk.write(target, bytes.NewReader(w.Contents[c.Path]), w.Expect[c.Path])
+		return a.disk.Write(target, bytes.NewReader(w.Contents[c.Name]), w.Expect[c.Name])
 	case node.Remove:
-		return a.disk.remove(target)
+		return a.disk.Remove(target)
 	case node.Restore:
-		return a.state.originals().putBack(a.root, c.Path)
+		return a.state.originals().putBack(a.root, c.Name)
 	}
 	return fmt.Errorf("unknown operation %q", c.Operation)
 }
@@ -131,14 +155,14 @@ func (a *Agent) change(w *work, c node.FileChange) error {
 // verify looks whether the node shows what the run was to bring about. After a reboot it does so when the boot has ended, and
 // at the units that a reload or a restart was meant for.
 func (a *Agent) verify(ctx context.Context, w *work) (note string, err error) {
-	actions, check := w.Plan.Actions, UnitState.check
+	actions, check := w.Plan.Actions, host.UnitState.Check
 	if reboots(actions) {
 		if note, err = a.awaitUp(ctx); err != nil {
 			return "", err
 		}
-		actions, check = unitActions(w), UnitState.checkBooted
+		actions, check = unitActions(w), host.UnitState.CheckBooted
 	}
-	if err := a.verifyFiles(w); err != nil {
+	if err := errors.Join(a.verifyFiles(w), a.verifyOthers(ctx, w)); err != nil {
 		return "", err
 	}
 	return note, a.verifyUnits(ctx, actions, check)
@@ -147,14 +171,14 @@ func (a *Agent) verify(ctx context.Context, w *work) (note string, err error) {
 func (a *Agent) verifyFiles(w *work) error {
 	var wrong []error
 	for _, p := range slices.Sorted(maps.Keys(w.Expect)) {
-		observed, err := a.root.observe(p)
+		observed, err := a.root.Observe(p)
 		switch want := w.Expect[p]; {
 		case err != nil:
 			wrong = append(wrong, err)
 		case observed != want && !want.Exists:
 			wrong = append(wrong, fmt.Errorf("%s is there again", p))
 		case observed != want:
-			wrong = append(wrong, fmt.Errorf("%s is not as it was written: %s", p, strings.Join(want.differs(observed), ", ")))
+			wrong = append(wrong, fmt.Errorf("%s is not as it was written: %s", p, strings.Join(want.Differs(observed), ", ")))
 		}
 	}
 	return errors.Join(wrong...)

@@ -183,7 +183,7 @@ func (o *seen) note(now time.Time, s *Subject, policies []*Policy, mu *refitv1.M
 		}
 	}
 	if mu != nil {
-		digest = mu.Spec.Digest
+		digest = mu.ChangeID()
 	}
 	for _, override := range s.Overrides.at(now, digest, limit).by {
 		o.overrides[overrideKey{s.Namespace, s.Cluster, override.Kind}] = true

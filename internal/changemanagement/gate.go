@@ -117,7 +117,7 @@ func (g *Gate) decide(ctx context.Context, machine *clusterv1.Machine, mu *refit
 
 // record reads an update and its Machine as policies see them.
 func (g *Gate) record(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) (record, error) {
-	r := record{key: client.ObjectKeyFromObject(mu), change: Change{Digest: mu.Spec.Digest}, configured: machine.CreationTimestamp.Time}
+	r := record{key: client.ObjectKeyFromObject(mu), change: Change{Digest: mu.ChangeID()}, configured: machine.CreationTimestamp.Time}
 	var err error
 	if r.subject, err = (Subjects{g.Client}).Machine(ctx, machine); err != nil {
 		return r, err

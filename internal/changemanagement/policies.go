@@ -232,7 +232,7 @@ func (c *snapshot) inCluster(s *Subject) []*Policy {
 	}
 	found := clusterPolicies{labels: s.ClusterLabels}
 	for _, p := range c.byNamespace[s.Namespace] {
-		if p.clusters.Matches(s.ClusterLabels) {
+		if p.selector.Cluster(s.ClusterLabels) {
 			found.policies = append(found.policies, p)
 		}
 	}

@@ -6,14 +6,11 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/lru"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/selection"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -41,8 +38,7 @@ type Policy struct {
 	// HoldAll holds back what does not disturb a node, too.
 	HoldAll bool
 
-	clusters, machines labels.Selector
-	roles              []refitv1.Role
+	selector selection.Selector
 	// closed keeps for a moment with which other policies this one, the first of them, has no window.
 	closed *lru.Cache
 }
@@ -61,22 +57,15 @@ func Compile(p *refitv1.ChangeManagementPolicy, calendars schedule.Calendars) (*
 		NamespacedName: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, UID: p.UID, Generation: p.Generation, Strategy: s.Strategy,
 		closed: lru.New(closedMost),
 		Refuse: s.WhenClosed == refitv1.RefuseWhenClosed, Forbid: s.Replacement == refitv1.ForbidReplacement,
-		HoldAll: s.Hold == refitv1.HoldAll, roles: s.Selector.Roles,
+		HoldAll: s.Hold == refitv1.HoldAll,
 		Budget: Budget{
 			MaxConcurrent: int(s.Budget.MaxConcurrent), MaxStartsPerWindow: int(s.Budget.MaxStartsPerWindow),
 			StopAfterFailures: int(s.Budget.StopAfterFailures),
 		},
 	}
-	var errs []error
-	read := func(field string, selector metav1.LabelSelector) labels.Selector {
-		sel, err := metav1.LabelSelectorAsSelector(&selector)
-		if err != nil {
-			errs = append(errs, &schedule.FieldError{Field: field, Err: err})
-			return labels.Everything()
-		}
-		return sel
-	}
-	out.clusters, out.machines = read("selector.clusters", s.Selector.Clusters), read("selector.machines", s.Selector.Machines)
+	selector, err := selection.Read(s.Selector)
+	out.selector = selector
+	errs := []error{err}
 	duration := func(field, value string, preset time.Duration) time.Duration {
 		if value == "" {
 			return preset
@@ -117,14 +106,6 @@ func (p *Policy) check(s *refitv1.ChangeManagementPolicySpec) error {
 	if b := p.Budget; min(b.MaxConcurrent, b.MaxStartsPerWindow, b.StopAfterFailures) < 0 {
 		errs = append(errs, &schedule.FieldError{Field: "budget", Err: errors.New("it has a negative number")})
 	}
-	for _, r := range p.roles {
-		if r != refitv1.ControlPlaneRole && r != refitv1.WorkerRole {
-			// A role that is mistyped must not leave machines without the policy.
-			p.roles = nil
-			errs = append(errs, &schedule.FieldError{Field: "selector.roles", Err: fmt.Errorf("%q is not known", r)})
-			break
-		}
-	}
 	return errors.Join(errs...)
 }
 
@@ -133,42 +114,12 @@ func (p *Policy) limited() bool { return p.Budget != Budget{} }
 
 // Selects says whether the policy is for the Machine.
 func (p *Policy) Selects(s *Subject) bool {
-	return p.Namespace == s.Namespace && p.clusters.Matches(s.ClusterLabels) && p.selectsInCluster(s)
+	return p.Namespace == s.Namespace && p.selector.Cluster(s.ClusterLabels) && p.selectsInCluster(s)
 }
 
 func (p *Policy) selectsInCluster(s *Subject) bool {
-	return p.selectsRole(s.Role) && p.machines.Matches(s.MachineLabels)
+	return p.selector.Machine(s.Role, s.MachineLabels)
 }
 
 // CanMeet says whether some Machine could be selected by both policies, as far as their roles and the values of labels tell.
-func (p *Policy) CanMeet(o *Policy) bool {
-	roles := slices.ContainsFunc([]refitv1.Role{refitv1.ControlPlaneRole, refitv1.WorkerRole}, func(r refitv1.Role) bool {
-		return p.selectsRole(r) && o.selectsRole(r)
-	})
-	return roles && compatible(p.clusters, o.clusters) && compatible(p.machines, o.machines)
-}
-
-// compatible says whether no label has to have one value for the one selector and another for the other.
-func compatible(a, b labels.Selector) bool {
-	values := func(s labels.Selector) map[string]sets.Set[string] {
-		out := map[string]sets.Set[string]{}
-		requirements, _ := s.Requirements()
-		for _, r := range requirements {
-			if op := r.Operator(); op == selection.In || op == selection.Equals || op == selection.DoubleEquals {
-				out[r.Key()] = sets.New(r.ValuesUnsorted()...)
-			}
-		}
-		return out
-	}
-	others := values(b)
-	for key, allowed := range values(a) {
-		if other, ok := others[key]; ok && allowed.Intersection(other).Len() == 0 {
-			return false
-		}
-	}
-	return true
-}
-
-func (p *Policy) selectsRole(r refitv1.Role) bool {
-	return len(p.roles) == 0 || slices.Contains(p.roles, r)
-}
+func (p *Policy) CanMeet(o *Policy) bool { return p.selector.CanMeet(o.selector) }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/cluster-api/util"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/selection"
 )
 
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines;clusters;machinedeployments,verbs=get;list;watch
@@ -37,12 +38,7 @@ type owner struct {
 }
 
 // RoleOf returns what a Machine with the labels is in its cluster.
-func RoleOf(machineLabels map[string]string) refitv1.Role {
-	if _, ok := machineLabels[clusterv1.MachineControlPlaneLabel]; ok {
-		return refitv1.ControlPlaneRole
-	}
-	return refitv1.WorkerRole
-}
+func RoleOf(machineLabels map[string]string) refitv1.Role { return selection.RoleOf(machineLabels) }
 
 // Subjects reads what policies have to know of Machines out of caches.
 type Subjects struct{ Client client.Reader }

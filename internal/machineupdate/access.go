@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/crypto/ssh"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -110,6 +111,23 @@ func resolveAccess(na *refitv1.NodeAccess, machine *clusterv1.Machine, secret se
 		}
 	}
 	return a, nil
+}
+
+// login is how the node is come in to: no update may close that way.
+func (a *access) login() node.Login {
+	signers := slices.Clone(a.target.Signers)
+	if s, err := ssh.ParsePrivateKey(a.target.PrivateKey); err == nil { // what is wrong with it, the connection tells
+		signers = append(signers, s)
+	}
+	l := node.Login{User: a.target.User}
+	for _, s := range signers {
+		key := s.PublicKey()
+		if c, ok := key.(*ssh.Certificate); ok {
+			key = c.Key // a certificate itself is in no authorized_keys
+		}
+		l.Keys = append(l.Keys, strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))))
+	}
+	return l
 }
 
 func resolveHostKeys(h refitv1.HostKeys, secret secretFunc, recorded string, record node.RecordFunc) (node.HostKeys, error) {

@@ -54,7 +54,7 @@ func TestCloudConfigBaseline(t *testing.T) {
 		file("/etc/app/packed", "hello\n", "ops:ops", "0640"),
 		file("/etc/app/plain", "hello again\n", "root:root", "0644"),
 		file("/etc/kubernetes/pki/ca.key", "-----BEGIN TOP SECRET-----\n", "root:root", "0600"),
-	}, b.Files)
+	}, b.baseline.Files)
 }
 
 func TestIgnitionBaseline(t *testing.T) {
@@ -66,7 +66,7 @@ func TestIgnitionBaseline(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []node.BaselineFile{
 		file("/etc/app/a", "hello %\n", "root:root", "0644"), file("/etc/app/b", "hello\n", "1000:ops", "0600"),
-	}, b.Files)
+	}, b.baseline.Files)
 }
 
 func TestBaselineErrorsShowNothing(t *testing.T) {
@@ -76,6 +76,7 @@ func TestBaselineErrorsShowNothing(t *testing.T) {
 		"no encoding": {"cloud-config", "write_files:\n- path: /a\n  encoding: rot13\n  content: hunter2\n"},
 		"no JSON":     {"ignition", "hunter2"},
 		"no data URL": {"ignition", `{"storage":{"files":[{"path":"/a","contents":{"source":"data:,%zzhunter2"}}]}}`},
+		"no flag":     {"cloud-config", "write_files:\n- path: /a\n  append: hunter2\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parseBaseline(tc.format, []byte(tc.data))

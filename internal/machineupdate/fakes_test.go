@@ -42,8 +42,6 @@ import (
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/slots"
-	"github.com/capi-refit/refit/updaters"
-	"github.com/capi-refit/refit/updaters/files"
 )
 
 var key = types.NamespacedName{Namespace: "lab", Name: "m1"}
@@ -60,8 +58,10 @@ type fakeNode struct {
 	plans    []node.Plan   // one a call; the last one stays
 	applied  []node.Status // one for apply, then one a status
 	err      *node.AgentError
+	drift    []node.DriftReport // one a check; the last one stays
 	calls    []string
 	tokens   []int64
+	repairs  []bool // of each plan and apply, whether it is to repair
 	digest   string
 	// before is called before a command is answered.
 	before func(verb string)
@@ -95,7 +95,14 @@ func (f *fakeNode) Run(_ context.Context, command string, stdin io.Reader, stdou
 		return json.NewEncoder(stdout).Encode(node.Answer{Error: f.err})
 	}
 	switch verb {
+	case "drift":
+		return json.NewEncoder(stdout).Encode(node.Answer{Drift: ptr.To(next(&f.drift))})
 	case "plan":
+		var r node.Request
+		if err := json.NewDecoder(stdin).Decode(&r); err != nil {
+			return err
+		}
+		f.repairs = append(f.repairs, r.Repair)
 		return json.NewEncoder(stdout).Encode(node.Answer{Plan: ptr.To(next(&f.plans))})
 	case "apply":
 		if f.applyErr != nil {
@@ -105,7 +112,7 @@ func (f *fakeNode) Run(_ context.Context, command string, stdin io.Reader, stdou
 		if err := json.NewDecoder(stdin).Decode(&r); err != nil {
 			return err
 		}
-		f.tokens, f.digest = append(f.tokens, r.Token), r.Digest
+		f.tokens, f.digest, f.repairs = append(f.tokens, r.Token), r.Digest, append(f.repairs, r.Repair)
 		return json.NewEncoder(stdout).Encode(node.Answer{Status: f.status()})
 	case "status":
 		return json.NewEncoder(stdout).Encode(node.Answer{Status: f.status()})
@@ -165,10 +172,9 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "refit-node-linux-amd64"), []byte("agent"), 0o600))
 	agents, err := node.LoadAgents(dir)
 	require.NoError(t, err)
-	rules, err := disruption.AllowPaths([]string{"/etc/app"})
+	allowed, err := disruption.AllowPaths([]string{"/etc/app"})
 	require.NoError(t, err)
-	registry, err := updaters.NewRegistry(files.New(rules))
-	require.NoError(t, err)
+	rules := disruption.Rules{Files: allowed}
 	w := &world{
 		Client: c, t: t, node: &fakeNode{}, store: &Store{Client: c, Live: c},
 		clock: clocktesting.NewFakeClock(time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC)), events: events.NewFakeRecorder(100),
@@ -177,7 +183,7 @@ func newWorld(t *testing.T) *world {
 	w.reconciler = &Reconciler{
 		Workloads: w.workload, Observer: lease.NewObserver(10), RebootTimeout: 20 * time.Minute,
 		Slots:  &slots.Slots{Client: c, Live: c, Limits: slots.Limits{Workers: intstr.FromString("20%")}, Clock: w.clock},
-		Client: c, Live: c, Registry: registry, Rules: rules, OnConflict: node.Overwrite, Dialer: w.node, Agents: agents,
+		Client: c, Live: c, Disruptions: fixedRules(t, rules), OnConflict: node.Overwrite, Dialer: w.node, Agents: agents,
 		Recorder: w.events, Clock: w.clock, Metrics: NewMetrics(prometheus.NewRegistry()), Instance: "refit-0",
 	}
 	w.policies = &changemanagement.Policies{Client: c, Live: c}
@@ -264,7 +270,7 @@ func (w *world) change() {
 
 var (
 	errRefused = errors.Join(node.ErrUnreachable, errors.New("192.0.2.1:22: connection refused"))
-	writeA     = node.Plan{Changes: []node.FileChange{{Path: "/etc/app/a", Operation: node.Write}}, Actions: []disruption.Action{{Type: disruption.None}}}
+	writeA     = node.Plan{Changes: []node.Change{{Ref: node.FileRef("/etc/app/a"), Operation: node.Write}}, Actions: []disruption.Action{{Type: disruption.None}}}
 	succeeded  = node.Status{State: node.Succeeded, Changes: writeA.Changes, Actions: writeA.Actions}
 )
 

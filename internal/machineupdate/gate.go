@@ -49,8 +49,8 @@ func (r *Reconciler) stillHeld(ctx context.Context, mu *refitv1.MachineUpdate) (
 	if err != nil || d.Open || held(d, mu).message != mu.Status.Message {
 		return ctrl.Result{}, false
 	}
-	if mu.Status.Plan == nil && !d.HoldsAll() {
-		return ctrl.Result{}, false // the node has not been asked what the update takes
+	if !d.HoldsAll() && (mu.Status.Plan == nil || r.planIsOld(ctx, &machine)) {
+		return ctrl.Result{}, false // the node has not been asked what the update takes, by the rules that hold now
 	}
 	return ctrl.Result{RequeueAfter: held(d, mu).retry}, true
 }
@@ -73,7 +73,7 @@ func held(d changemanagement.Decision, mu *refitv1.MachineUpdate) *wait {
 	}
 	if d.Reason != schedule.InvalidPolicy {
 		w.message += fmt.Sprintf("; to let this one change go now: kubectl annotate machine -n %s %s %s=%s",
-			mu.Namespace, mu.Name, refitv1.BypassAnnotation, mu.Spec.Digest)
+			mu.Namespace, mu.Name, refitv1.BypassAnnotation, mu.ChangeID())
 	}
 	if eta := time.Duration(d.NextChangeETASeconds) * time.Second; eta > 0 {
 		w.retry = min(w.retry, eta)
@@ -89,7 +89,7 @@ func (u *update) ask(ctx context.Context, machine *clusterv1.Machine) (*wait, er
 		return nil, err
 	}
 	w := held(d, u.mu)
-	planned := u.mu.Status.Plan != nil && u.mu.Status.Plan.Material
+	planned := u.mu.Status.Plan != nil && u.mu.Status.Plan.Material && !u.planIsOld(ctx, machine)
 	if !u.started() && (planned || d.HoldsAll()) {
 		return w, nil
 	}
@@ -144,6 +144,7 @@ func (u *update) admitDisturbance(ctx context.Context, write func(refitv1.Admiss
 
 // planned records what the node says that the update takes.
 func (u *update) planned(ctx context.Context, plan node.Plan) error {
+	u.plannedBy.Store(client.ObjectKeyFromObject(u.mu), u.selected)
 	p := refitv1.PlannedWork{Material: disturbs(plan)}
 	for _, a := range plan.Actions {
 		p.Actions = append(p.Actions, a.String())

@@ -17,7 +17,7 @@ import (
 
 func TestUpdateIsMadeOnceAndThenDone(t *testing.T) {
 	w := newWorld(t)
-	w.node.plans = []node.Plan{writeA, {Drift: []node.Drift{{Path: "/etc/app/b", What: []string{"content"}}}}}
+	w.node.plans = []node.Plan{writeA, {Drift: []node.Drift{{Ref: node.FileRef("/etc/app/b"), What: []string{"content"}}}}}
 	w.node.applied = []node.Status{{State: node.Running, Step: "write /etc/app/a", Done: 1, Total: 2}, succeeded}
 
 	done := w.ask()
@@ -27,7 +27,7 @@ func TestUpdateIsMadeOnceAndThenDone(t *testing.T) {
 
 	mu := w.update()
 	require.Equal(t, refitv1.PhaseSucceeded, mu.Status.Phase)
-	require.Equal(t, []refitv1.FileChange{{Path: "/etc/app/a", Operation: "Write"}}, mu.Status.Changes)
+	require.Equal(t, []refitv1.Change{{Kind: "File", Name: "/etc/app/a", Operation: "Write"}}, mu.Status.Changes)
 	require.Equal(t, []string{"None"}, mu.Status.Actions)
 	require.Contains(t, mu.Status.Notes[0], "/etc/app/b was changed on the node")
 	require.Equal(t, int32(1), mu.Status.Attempts)
@@ -156,7 +156,7 @@ func TestFailedIsTriedAgainWhenAsked(t *testing.T) {
 func TestNotDoneBeforeTheNodeShowsIt(t *testing.T) {
 	for message, after := range map[string]node.Plan{
 		"the node does not show what was applied": writeA,
-		"something on the node changes it":        {Drift: []node.Drift{{Path: "/etc/app/a", What: []string{"content"}}}},
+		"something on the node changes it":        {Drift: []node.Drift{{Ref: node.FileRef("/etc/app/a"), What: []string{"content"}}}},
 	} {
 		w := newWorld(t)
 		w.ask()
@@ -165,6 +165,20 @@ func TestNotDoneBeforeTheNodeShowsIt(t *testing.T) {
 		require.Equal(t, refitv1.PhaseFailed, w.update().Status.Phase)
 		require.Contains(t, w.update().Status.Message, message)
 	}
+}
+
+// TestAPartThatTheSpecsDidNotChangeIsLeft: of a user who gets a key, the password that he has changed himself, for example.
+func TestAPartThatTheSpecsDidNotChangeIsLeft(t *testing.T) {
+	w := newWorld(t)
+	w.ask()
+	alice := node.Ref{Kind: node.UserKind, Name: "alice"}
+	done := node.Status{State: node.Succeeded, Changes: []node.Change{{Ref: alice, Operation: node.Write}}}
+	drift := []node.Drift{{Ref: alice, What: []string{"password"}}}
+	w.node.plans = []node.Plan{{Changes: done.Changes, Drift: drift}, {Drift: drift}}
+	w.node.applied = []node.Status{done}
+	w.reconcile()
+	st := w.requirePhase(refitv1.PhaseSucceeded)
+	require.Contains(t, st.Notes, "user alice was changed on the node (password) and not in the specs; it was left as it is")
 }
 
 func TestInterruptedWorkIsTakenUpAgain(t *testing.T) {

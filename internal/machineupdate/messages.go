@@ -2,6 +2,8 @@ package machineupdate
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,7 +67,7 @@ func problems(list []node.Problem) string {
 func describe(p node.Plan) string {
 	var parts []string
 	for _, c := range p.Changes {
-		parts = append(parts, strings.ToLower(string(c.Operation))+" "+c.Path)
+		parts = append(parts, strings.ToLower(string(c.Operation))+" "+c.String())
 	}
 	for _, a := range p.Actions {
 		parts = append(parts, a.String())
@@ -77,6 +79,23 @@ func describe(p node.Plan) string {
 		return "nothing to change"
 	}
 	return strings.Join(parts, ", ")
+}
+
+// changed says how much a run has changed: files together, what else there is by its name.
+func changed(changes []node.Change) string {
+	files := 0
+	var others []string
+	for _, c := range changes {
+		if c.Kind == node.FileKind {
+			files++
+		} else {
+			others = append(others, c.String())
+		}
+	}
+	if files > 0 || len(others) == 0 {
+		others = slices.Insert(others, 0, fmt.Sprintf("%d files", files))
+	}
+	return strings.Join(others, ", ")
 }
 
 func actionsOf(actions []string) string {

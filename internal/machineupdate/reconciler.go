@@ -19,11 +19,9 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/changemanagement"
-	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/slots"
-	"github.com/capi-refit/refit/updaters"
 )
 
 // +kubebuilder:rbac:groups=capi-refit.dev,resources=machineupdates,verbs=get;list;watch;create;patch;delete
@@ -42,10 +40,8 @@ type Reconciler struct {
 	Client client.Client
 	// Live reads from the API server.
 	Live client.Reader
-	// Registry has the updaters.
-	Registry *updaters.Registry
-	// Rules say what a change of a path takes on a node.
-	Rules disruption.Table
+	// Disruptions says what changes take on a node, and has the updaters that follow from that.
+	Disruptions Disruptions
 	// OnConflict says what to do with a file that was changed on the node as well.
 	OnConflict node.ConflictPolicy
 	Dialer     node.Dialer
@@ -73,15 +69,19 @@ type Reconciler struct {
 	Instance string
 
 	sweeps sync.Map // of *sweepState, by cluster
+	// plannedBy has what the plans were made by, as *nodedisruption.Selected by the key of the MachineUpdate.
+	plannedBy sync.Map
 }
 
 // Reconcile brings one update as far as it can be brought now.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var cached refitv1.MachineUpdate
 	if err := r.Client.Get(ctx, req.NamespacedName, &cached); err != nil {
+		r.plannedBy.Delete(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if finished(&cached) {
+		r.plannedBy.Delete(req.NamespacedName)
 		return ctrl.Result{}, nil
 	}
 	if result, ok := r.stillHeld(ctx, &cached); ok {

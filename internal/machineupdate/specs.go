@@ -25,6 +25,7 @@ type specs struct {
 // readSpecs reads the specs uncached.
 func (r *Reconciler) readSpecs(ctx context.Context, machine *clusterv1.Machine) (*specs, error) {
 	s := &specs{desired: updaters.Desired{Secret: r.secretReader(ctx, machine.Namespace)}}
+	_, s.desired.ControlPlane = machine.Labels[clusterv1.MachineControlPlaneLabel]
 	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(machine)
 	if err != nil {
 		return nil, fmt.Errorf("convert Machine %s: %w", machine.Name, err)

@@ -188,7 +188,10 @@ func (u *update) abandon(ctx context.Context) error {
 
 func (u *update) succeed(ctx context.Context, message string, notes []string) (ctrl.Result, error) {
 	now := metav1.NewTime(u.Clock.Now())
+	news := !knownDrift(u.mu)
+	var f finding
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		f = u.noteVerified(s)
 		s.Phase, s.Reason, s.Step, s.Message, s.Notes, s.FinishedAt = refitv1.PhaseSucceeded, "", "", message, notes, &now
 		s.LastSucceededAt = &now
 		s.Slot, s.Node, s.Drain, s.ApplyingSince = nil, nil, nil, nil
@@ -198,6 +201,7 @@ func (u *update) succeed(ctx context.Context, message string, notes []string) (c
 	}
 	u.Metrics.finished(true, u.duration())
 	u.event(corev1.EventTypeNormal, "InPlaceUpdateSucceeded", "Update", message)
+	u.tellDrift(news && f.drifted(), f)
 	return ctrl.Result{}, nil
 }
 

@@ -12,6 +12,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/nodedisruption"
 )
 
 // update is one reconciliation of a MachineUpdate.
@@ -19,6 +20,10 @@ type update struct {
 	*Reconciler
 	mu        *refitv1.MachineUpdate
 	regarding *clusterv1.Machine
+	// selected is what holds for the Machine, by the NodeDisruptionPolicies. It is there before the node is connected to.
+	selected *nodedisruption.Selected
+	// object is what the Node is to be. It is there before the node is connected to.
+	object *nodeObject
 	// closed is what holds the update back if it has not started yet and disturbs the node. The node tells.
 	closed   *wait
 	occupied occupancy
@@ -26,6 +31,8 @@ type update struct {
 	failedRun *node.Status
 	// replaced says that the Node that the work began with is gone.
 	replaced bool
+	// left is what has drifted on the node and was left as it is.
+	left []node.Drift
 }
 
 // run brings the update as far as it can be brought now.
@@ -55,6 +62,9 @@ func (u *update) run(ctx context.Context) (ctrl.Result, error) {
 
 // proceed goes to the node of a Machine that is there, when all that comes before lets it.
 func (u *update) proceed(ctx context.Context, machine *clusterv1.Machine) (ctrl.Result, error) {
+	if withdrawn, err := u.withdrawRepair(ctx, machine); withdrawn || err != nil {
+		return ctrl.Result{}, err
+	}
 	request, w, err := u.ready(ctx, machine)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -72,6 +82,7 @@ func (u *update) proceed(ctx context.Context, machine *clusterv1.Machine) (ctrl.
 	case w != nil:
 		return u.await(ctx, w)
 	}
+	request.Login = a.login()
 	return u.onNode(ctx, a, request)
 }
 
@@ -90,20 +101,30 @@ func (u *update) begin(ctx context.Context) error {
 	if u.mu.Status.ObservedDigest == u.mu.Spec.Digest && !retryAsked(u.mu) {
 		return nil
 	}
-	now := metav1.NewTime(u.Clock.Now())
 	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
-		meta.RemoveStatusCondition(&s.Conditions, refitv1.PermittedCondition)
-		*s = refitv1.MachineUpdateStatus{
-			Phase: refitv1.PhasePending, Message: "the update begins", StartedAt: &now, Conditions: s.Conditions,
-			ObservedDigest: u.mu.Spec.Digest, ObservedRetry: u.mu.Annotations[refitv1.RetryAnnotation],
-			// What is known of the node does not depend on the specs.
-			HostKey: s.HostKey, Address: s.Address,
-			// Nor does when the Machine was updated before, and what refit has put on the node or has begun there.
-			Starts: s.Starts, LastSucceededAt: s.LastSucceededAt,
-			Slot: s.Slot, Node: s.Node, Drain: drainedAnew(s.Drain, now), ApplyingSince: s.ApplyingSince,
-			Token: s.Token, FailedToken: s.FailedToken, ObservedAbandon: s.ObservedAbandon,
+		repair := s.Repair
+		if s.ObservedDigest != u.mu.Spec.Digest {
+			repair = nil
 		}
+		u.anew(s, "the update begins")
+		s.Repair = repair
 	})
+}
+
+// anew makes the status that of an update that begins.
+func (u *update) anew(s *refitv1.MachineUpdateStatus, message string) {
+	now := metav1.NewTime(u.Clock.Now())
+	meta.RemoveStatusCondition(&s.Conditions, refitv1.PermittedCondition)
+	*s = refitv1.MachineUpdateStatus{
+		Phase: refitv1.PhasePending, Message: message, StartedAt: &now, Conditions: s.Conditions,
+		ObservedDigest: u.mu.Spec.Digest, ObservedRetry: u.mu.Annotations[refitv1.RetryAnnotation],
+		// What is known of the node does not depend on the specs.
+		HostKey: s.HostKey, Address: s.Address, Drift: s.Drift,
+		// Nor does when the Machine was updated before, and what refit has put on the node or has begun there.
+		Starts: s.Starts, LastSucceededAt: s.LastSucceededAt,
+		Slot: s.Slot, Node: s.Node, Drain: drainedAnew(s.Drain, now), ApplyingSince: s.ApplyingSince,
+		Token: s.Token, FailedToken: s.FailedToken, ObservedAbandon: s.ObservedAbandon,
+	}
 }
 
 // drainedAnew is a drain for other specs, or for another try: pods may have come back.
@@ -126,22 +147,27 @@ func (u *update) request(ctx context.Context, machine *clusterv1.Machine) (*node
 			message: "the Machine, its infrastructure machine or its bootstrap config has changed since Cluster API asked for this update; waiting for Cluster API to ask for the new specs",
 		}, nil
 	}
-	resources, err := u.Registry.Desire(specs.desired)
+	if w, err := u.selectRules(ctx, machine); w != nil || err != nil {
+		return nil, w, err
+	}
+	resources, err := u.selected.Updaters.Desire(specs.desired)
 	if err != nil {
 		return nil, &wait{reason: refitv1.ReasonSpecs, message: "the desired specs can't be brought to the node: " + err.Error()}, nil
 	}
-	baseline, err := u.readBaseline(ctx, machine)
+	made, err := u.readBaseline(ctx, machine)
 	if err != nil {
 		return nil, &wait{reason: refitv1.ReasonSpecs, message: "what bootstrap laid down on the node can't be told: " + err.Error()}, nil
 	}
+	u.object = u.nodeObject(specs.desired, made.registration)
 	return &node.Request{
 		Protocol:   node.Protocol,
 		Machine:    machineID(machine),
 		Digest:     u.mu.Spec.Digest,
 		Resources:  resources,
-		Baseline:   baseline,
-		Rules:      u.Rules,
+		Baseline:   made.baseline,
+		Rules:      u.selected.Rules,
 		OnConflict: u.OnConflict,
+		Repair:     u.mu.Status.Repair != nil,
 	}, nil, nil
 }
 

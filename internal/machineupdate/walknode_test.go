@@ -17,6 +17,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/capi-refit/refit/internal/agent"
+	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -198,15 +199,15 @@ func (n *walkNode) requireClean(where string) {
 // walkUnits is the node's systemd. All of its units are well.
 type walkUnits struct{ n *walkNode }
 
-// Show implements agent.Units.
-func (walkUnits) Show(context.Context, string) (agent.UnitState, error) {
-	return agent.UnitState{LoadState: "loaded", ActiveState: "active", Type: "simple", InvocationID: "1"}, nil
+// Show implements host.Units.
+func (walkUnits) Show(context.Context, string) (host.UnitState, error) {
+	return host.UnitState{LoadState: "loaded", ActiveState: "active", Type: "simple", InvocationID: "1"}, nil
 }
 
-// System implements agent.Units.
+// System implements host.Units.
 func (walkUnits) System(context.Context) (string, error) { return "running", nil }
 
-// Do implements agent.Units. Whoever runs the command that has started the work waits for it, with the node locked.
+// Do implements host.Units. Whoever runs the command that has started the work waits for it, with the node locked.
 func (u walkUnits) Do(_ context.Context, verb, unit string) error {
 	u.n.reached(strings.TrimSpace(verb + " " + unit))
 	u.n.units = append(u.n.units, strings.TrimSpace(verb+" "+unit))

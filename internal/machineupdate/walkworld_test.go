@@ -33,8 +33,6 @@ import (
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/slots"
-	"github.com/capi-refit/refit/updaters"
-	"github.com/capi-refit/refit/updaters/files"
 )
 
 // What is updated on the node of a walk, by the path that is written.
@@ -47,10 +45,10 @@ const (
 const foreignHolder = "NodeHealthCheck-nhc"
 
 // walkRules have each of the paths take a drain.
-var walkRules = disruption.Table{
+var walkRules = disruption.Rules{Files: disruption.Table{
 	{Path: "/etc/app", Actions: []disruption.Action{{Type: disruption.Drain}, {Type: disruption.Restart, Unit: "app.service"}}},
 	{Path: "/etc/kernel", Actions: []disruption.Action{{Type: disruption.Reboot}}},
-}
+}}
 
 var walkAgents = sync.OnceValues(func() (*node.Agents, error) {
 	dir, err := os.MkdirTemp("", "refit-agents-")
@@ -78,6 +76,7 @@ type walkWorld struct {
 	plan     plannedFault
 	leader   *process
 	starts   int
+	drift    refitv1.OnDrift // what becomes of a node that has drifted
 	// apiAway is until when the workload cluster's API server does not answer.
 	apiAway time.Time
 	// stolenFor is for how many more reconciliations the lease is another's.
@@ -118,15 +117,13 @@ func newWalkWorld(ctx context.Context, t require.TestingT, root, path string, fa
 func (w *walkWorld) start() *process {
 	agents, err := walkAgents()
 	require.NoError(w.t, err)
-	registry, err := updaters.NewRegistry(files.New(walkRules))
-	require.NoError(w.t, err)
 	w.starts++
 	p := &process{world: w}
 	c := p.api(management, w.base)
 	policies := &changemanagement.Policies{Client: w.base, Live: w.base}
 	require.NoError(w.t, policies.Prime(w.ctx))
 	p.Reconciler = &Reconciler{
-		Client: c, Live: c, Registry: registry, Rules: walkRules, OnConflict: node.Overwrite, Dialer: callingDialer{p}, Agents: agents,
+		Client: c, Live: c, Disruptions: onDrift(fixedRules(w.t, walkRules), w.drift), OnConflict: node.Overwrite, Dialer: callingDialer{p}, Agents: agents,
 		Recorder: &events.FakeRecorder{}, Clock: w.clock, Workloads: p, Observer: lease.NewObserver(10), RebootTimeout: 20 * time.Minute,
 		Slots:   &slots.Slots{Client: c, Live: c, Limits: slots.Limits{Workers: intstr.FromString("20%")}, Clock: w.clock},
 		Gate:    newGate(c, policies, w.clock),

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
@@ -53,12 +55,19 @@ func (u *update) look(ctx context.Context, client *node.Client, a *access, reque
 	if err != nil {
 		return u.nodeError(ctx, err)
 	}
+	if w, err := u.planNode(ctx, &plan); w != nil || err != nil {
+		result, _, err := u.hindered(ctx, w, err)
+		return result, err
+	}
 	if len(plan.Blocked) > 0 {
-		return u.await(ctx, &wait{reason: refitv1.ReasonBlocked, message: "the node can't be updated in place: " + problems(plan.Blocked)})
+		return u.await(ctx, &wait{reason: refitv1.ReasonBlocked, message: u.blocked(plan.Blocked)})
 	}
 	last, err := u.lastRun(ctx, client, request)
 	if err != nil {
 		return u.nodeError(ctx, err)
+	}
+	if w := u.refused(plan, last); w != nil {
+		return u.await(ctx, w)
 	}
 	w, err := u.admit(ctx, last, plan, func(admission refitv1.Admission) error { return u.claim(ctx, a, plan, admission) })
 	switch {
@@ -89,7 +98,7 @@ func (u *update) lastRun(ctx context.Context, client *node.Client, request *node
 		return node.Status{State: node.Idle}, nil
 	}
 	status, err := client.Status(ctx, node.StatusRequest{Protocol: node.Protocol, Machine: request.Machine, Digest: request.Digest})
-	if err == nil && status.Digest != request.Digest {
+	if err == nil && (status.Digest != request.Digest || u.beforeRepair(status)) {
 		return node.Status{State: node.Idle}, nil
 	}
 	return status, err
@@ -220,7 +229,24 @@ func (u *update) follow(ctx context.Context, status node.Status) error {
 // nodeFailed ends the update with what the node reports.
 func (u *update) nodeFailed(ctx context.Context, status node.Status) (ctrl.Result, error) {
 	u.failedRun = &status
+	if status.NeedsReboot {
+		return u.rebootToRead(ctx, status)
+	}
 	return u.fail(ctx, "NodeFailed", "the node reports: "+status.Message)
+}
+
+// rebootToRead goes on after a run whose changes did not take effect, where the policy says that a reboot is to make them. The
+// node's next plan has the reboot, so it comes with all that a reboot takes. The agent asks for it once.
+func (u *update) rebootToRead(ctx context.Context, status node.Status) (ctrl.Result, error) {
+	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		s.FailedToken = status.Token
+		s.Phase, s.Reason, s.Step, s.Message = refitv1.PhaseStaging, "", "plan", "the node reports: "+status.Message
+	})
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	u.event(corev1.EventTypeWarning, "InPlaceUpdateReboots", "Reboot", u.mu.Status.Message)
+	return ctrl.Result{RequeueAfter: time.Second}, nil
 }
 
 // verify asks the node to compare itself with what is desired once more. Only when nothing is left to do the update is
@@ -228,10 +254,10 @@ func (u *update) nodeFailed(ctx context.Context, status node.Status) (ctrl.Resul
 func (u *update) verify(ctx context.Context, client *node.Client, request *node.Request, status node.Status) (ctrl.Result, error) {
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Step, s.Message = refitv1.PhaseVerifying, "", "compare", "comparing the node with what is desired"
-		s.RebootingSince, s.Changes, s.Actions = nil, nil, nil
+		s.RebootingSince, s.Changes, s.Actions = nil, nodeChanges(s.Changes), nil
 		s.StepsDone, s.StepsTotal = int32(status.Total), int32(status.Total)
 		for _, c := range status.Changes {
-			s.Changes = append(s.Changes, refitv1.FileChange{Path: c.Path, Operation: string(c.Operation), Conflict: c.Conflict})
+			s.Changes = append(s.Changes, refitv1.Change{Kind: string(c.Kind), Name: c.Name, Operation: string(c.Operation), Conflict: c.Conflict})
 		}
 		for _, a := range status.Actions {
 			s.Actions = append(s.Actions, a.String())
@@ -248,13 +274,15 @@ func (u *update) verify(ctx context.Context, client *node.Client, request *node.
 		return u.fail(ctx, "NotVerified", "the node does not show what was applied: "+describe(plan))
 	}
 	notes := status.Notes
+	u.left = plan.Drift
 	for _, d := range plan.Drift {
-		if slices.ContainsFunc(status.Changes, func(c node.FileChange) bool { return c.Path == d.Path }) {
-			return u.fail(ctx, "NotVerified", fmt.Sprintf("%s was written and is another again (%s); something on the node changes it", d.Path, strings.Join(d.What, ", ")))
+		// Of other kinds than files a part can be drift that the run was not to change; the agent has told them apart.
+		if d.Kind == node.FileKind && slices.ContainsFunc(status.Changes, func(c node.Change) bool { return c.Ref == d.Ref }) {
+			return u.fail(ctx, "NotVerified", fmt.Sprintf("%s was written and is another again (%s); something on the node changes it", d.Ref, strings.Join(d.What, ", ")))
 		}
-		notes = append(notes, fmt.Sprintf("%s was changed on the node (%s) and not in the specs; it was left as it is", d.Path, strings.Join(d.What, ", ")))
+		notes = append(notes, fmt.Sprintf("%s was changed on the node (%s) and not in the specs; it was left as it is", d.Ref, strings.Join(d.What, ", ")))
 	}
-	return u.done(ctx, fmt.Sprintf("the node shows what is desired: %d files changed, actions: %s", len(status.Changes), actionsOf(u.mu.Status.Actions)), notes)
+	return u.finish(ctx, status, notes)
 }
 
 // done gives the node back, and says that the update has been made.

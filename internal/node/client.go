@@ -9,6 +9,7 @@ import (
 	"io"
 	"path"
 	"strings"
+	"sync/atomic"
 )
 
 // DefaultAgentDir is where the agent lives on a node. It outlives a reboot.
@@ -34,6 +35,10 @@ type ClientOptions struct {
 type Client struct {
 	conn Conn
 	opts ClientOptions
+	// agent is the one for the node's architecture, once that is known.
+	agent atomic.Pointer[AgentBinary]
+	// indirect says that the user's shell does not run the agent by its name.
+	indirect atomic.Bool
 }
 
 // NewClient returns a Client that uses conn and does not close it.
@@ -131,19 +136,28 @@ func (c *Client) call(ctx context.Context, verb string, request any) (Answer, er
 		}
 	}
 	ctx = commandOf(verb, request, input).with(ctx)
-	answer, err := c.run(ctx, verb, input)
+	agent := c.agent.Load()
+	answer, err := c.run(ctx, c.command(agent, verb), input)
+	var failed *CommandError
+	if agent != nil && errors.As(err, &failed) {
+		// A restricted shell takes no names with a slash, and not all shells say in the same way that there is no such file.
+		c.indirect.Store(true)
+		c.agent.Store(nil)
+		answer, err = c.run(ctx, c.command(nil, verb), input)
+	}
 	if !isMissing(err) {
 		return answer, err
 	}
 	if err := c.push(ctx); err != nil {
 		return Answer{}, err
 	}
-	return c.run(ctx, verb, input)
+	return c.run(ctx, c.command(nil, verb), input)
 }
 
-func (c *Client) run(ctx context.Context, verb string, input []byte) (Answer, error) {
+func (c *Client) run(ctx context.Context, command string, input []byte) (Answer, error) {
 	out := &limited{left: maxAnswer}
-	err := c.conn.Run(ctx, c.shell(c.opts.Agents.script(c.opts.Dir, verb)), bytes.NewReader(input), out)
+	err := c.conn.Run(ctx, command, bytes.NewReader(input), out)
+	answer := c.learn(out.buf.Bytes())
 	var failed *CommandError
 	if err != nil && !errors.As(err, &failed) {
 		return Answer{}, err
@@ -151,10 +165,37 @@ func (c *Client) run(ctx context.Context, verb string, input []byte) (Answer, er
 	if failed != nil && c.opts.Sudo && strings.HasPrefix(failed.Stderr, "sudo:") {
 		return Answer{}, fmt.Errorf("%w: sudo must not ask for a password: %s", ErrUnauthorized, failed.Stderr)
 	}
-	if failed != nil && (isMissing(failed) || len(bytes.TrimSpace(out.buf.Bytes())) == 0) {
+	if failed != nil && (isMissing(failed) || len(bytes.TrimSpace(answer)) == 0) {
 		return Answer{}, failed
 	}
-	return decode(out.buf.Bytes(), failed)
+	return decode(answer, failed)
+}
+
+// command runs the agent. Once the architecture is known there is nothing for a shell of our own to find out, and each process
+// that is started for it costs the node as much as the agent itself does. With sudo the shell stays, because it is what says
+// that the agent is missing in a way that is understood.
+func (c *Client) command(agent *AgentBinary, verb string) string {
+	if agent == nil {
+		return c.shell(c.opts.Agents.script(c.opts.Dir, verb))
+	}
+	command := quote(c.opts.Dir+"/"+agent.Name()) + " " + verb
+	if c.opts.Sudo {
+		return c.shell("exec " + command)
+	}
+	return command
+}
+
+// learn takes the line off an answer that says what machine the node is.
+func (c *Client) learn(out []byte) []byte {
+	line, answer, ok := bytes.Cut(out, []byte("\n"))
+	machine, ours := strings.CutPrefix(string(line), runsOn)
+	if !ok || !ours {
+		return out
+	}
+	if agent, err := c.opts.Agents.For(machine); err == nil && !c.indirect.Load() {
+		c.agent.Store(&agent)
+	}
+	return answer
 }
 
 // shell makes script a command for any login shell.
@@ -172,10 +213,14 @@ func (c *Client) shell(script string, args ...string) string {
 	return strings.Join(words, " ")
 }
 
-// script runs the agent for the node's architecture, whatever that is: asking for it first would cost a round trip.
+// runsOn begins the line in which script says what machine the node is.
+const runsOn = "refit-node runs on "
+
+// script runs the agent for the node's architecture, whatever that is: asking for it first would cost a round trip. It says
+// what it is ahead of the agent's answer.
 func (a *Agents) script(dir, verb string) string {
 	var s strings.Builder
-	s.WriteString("case $(uname -m) in ")
+	s.WriteString("m=$(uname -m); case $m in ")
 	for _, arch := range architectures {
 		for _, b := range a.binaries {
 			if b.Arch == arch.name {
@@ -183,7 +228,7 @@ func (a *Agents) script(dir, verb string) string {
 			}
 		}
 	}
-	fmt.Fprintf(&s, "*) exit 127;; esac; exec %s/$a %s", quote(dir), verb)
+	fmt.Fprintf(&s, "*) exit 127;; esac; echo \"%s$m\"; exec %s/$a %s", runsOn, quote(dir), verb)
 	return s.String()
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,7 +23,7 @@ import (
 // scriptAgent is an agent as far as the client can tell. The verb "plan" gives back its stdin as the digest.
 const scriptAgent = `#!/bin/sh
 case $1 in
-version) printf '{"identity":{"protocol":%s,"version":"test","sha256":"%s"}}\n' "${PROTOCOL:-1}" "$(sha256sum "$0" | cut -d' ' -f1)" ;;
+version) printf '{"identity":{"protocol":%s,"version":"test","sha256":"%s"}}\n' "${PROTOCOL:-2}" "$(sha256sum "$0" | cut -d' ' -f1)" ;;
 plan) printf '{"plan":{"digest":"%s"}}' "$(cat | tr -cd '[:alnum:]{}:,')" ;;
 apply) echo '{"error":{"reason":"Stale","message":"a higher token was seen"}}'; exit 1 ;;
 status) cat >/dev/null; echo '{"status":{"state":"Running","done":3,"total":5}}' ;;
@@ -81,7 +82,7 @@ func TestClient(t *testing.T) {
 
 	plan, err := c.Plan(t.Context(), node.Request{Digest: "abc"})
 	require.NoError(t, err)
-	assert.Contains(t, plan.Digest, "protocol:1")
+	assert.Contains(t, plan.Digest, "protocol:2")
 	assert.Contains(t, plan.Digest, "digest:abc")
 
 	status, err := c.Status(t.Context(), node.StatusRequest{})
@@ -94,6 +95,10 @@ func TestClient(t *testing.T) {
 	assert.Equal(t, node.ReasonStale, refused.Reason)
 
 	assert.Len(t, n.Commands(), brought+3, "an agent that is there takes one round trip a call")
+	for _, command := range n.Commands()[brought:] {
+		assert.Contains(t, command, "./bin-refit/"+nameOf(scriptAgent), "what machine the node is, is asked once")
+		assert.NotContains(t, command, "uname")
+	}
 }
 
 func TestBringTheAgentAgain(t *testing.T) {
@@ -118,6 +123,27 @@ func TestBringTheAgentAgain(t *testing.T) {
 			assert.Equal(t, scriptAgent, string(data))
 		})
 	}
+}
+
+// TestRestrictedShell: a shell that takes no names with a slash, as rbash, is no reason not to come in.
+func TestRestrictedShell(t *testing.T) {
+	n := start(t, nodetest.Options{})
+	c, err := node.NewClient(restricted{dial(t, target(t, n))}, node.ClientOptions{Agents: agents(t, scriptAgent), Dir: "bin-refit"})
+	require.NoError(t, err)
+	for range 3 {
+		_, err := c.Plan(t.Context(), node.Request{Digest: "abc"})
+		require.NoError(t, err)
+	}
+	assert.Len(t, n.Commands(), 3+3, "the first three bring the agent")
+}
+
+type restricted struct{ node.Conn }
+
+func (r restricted) Run(ctx context.Context, command string, stdin io.Reader, stdout io.Writer) error {
+	if strings.HasPrefix(command, "'./") {
+		return &node.CommandError{Status: 1, Stderr: "restricted: cannot specify `/' in command names"}
+	}
+	return r.Conn.Run(ctx, command, stdin, stdout)
 }
 
 func TestOldAgentsArePruned(t *testing.T) {

@@ -47,6 +47,8 @@ func commandOf(verb string, request any, input []byte) Command {
 		c.Machine, c.Token = r.Machine, r.Token
 	case StatusRequest:
 		c.Machine = r.Machine
+	case DriftRequest:
+		c.Machine = r.Machine
 	}
 	return c
 }

@@ -27,23 +27,51 @@ func TestShell(t *testing.T) {
 	agents := &Agents{binaries: []AgentBinary{{Arch: "amd64", SHA256: strings.Repeat("a", 64)}, {Arch: "arm64", SHA256: strings.Repeat("b", 64)}}}
 	for name, test := range map[string]struct {
 		opts ClientOptions
-		want string
+		// want is asked as long as it is not known what machine the node is, known from then on.
+		want, known string
 	}{
 		"as it is": {
 			opts: ClientOptions{Agents: agents},
-			want: `sh -c 'case $(uname -m) in x86_64|amd64) a=refit-node-aaaaaaaaaaaaaaaa;; aarch64|arm64) a=refit-node-bbbbbbbbbbbbbbbb;; *) exit 127;; esac; ` +
-				`exec '\''/var/lib/refit/bin'\''/$a plan'`,
+			want: `sh -c 'm=$(uname -m); case $m in x86_64|amd64) a=refit-node-aaaaaaaaaaaaaaaa;; aarch64|arm64) a=refit-node-bbbbbbbbbbbbbbbb;; *) exit 127;; esac; ` +
+				`echo "refit-node runs on $m"; exec '\''/var/lib/refit/bin'\''/$a plan'`,
+			known: `'/var/lib/refit/bin/refit-node-aaaaaaaaaaaaaaaa' plan`,
 		},
 		"with sudo, in a directory of its own": {
 			opts: ClientOptions{Agents: agents, Dir: "-it's", Sudo: true},
-			want: `sudo -n -- sh -c 'case $(uname -m) in x86_64|amd64) a=refit-node-aaaaaaaaaaaaaaaa;; aarch64|arm64) a=refit-node-bbbbbbbbbbbbbbbb;; *) exit 127;; esac; ` +
-				`exec '\''./-it'\''\'\'''\''s'\''/$a plan'`,
+			want: `sudo -n -- sh -c 'm=$(uname -m); case $m in x86_64|amd64) a=refit-node-aaaaaaaaaaaaaaaa;; aarch64|arm64) a=refit-node-bbbbbbbbbbbbbbbb;; *) exit 127;; esac; ` +
+				`echo "refit-node runs on $m"; exec '\''./-it'\''\'\'''\''s'\''/$a plan'`,
+			known: `sudo -n -- sh -c 'exec '\''./-it'\''\'\'''\''s/refit-node-aaaaaaaaaaaaaaaa'\'' plan'`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := NewClient(nil, test.opts)
 			require.NoError(t, err)
-			assert.Equal(t, test.want, c.shell(c.opts.Agents.script(c.opts.Dir, "plan")))
+			assert.Equal(t, test.want, c.command(c.agent.Load(), "plan"))
+			assert.Equal(t, "{}", string(c.learn([]byte("refit-node runs on x86_64\n{}"))))
+			assert.Equal(t, test.known, c.command(c.agent.Load(), "plan"))
+		})
+	}
+}
+
+func TestLearn(t *testing.T) {
+	for name, test := range map[string]struct{ out, answer, agent string }{
+		"what it is, and an answer":         {"refit-node runs on aarch64\n{}\n", "{}\n", "refit-node-bbbbbbbbbbbbbbbb"},
+		"what it is, and nothing else":      {"refit-node runs on x86_64\n", "", "refit-node-aaaaaaaaaaaaaaaa"},
+		"what no agent is for":              {"refit-node runs on riscv64\n{}", "{}", ""},
+		"what it is, but in the second one": {"Welcome\nrefit-node runs on x86_64\n{}", "Welcome\nrefit-node runs on x86_64\n{}", ""},
+		"half a line":                       {"refit-node runs on x86_64", "refit-node runs on x86_64", ""},
+		"an answer only":                    {"{}\n", "{}\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &Client{opts: ClientOptions{Agents: &Agents{binaries: []AgentBinary{
+				{Arch: "amd64", SHA256: strings.Repeat("a", 64)}, {Arch: "arm64", SHA256: strings.Repeat("b", 64)},
+			}}}}
+			assert.Equal(t, test.answer, string(c.learn([]byte(test.out))))
+			known := ""
+			if agent := c.agent.Load(); agent != nil {
+				known = agent.Name()
+			}
+			assert.Equal(t, test.agent, known)
 		})
 	}
 }

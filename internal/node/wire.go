@@ -9,7 +9,7 @@ import (
 
 // Protocol is the version of the wire format. Server and agent must have the same one; they do, because the server brings
 // the agent along.
-const Protocol = 1
+const Protocol = 2
 
 // ConflictPolicy says what to do with a file that both the specification and somebody on the node have changed.
 type ConflictPolicy string
@@ -36,10 +36,14 @@ type Request struct {
 	Resources []Resource `json:"resources"`
 	// Baseline is what bootstrap laid down. It counts as long as the node has no record of its own. Nil: not known.
 	Baseline *Baseline `json:"baseline,omitempty"`
-	// Rules say what a change of a path takes.
-	Rules disruption.Table `json:"rules"`
+	// Rules say what a change takes.
+	Rules disruption.Rules `json:"rules"`
+	// Login is how the server comes in. No change may close that way.
+	Login Login `json:"login,omitzero"`
 	// OnConflict says what to do with a file that was changed on both sides.
 	OnConflict ConflictPolicy `json:"onConflict"`
+	// Repair says that what differs from the record is brought back as if the specs had changed it. Without a record it says nothing.
+	Repair bool `json:"repair,omitempty"`
 	// WaitSeconds is how long apply waits for the end before it answers with what is under way. 0: not at all.
 	WaitSeconds int `json:"waitSeconds,omitempty"`
 }
@@ -49,11 +53,6 @@ type MachineID struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid"`
-}
-
-// Resource is one thing that is wanted on a node. Exactly one member is set.
-type Resource struct {
-	File *File `json:"file,omitempty"`
 }
 
 // File is a regular file.
@@ -74,6 +73,8 @@ type File struct {
 // Baseline is what the machine's bootstrap data laid down on the node when it was made.
 type Baseline struct {
 	Files []BaselineFile `json:"files"`
+	// Resources are those of other kinds, as far as the bootstrap data tells.
+	Resources []Resource `json:"resources,omitempty"`
 }
 
 // BaselineFile is a file of the bootstrap data, without its bytes.
@@ -89,7 +90,7 @@ type BaselineFile struct {
 type Plan struct {
 	Digest string `json:"digest"`
 	// Changes are in the order in which they would be made. Empty: the node shows all that is desired.
-	Changes []FileChange `json:"changes,omitempty"`
+	Changes []Change `json:"changes,omitempty"`
 	// Actions are run after all changes, merged and in order.
 	Actions []disruption.Action `json:"actions,omitempty"`
 	// Drift lists what differs from the record on the node although the specs did not change it. It is left alone.
@@ -100,33 +101,33 @@ type Plan struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Operation is what happens to a file.
+// Operation is what happens to a resource.
 type Operation string
 
 // The operations.
 const (
-	// Write creates a file or replaces its content, mode and owner.
+	// Write creates a resource or makes it what is desired.
 	Write Operation = "Write"
-	// Remove deletes a file that was not there before it was first applied.
+	// Remove takes away a resource: a file that was not there before it was first applied.
 	Remove Operation = "Remove"
 	// Restore puts back the file that was there before another was first applied over it.
 	Restore Operation = "Restore"
 )
 
-// FileChange is one change to a file.
-type FileChange struct {
-	Path      string    `json:"path"`
+// Change is one change to a resource.
+type Change struct {
+	Ref
 	Operation Operation `json:"operation"`
-	// Conflict says that somebody on the node had changed the file too. A copy of theirs is kept.
+	// Conflict says that somebody on the node had changed the resource too. A copy of their file is kept.
 	Conflict bool `json:"conflict,omitempty"`
 	// Actions is what this change takes.
 	Actions []disruption.Action `json:"actions,omitempty"`
 }
 
-// Drift is a file that no longer is what was applied last.
+// Drift is a resource that no longer is what was applied last.
 type Drift struct {
-	Path string `json:"path"`
-	// What differs: "content", "mode", "owner" or "missing".
+	Ref
+	// What differs: of a file "content", "mode", "owner" or "missing". It contains no values.
 	What []string `json:"what"`
 }
 
@@ -180,12 +181,14 @@ type Status struct {
 	Rebooting bool `json:"rebooting,omitempty"`
 	// RolledBack says that a failed run has put everything back. It is false when the files were put back but the node has
 	// been booted with the new ones: what read them then goes on with them.
-	RolledBack bool                `json:"rolledBack,omitempty"`
-	Changes    []FileChange        `json:"changes,omitempty"`
-	Actions    []disruption.Action `json:"actions,omitempty"`
-	Notes      []string            `json:"notes,omitempty"`
-	StartedAt  time.Time           `json:"startedAt,omitzero"`
-	FinishedAt time.Time           `json:"finishedAt,omitzero"`
+	RolledBack bool `json:"rolledBack,omitempty"`
+	// NeedsReboot says that a failed run has left what it wrote, for the node to read it when it boots: the next run has it reboot.
+	NeedsReboot bool                `json:"needsReboot,omitempty"`
+	Changes     []Change            `json:"changes,omitempty"`
+	Actions     []disruption.Action `json:"actions,omitempty"`
+	Notes       []string            `json:"notes,omitempty"`
+	StartedAt   time.Time           `json:"startedAt,omitzero"`
+	FinishedAt  time.Time           `json:"finishedAt,omitzero"`
 }
 
 // JournalEntry is one line of the journal that the agent keeps on the node. The journal is appended to, before and after
@@ -245,8 +248,9 @@ func (e *AgentError) Error() string { return fmt.Sprintf("%s: %s", e.Reason, e.M
 
 // Answer is what the agent writes to its stdout: one member is set.
 type Answer struct {
-	Identity *Identity   `json:"identity,omitempty"`
-	Plan     *Plan       `json:"plan,omitempty"`
-	Status   *Status     `json:"status,omitempty"`
-	Error    *AgentError `json:"error,omitempty"`
+	Identity *Identity    `json:"identity,omitempty"`
+	Plan     *Plan        `json:"plan,omitempty"`
+	Status   *Status      `json:"status,omitempty"`
+	Drift    *DriftReport `json:"drift,omitempty"`
+	Error    *AgentError  `json:"error,omitempty"`
 }

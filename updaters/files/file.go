@@ -78,6 +78,22 @@ func (f file) bytes(raw []byte, format string) ([]byte, error) {
 	return cloudinit.LiteralBlock(raw), nil
 }
 
+// known returns the content as far as it can be known from the spec. A file that is not there has none; nil says that it is in a
+// Secret, or not readable.
+func (f file) known(format string) []byte {
+	if f == nil {
+		return []byte{}
+	}
+	if f.usesSecret() {
+		return nil
+	}
+	content, err := f.bytes([]byte(f.str("content")), format)
+	if err != nil {
+		return nil
+	}
+	return append([]byte{}, content...)
+}
+
 func (f file) usesSecret() bool { _, ok := f["contentFrom"]; return ok }
 
 func (f file) secret() (name, key string) {

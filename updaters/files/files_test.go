@@ -23,10 +23,10 @@ import (
 func updater(t testing.TB) *files.Updater {
 	allowed, err := disruption.AllowPaths([]string{"/etc/app"})
 	require.NoError(t, err)
-	return files.New(slices.Concat(disruption.Builtin(), allowed, disruption.Table{
+	return files.New(disruption.Rules{Files: slices.Concat(disruption.Builtin(), allowed, disruption.Table{
 		{Path: "/etc/default/grub", Actions: []disruption.Action{{Type: disruption.Reboot}}},
 		{Path: "/etc/fstab", Actions: []disruption.Action{{Type: disruption.Replace}}},
-	}))
+	})})
 }
 
 func kubeadm(current, desired string) updatertest.Case {
@@ -56,7 +56,7 @@ var claims = map[string]struct {
 	"a drain":                           {kubeadm("", `{"path":"/etc/containerd/config.toml","content":"x"}`), "Drain,Restart containerd.service"},
 	"a reboot":                          {kubeadm("", `{"path":"/etc/default/grub","content":"x"}`), "Reboot"},
 	"a replacement":                     {kubeadm("", `{"path":"/etc/fstab","content":"x"}`), "not made in place: the rule for it says Replace"},
-	"a static pod":                      {kubeadm("", `{"path":"/etc/kubernetes/manifests/a.yaml","content":"x"}`), "takes StaticPodRefresh, which is not done in place yet"},
+	"a static pod":                      {kubeadm("", `{"path":"/etc/kubernetes/manifests/a.yaml","content":"x"}`), "StaticPodRefresh"},
 	"append":                            {kubeadm(app, `{"path":"/etc/app/a","content":"1\n","append":true}`), "append is not idempotent"},
 	"what was appended":                 {kubeadm(`{"path":"/etc/app/a","content":"1\n","append":true}`, ""), "can't be taken back"},
 	"a template":                        {kubeadm("", `{"path":"/etc/app/a","content":"1","contentFormat":"Template"}`), "rendered by the bootstrap provider only"},

@@ -1,0 +1,325 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// DisruptionActionType is what is done on a node so that a change takes effect.
+// +kubebuilder:validation:Enum=None;DaemonReload;TrustStoreUpdate;Reload;Restart;StaticPodRefresh;Drain;Reboot;Replace
+type DisruptionActionType string
+
+// The actions, from none to worst.
+const (
+	// NoDisruption: what uses the changed thing reads it again by itself.
+	NoDisruption DisruptionActionType = "None"
+	// DaemonReloadDisruption has systemd read its unit files again.
+	DaemonReloadDisruption DisruptionActionType = "DaemonReload"
+	// TrustStoreUpdateDisruption rebuilds the bundle of the authorities that the node trusts.
+	TrustStoreUpdateDisruption DisruptionActionType = "TrustStoreUpdate"
+	// ReloadDisruption has a unit read its configuration again while it runs on.
+	ReloadDisruption DisruptionActionType = "Reload"
+	// RestartDisruption stops and starts a unit.
+	RestartDisruption DisruptionActionType = "Restart"
+	// StaticPodRefreshDisruption waits until the kubelet has replaced a static pod.
+	StaticPodRefreshDisruption DisruptionActionType = "StaticPodRefresh"
+	// DrainDisruption moves the node's pods elsewhere before anything is written.
+	DrainDisruption DisruptionActionType = "Drain"
+	// RebootDisruption restarts the node.
+	RebootDisruption DisruptionActionType = "Reboot"
+	// ReplaceDisruption says that the change is not made in place.
+	ReplaceDisruption DisruptionActionType = "Replace"
+)
+
+// DisruptionTimeout is how long an action may take, such as 90s, up to an hour.
+// +kubebuilder:validation:MaxLength=32
+// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(h|m|s))+$`
+// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s') && duration(self) <= duration('1h')",message="a timeout is longer than nothing, and at most 1h"
+type DisruptionTimeout string
+
+// DisruptionAction is one thing to do on a node.
+// +kubebuilder:validation:XValidation:rule="(self.type in ['Reload', 'Restart']) == has(self.unit)",message="unit is needed for Reload and Restart, and not possible for other actions"
+// +kubebuilder:validation:XValidation:rule="self.type != 'None' || !has(self.timeout)",message="None takes no time, and so no timeout"
+type DisruptionAction struct {
+	// type of the action. Drain comes before anything is written, all others after it: DaemonReload, TrustStoreUpdate, Reload,
+	// Restart, StaticPodRefresh, in this order. None, Reboot and Replace stand alone.
+	// +required
+	Type DisruptionActionType `json:"type"`
+
+	// unit is the systemd unit of a Reload or a Restart, such as kubelet.service. Instances and templates (with @) can't be named.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:Pattern=`^[a-zA-Z0-9:._\\-]+\.(service|socket|device|mount|automount|swap|target|path|timer|snapshot|slice|scope)$`
+	Unit string `json:"unit,omitempty"`
+
+	// timeout is how long the action may take before it counts as failed, such as 90s; at most 1h. By default it is what the
+	// entry says, else what refit allows such an action.
+	// +optional
+	Timeout DisruptionTimeout `json:"timeout,omitempty"`
+}
+
+// Disruption is what a change takes on a node.
+type Disruption struct {
+	// actions that make a change real, at least one: None, when it takes nothing. They are done in the order that type tells,
+	// whatever the order here, together with those of the other changes of an update, and equal ones once.
+	// +required
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=10
+	// +kubebuilder:validation:XValidation:rule="size(self) == 1 || !self.exists(a, a.type in ['None', 'Reboot', 'Replace'])",message="None, Reboot and Replace stand alone"
+	Actions []DisruptionAction `json:"actions"`
+
+	// timeout is how long each of the actions may take that has none of its own.
+	// +optional
+	Timeout DisruptionTimeout `json:"timeout,omitempty"`
+}
+
+// FileDisruption is what a change of a file takes.
+type FileDisruption struct {
+	// path of a file, or of a directory that stands for everything below it. Of all entries, also those that are built in,
+	// the longest path counts that matches; there are no wildcards.
+	// +required
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^/[^\x00-\x1f\x7f]+$`
+	// +kubebuilder:validation:XValidation:rule="!self.contains('//') && !self.endsWith('/')",message="path must be clean: neither // nor a / at the end"
+	// +kubebuilder:validation:XValidation:rule="!(self + '/').contains('/./') && !(self + '/').contains('/../')",message="path must be clean: neither . nor .. in it"
+	Path string `json:"path"`
+
+	Disruption `json:",inline"`
+}
+
+// UnitDisruption is what a change of a unit takes: of /etc/systemd/system/NAME and of the drop-ins below
+// /etc/systemd/system/NAME.d.
+type UnitDisruption struct {
+	// name of the systemd unit, such as containerd.service.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:Pattern=`^[a-zA-Z0-9:._\\-]+\.(service|socket|device|mount|automount|swap|target|path|timer|snapshot|slice|scope)$`
+	Name string `json:"name"`
+
+	Disruption `json:",inline"`
+}
+
+// OnFailure is what becomes of a node on which an action has failed.
+// +kubebuilder:validation:Enum=Rollback;Reboot;Stop
+type OnFailure string
+
+// What becomes of a node on which an action has failed.
+const (
+	// RollbackOnFailure puts back what was changed, and does the actions again.
+	RollbackOnFailure OnFailure = "Rollback"
+	// RebootOnFailure reboots the node with what was changed, once.
+	RebootOnFailure OnFailure = "Reboot"
+	// StopOnFailure leaves the node as it is, for somebody to look at.
+	StopOnFailure OnFailure = "Stop"
+)
+
+// OnDrift is what becomes of a node that no longer shows what was applied to it.
+// +kubebuilder:validation:Enum=Report;Repair;Refuse
+type OnDrift string
+
+// What becomes of a node that no longer shows what was applied to it.
+const (
+	// ReportDrift says so, and leaves the node as it is.
+	ReportDrift OnDrift = "Report"
+	// RepairDrift brings the node back to what its specs say, by an update like any other.
+	RepairDrift OnDrift = "Repair"
+	// RefuseDrift has updates of the node wait until it shows again what was applied.
+	RefuseDrift OnDrift = "Refuse"
+)
+
+// FutureOnly says whether fields can change without any effect on the machines that exist.
+// +kubebuilder:validation:Enum=Never;Allow
+type FutureOnly string
+
+// Whether fields can change without any effect on the machines that exist.
+const (
+	// NeverFutureOnly: a change of such a field is not made in place.
+	NeverFutureOnly FutureOnly = "Never"
+	// AllowFutureOnly: a change of such a field takes nothing on the machines that exist, and counts for later ones.
+	AllowFutureOnly FutureOnly = "Allow"
+)
+
+// InertField names fields of an infrastructure provider's machines that need no action on a node.
+type InertField struct {
+	// group of the machines' API, such as infrastructure.cluster.x-k8s.io.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
+	Group string `json:"group"`
+
+	// kind of the machines, such as AWSMachine; not that of their templates.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Z][a-zA-Z0-9]*$`
+	// +kubebuilder:validation:XValidation:rule="!self.endsWith('Template')",message="kind is that of the machines, not of their templates"
+	Kind string `json:"kind"`
+
+	// paths of the fields below spec, such as additionalTags or backend.docker.customImage; each stands for all below it.
+	// Items of lists have no name: volumes.image is the image of every volume.
+	// +required
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=50
+	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:items:Pattern=`^[a-zA-Z][a-zA-Z0-9_-]*(\.[a-zA-Z][a-zA-Z0-9_-]*)*$`
+	Paths []string `json:"paths"`
+}
+
+// NodeDisruptionPolicySpec says what changes take on the nodes of the selected Machines. Each entry replaces the built-in one
+// of the same path, name or domain; what is not named is as it is built in. Where several policies select a Machine and have
+// the same entry, its actions are joined, so that the result does not depend on any order.
+type NodeDisruptionPolicySpec struct {
+	// selector says which Machines of the namespace the policy is for. Empty: all.
+	// +optional
+	Selector MachinesSelector `json:"selector,omitzero"`
+
+	// files say what changes of files take.
+	// +optional
+	// +listType=map
+	// +listMapKey=path
+	// +kubebuilder:validation:MaxItems=50
+	Files []FileDisruption `json:"files,omitempty"`
+
+	// units say what changes of units and their drop-ins take. An entry of files counts instead if its path is the unit's file,
+	// its directory of drop-ins, or below that. systemd reads the changed unit files in any case: DaemonReload need not be named.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=50
+	Units []UnitDisruption `json:"units,omitempty"`
+
+	// sshKeys says what a change of the keys takes by which users log in.
+	// +optional
+	SSHKeys *Disruption `json:"sshKeys,omitempty"`
+
+	// users says what a change of accounts takes, but for their keys.
+	// +optional
+	Users *Disruption `json:"users,omitempty"`
+
+	// ntp says what a change of the time servers takes.
+	// +optional
+	NTP *Disruption `json:"ntp,omitempty"`
+
+	// kubeletArguments says what a change of the kubelet's arguments takes.
+	// +optional
+	KubeletArguments *Disruption `json:"kubeletArguments,omitempty"`
+
+	// controlPlane says what a change of the control plane's static pods takes.
+	// +optional
+	ControlPlane *Disruption `json:"controlPlane,omitempty"`
+
+	// taints says what a change of the Node's taints takes.
+	// +optional
+	Taints *Disruption `json:"taints,omitempty"`
+
+	// onFailure says what becomes of a node on which an action has failed: Rollback puts back what was changed and does the
+	// actions again, Reboot restarts the node with what was changed, Stop leaves it for somebody to look at. Empty: what other
+	// policies of the Machine say, else Rollback. Where policies differ, Stop comes before Rollback, and Rollback before Reboot.
+	// +optional
+	OnFailure OnFailure `json:"onFailure,omitempty"`
+
+	// drift says what becomes of a node that no longer shows what was applied to it: Report says so, Repair brings it back by an
+	// update like any other, Refuse has its updates wait. Empty: what other policies of the Machine say, else Report. Where
+	// policies differ, Refuse comes before Repair, and Repair before Report.
+	// +optional
+	Drift OnDrift `json:"drift,omitempty"`
+
+	// futureOnlyFields says whether preKubeadmCommands, postKubeadmCommands, bootCommands and mounts can change with no effect on
+	// the machines that exist: with Allow they count for later machines only, and no machine is replaced for them. Empty: what
+	// other policies of the Machine say, else Never. Where policies differ, Never comes before Allow.
+	// +optional
+	FutureOnlyFields FutureOnly `json:"futureOnlyFields,omitempty"`
+
+	// inertFields are fields of infrastructure machines that need no action on a node, such as tags.
+	// +optional
+	// +listType=map
+	// +listMapKey=group
+	// +listMapKey=kind
+	// +kubebuilder:validation:MaxItems=20
+	InertFields []InertField `json:"inertFields,omitempty"`
+}
+
+// EffectiveKind is what an effective rule is about.
+// +kubebuilder:validation:Enum=File;Unit;SSHKeys;Users;NTP;KubeletArguments;ControlPlane;Taints
+type EffectiveKind string
+
+// EffectiveRule is what a change of one thing takes by the policy and what is built in.
+type EffectiveRule struct {
+	// kind of what the rule is about.
+	// +required
+	Kind EffectiveKind `json:"kind"`
+
+	// name is the path of files, or the name of a unit.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Name string `json:"name,omitempty"`
+
+	// actions as people read them, such as "Restart kubelet.service", in the order in which they are done.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Actions []string `json:"actions,omitempty"`
+
+	// from says where the rule comes from: "built-in", or the name of the policy.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	From string `json:"from"`
+}
+
+// NodeDisruptionPolicyStatus is what the policy means now.
+type NodeDisruptionPolicyStatus struct {
+	// observedGeneration is the generation of the spec that the status is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// selectedMachines is how many Machines the policy selects.
+	// +optional
+	SelectedMachines *int32 `json:"selectedMachines,omitempty"`
+
+	// effective is what is built in with the policy's entries in it. Other policies that select the same Machines are not in it.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	Effective []EffectiveRule `json:"effective,omitempty"`
+
+	// conditions of the policy: Ready.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// NodeDisruptionPolicy says what changes take on the nodes of the Machines that it selects.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=nodedisruptionpolicies,shortName=ndp,scope=Namespaced,categories=cluster-api
+// +kubebuilder:printcolumn:name="Ready",type="string",JSONPath=".status.conditions[?(@.type=='Ready')].status"
+// +kubebuilder:printcolumn:name="Machines",type="integer",JSONPath=".status.selectedMachines"
+// +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"
+type NodeDisruptionPolicy struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// spec says what changes take.
+	// +required
+	Spec NodeDisruptionPolicySpec `json:"spec"`
+	// status is what the policy means now.
+	// +optional
+	Status NodeDisruptionPolicyStatus `json:"status,omitzero"`
+}
+
+// NodeDisruptionPolicyList is a list of NodeDisruptionPolicies.
+//
+// +kubebuilder:object:root=true
+type NodeDisruptionPolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []NodeDisruptionPolicy `json:"items"`
+}

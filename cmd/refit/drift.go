@@ -1,0 +1,93 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/capi-refit/refit/internal/admin"
+	"github.com/capi-refit/refit/internal/machineupdate"
+)
+
+// driftFlags say how often the server compares nodes with what was applied to them.
+type driftFlags struct{ interval time.Duration }
+
+// leastDriftInterval keeps refit from doing nothing but that.
+const leastDriftInterval = time.Minute
+
+func (f *driftFlags) add(fs *pflag.FlagSet) {
+	fs.DurationVar(&f.interval, "drift-interval", time.Hour, "How often each node of a machine that is up to date is compared with what was applied to it. 0: only when a person asks, with refit drift --now.")
+}
+
+// addTo has the manager compare nodes.
+func (f *driftFlags) addTo(mgr ctrl.Manager, r *machineupdate.Reconciler) error {
+	if f.interval != 0 && f.interval < leastDriftInterval {
+		return fmt.Errorf("--drift-interval is %s and can be 0, or %s and more", f.interval, leastDriftInterval)
+	}
+	checker := &machineupdate.DriftChecker{Updates: r, Interval: f.interval, Metrics: machineupdate.NewDriftMetrics(metrics.Registry)}
+	if err := checker.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("add the comparison of nodes: %w", err)
+	}
+	return metrics.Registry.Register(&machineupdate.DriftCollector{Client: mgr.GetClient(), Elected: mgr.Elected()})
+}
+
+// showDriftFlags are those of refit drift.
+type showDriftFlags struct {
+	managementFlags
+	now     bool
+	output  string
+	timeout time.Duration
+	clock   clock.Clock
+}
+
+const driftExample = `  # Has the node been changed since it was updated?
+  refit drift worker-17
+
+  # Look now, for a program
+  refit drift worker-17 --now -o json`
+
+func newDriftCommand() *cobra.Command { return (&showDriftFlags{clock: clock.RealClock{}}).command() }
+
+func (f *showDriftFlags) command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "drift MACHINE|NODE",
+		Short: "Show what was changed on a node since it was updated",
+		Long: `Shows what refit found when it compared the node of a Machine with what it had applied there: files by content, mode and owner,
+and units, users, time synchronization and the rest by their state. With --now the node is compared first. The exit status says nothing
+of the node: it is 0 when what was found could be shown.`,
+		Example: driftExample,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.output != "text" && f.output != "json" {
+				return fmt.Errorf("--output is %q and can be text or json", f.output)
+			}
+			if f.timeout <= 0 {
+				return errors.New("--timeout must be longer than 0")
+			}
+			r, err := f.find(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			d := &admin.Drift{
+				Client: r.client, Clock: f.clock, Out: cmd.OutOrStdout(), Progress: cmd.ErrOrStderr(), Admin: r.who, JSON: f.output == "json",
+			}
+			if f.now {
+				return d.Now(cmd.Context(), r.machine, f.timeout)
+			}
+			return d.Show(cmd.Context(), r.machine)
+		},
+	}
+	fs := cmd.Flags()
+	f.addScope(fs)
+	f.addAdmin(fs)
+	fs.BoolVar(&f.now, "now", false, "Have the node compared, and wait for that.")
+	fs.DurationVar(&f.timeout, "timeout", 3*time.Minute, "How long to wait with --now.")
+	fs.StringVarP(&f.output, "output", "o", "text", "How to show it: text or json.")
+	return cmd
+}

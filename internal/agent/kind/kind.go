@@ -1,0 +1,77 @@
+// Package kind says what a kind of resource, other than a file, promises to the agent: units, users, the kubelet's
+// arguments and the like. Each kind is a package of its own below internal/agent.
+package kind
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/node"
+)
+
+// A Kind brings one kind of resource to the node.
+type Kind interface {
+	// Plan compares a resource three ways: what is desired, what was applied last, and what the node shows. It changes nothing.
+	// What the specs did not change is never touched: what then differs on the node is drift. An error means that the node
+	// could not be read.
+	Plan(ctx context.Context, q Question) (Answer, error)
+	// Make has the node show what is desired, whatever it shows now: it can be repeated, also after half of it was done. The
+	// note, if there is one, is for people, and so is the error: neither contains values of secrets.
+	Make(ctx context.Context, c Change) (note string, err error)
+	// Undo has the node show again what it showed when the change was planned. It can be repeated too.
+	Undo(ctx context.Context, c Change) error
+}
+
+// Question is about one resource.
+type Question struct {
+	// Was is what was applied last, or laid down by bootstrap. Nil: nothing was, or it is not known.
+	Was *node.Resource
+	// Known says whether Was can be relied on: if it is nil, that nothing was applied. Without it what the node shows already
+	// is taken for applied, and what differs for changed.
+	Known bool
+	// Desired is nil when the specs no longer list the resource.
+	Desired *node.Resource
+	Rules   disruption.Rules
+	Login   node.Login
+	// Repair says that what the node shows otherwise than what was applied is to be brought back, as if the specs had changed it.
+	Repair bool
+}
+
+// Changed says whether the specs have changed the resource since it was applied, as far as that is known, or whether it is to be
+// repaired.
+func (q Question) Changed(same func(was, desired *node.Resource) bool) bool {
+	switch {
+	case q.Was == nil:
+		return q.Desired != nil
+	case q.Desired == nil:
+		return true
+	default:
+		return q.Repair || !same(q.Was, q.Desired)
+	}
+}
+
+// Answer is what has to be done about one resource.
+type Answer struct {
+	// Operation is empty when nothing has to be done.
+	Operation node.Operation
+	// Conflict says that somebody on the node has changed the resource too.
+	Conflict bool
+	// Actions are what the change takes.
+	Actions []disruption.Action
+	// Drift says what the node shows otherwise than what is desired, where the specs did not change it. It contains no values.
+	Drift []string
+	// Blocked says why the change can't be made, and what to do. Empty: it can.
+	Blocked string
+	// Notes are remarks for people.
+	Notes []string
+	// Before is what Undo needs. It stays on the node, where only root can read it, until the run has ended.
+	Before json.RawMessage
+}
+
+// Change is one to be made or undone.
+type Change struct {
+	Was     *node.Resource  `json:"was,omitempty"`
+	Desired *node.Resource  `json:"desired,omitempty"`
+	Before  json.RawMessage `json:"before,omitempty"`
+}

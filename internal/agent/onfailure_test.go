@@ -1,0 +1,154 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/node"
+)
+
+var errRefused = errors.New("exit status 1")
+
+// onFailure is a request with what becomes of a failure.
+func onFailure(f disruption.OnFailure, token int64, pathsAndContents ...string) node.Request {
+	req := request(token, pathsAndContents...)
+	req.Digest = "digest"
+	req.Rules.OnFailure = f
+	return req
+}
+
+func TestStopOnFailure(t *testing.T) {
+	n := newTestNode(t)
+	n.put("/etc/kubelet/a", "old")
+	n.units.fails["restart kubelet.service"] = errRefused
+	status := n.fail(onFailure(disruption.StopOnFailure, 1, "/etc/kubelet/a", "new"))
+	require.Equal(t, "new", n.content("/etc/kubelet/a"))
+	require.False(t, status.RolledBack)
+	require.False(t, status.NeedsReboot)
+	require.Contains(t, status.Message, "begun: write /etc/kubelet/a, restart kubelet.service")
+	require.Equal(t, []string{"restart kubelet.service"}, n.units.calls)
+
+	t.Run("the next try does what is left, though no file differs", func(t *testing.T) {
+		delete(n.units.fails, "restart kubelet.service")
+		req := onFailure(disruption.StopOnFailure, 2, "/etc/kubelet/a", "new")
+		plan := n.plan(req)
+		require.Empty(t, plan.Changes)
+		require.Equal(t, restartKubelet, plan.Actions)
+		n.succeed(req)
+		require.Equal(t, []string{"restart kubelet.service", "restart kubelet.service"}, n.units.calls)
+	})
+	t.Run("and nothing is left after it", func(t *testing.T) {
+		require.Empty(t, n.plan(onFailure(disruption.StopOnFailure, 3, "/etc/kubelet/a", "new")).Actions)
+	})
+}
+
+var restartKubelet = []disruption.Action{{Type: disruption.Restart, Unit: "kubelet.service"}}
+
+func TestStopBeforeAnythingWasChanged(t *testing.T) {
+	n := newTestNode(t)
+	n.agent.cfg.Units = nil
+	status := n.fail(onFailure(disruption.StopOnFailure, 1, "/etc/kubelet/a", "new"))
+	require.True(t, status.RolledBack)
+	require.Contains(t, status.Message, "nothing was changed on the node")
+	require.Equal(t, "(missing)", n.content("/etc/kubelet/a"))
+}
+
+func TestRebootOnFailure(t *testing.T) {
+	newNode := func(t *testing.T) *bootNode {
+		b := newBootNode(newTestNode(t))
+		b.put("/etc/kubelet/a", "old")
+		b.units.fails["restart kubelet.service"] = errRefused
+		return b
+	}
+	t.Run("the next run has the node reboot and read what was written", func(t *testing.T) {
+		b := newNode(t)
+		status := b.fail(onFailure(disruption.RebootOnFailure, 1, "/etc/kubelet/a", "new"))
+		require.True(t, status.NeedsReboot)
+		require.False(t, status.RolledBack)
+		require.Equal(t, "new", b.content("/etc/kubelet/a"))
+		req := onFailure(disruption.RebootOnFailure, 2, "/etc/kubelet/a", "new")
+		require.Equal(t, []disruption.Action{{Type: disruption.Reboot}}, b.plan(req).Actions)
+		require.True(t, b.apply(req).Rebooting)
+		b.start()
+		require.Equal(t, node.Succeeded, b.apply(req).State)
+		require.Equal(t, 1, b.asked())
+		require.Empty(t, b.plan(req).Actions)
+	})
+	t.Run("once: what does not help is not repeated", func(t *testing.T) {
+		b := newNode(t)
+		b.fail(onFailure(disruption.RebootOnFailure, 1, "/etc/kubelet/a", "new"))
+		req := onFailure(disruption.RebootOnFailure, 2, "/etc/kubelet/a", "new")
+		b.apply(req)
+		b.start()
+		b.units.system = "starting"
+		status := b.fail(req)
+		require.False(t, status.NeedsReboot)
+		require.False(t, status.RolledBack)
+		require.Contains(t, status.Message, "what an earlier run has changed stays on the node")
+	})
+	t.Run("not for what could not be made", func(t *testing.T) {
+		b := newNode(t)
+		b.units.fails["stop chrony.service"] = errRefused
+		req := onFailure(disruption.RebootOnFailure, 1, "/etc/kubelet/a", "new")
+		b.units.states["chrony.service"] = host.UnitState{LoadState: "loaded", ActiveState: "active"}
+		req.Resources = append(req.Resources, node.Resource{Unit: &node.Unit{Name: "chrony.service", Active: new(false)}})
+		status := b.fail(req)
+		require.False(t, status.NeedsReboot)
+		require.Equal(t, "old", b.content("/etc/kubelet/a"))
+	})
+}
+
+func TestTimeoutOfAnAction(t *testing.T) {
+	n := newTestNode(t)
+	n.units.hook = func(ctx context.Context, call string) error {
+		if call != "restart kubelet.service" {
+			return nil
+		}
+		deadline, _ := ctx.Deadline()
+		if time.Until(deadline) > 30*time.Second {
+			return nil // the test's own timeout is a minute
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	req := request(1, "/etc/kubelet/a", "new")
+	req.Rules.Files = disruption.Table{{Path: "/etc/kubelet", Actions: []disruption.Action{
+		{Type: disruption.Restart, Unit: "kubelet.service", Timeout: 20 * time.Millisecond},
+	}}}
+	require.Contains(t, n.fail(req).Message, "restart kubelet.service failed: not done after 20ms")
+}
+
+func TestTrustStore(t *testing.T) {
+	authority := func(token int64) node.Request {
+		req := request(token, "/usr/local/share/ca-certificates/a.crt", "certificate")
+		req.Rules.Files = disruption.Table{{Path: "/usr/local/share/ca-certificates", Actions: []disruption.Action{{Type: disruption.TrustStoreUpdate}}}}
+		return req
+	}
+	t.Run("of a node that has none nothing is changed", func(t *testing.T) {
+		n := newTestNode(t)
+		require.Contains(t, n.fail(authority(1)).Message, "neither update-ca-certificates nor update-ca-trust")
+		require.Equal(t, "(missing)", n.content("/usr/local/share/ca-certificates/a.crt"))
+	})
+	for program, args := range map[string]string{"update-ca-certificates": "", "update-ca-trust": "extract"} {
+		t.Run("is updated by "+program, func(t *testing.T) {
+			n := newTestNode(t)
+			n.program(program, `echo "$*" >"$REFIT_ROOT/called"`)
+			require.Equal(t, "changed 1 file, then: update the trust store", n.succeed(authority(1)).Message)
+			require.Equal(t, args+"\n", n.content("/called"))
+		})
+	}
+	t.Run("is updated again when it fails, without the file", func(t *testing.T) {
+		n := newTestNode(t)
+		n.program("update-ca-certificates", `echo once >>"$REFIT_ROOT/called"; [ ! -e "$REFIT_ROOT/usr/local/share/ca-certificates/a.crt" ] || { echo no certificate >&2; exit 1; }`)
+		status := n.fail(authority(1))
+		require.True(t, status.RolledBack, status.Message)
+		require.Contains(t, status.Message, "no certificate")
+		require.Equal(t, "once\nonce\n", n.content("/called"))
+	})
+}

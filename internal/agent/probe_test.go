@@ -1,0 +1,108 @@
+package agent
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/capi-refit/refit/internal/agent/staticpod/staticpodtest"
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/node"
+)
+
+const flagsFile = "/var/lib/kubelet/kubeadm-flags.env"
+
+// kubeadmNode returns a node whose kubelet is well as long as it is not told to have no pods.
+func kubeadmNode(t *testing.T) *testNode {
+	t.Helper()
+	n := newTestNode(t)
+	n.put(flagsFile, "KUBELET_KUBEADM_ARGS=\"--v=2\"\n")
+	kubelet := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if n.content(flagsFile) == "KUBELET_KUBEADM_ARGS=\"--v=2 --max-pods=0\"\n" {
+			http.Error(w, "no", http.StatusInternalServerError)
+		}
+	}))
+	t.Cleanup(kubelet.Close)
+	at, err := url.Parse(kubelet.URL)
+	require.NoError(t, err)
+	n.put("/var/lib/kubelet/config.yaml", "healthzPort: "+at.Port()+"\n")
+	return n
+}
+
+func kubeletRequest(token int64, maxPods string) node.Request {
+	req := request(token)
+	req.Rules.Domains = disruption.BuiltinRules().Domains
+	req.Resources = append(req.Resources, node.Resource{Kubelet: &node.Kubelet{ExtraArgs: []node.Arg{{Name: "max-pods", Value: maxPods}}}})
+	return req
+}
+
+func TestArgumentsOfTheKubelet(t *testing.T) {
+	n := kubeadmNode(t)
+	require.Equal(t, "changed kubelet arguments, then: restart kubelet.service", n.succeed(kubeletRequest(1, "9")).Message)
+	require.Equal(t, "KUBELET_KUBEADM_ARGS=\"--v=2 --max-pods=9\"\n", n.content(flagsFile))
+	require.Empty(t, n.plan(kubeletRequest(2, "9")).Changes)
+
+	n.agent.cfg.Clock = &staticpodtest.Impatient{Left: 5}
+	status := n.fail(kubeletRequest(2, "0"))
+	require.Contains(t, status.Message, "restart kubelet.service failed: the kubelet does not become healthy: http://127.0.0.1:")
+	require.Contains(t, status.Message, "answers 500 Internal Server Error (see journalctl -u kubelet.service on the node)")
+	require.True(t, status.RolledBack, "the kubelet is well again with what it had: %s", status.Message)
+	require.Equal(t, "KUBELET_KUBEADM_ARGS=\"--v=2 --max-pods=9\"\n", n.content(flagsFile))
+
+	n.put("/var/lib/kubelet/config.yaml", "healthzPort: 0\n")
+	require.Equal(t, []string{"the kubelet was not asked for its health: its health endpoint is turned off (healthzPort: 0)"},
+		n.succeed(kubeletRequest(3, "8")).Notes)
+}
+
+func TestStaticPodsAreWaitedFor(t *testing.T) {
+	const manifest = "/etc/kubernetes/manifests/a.yaml"
+	newNode := func(t *testing.T) (*testNode, *staticpodtest.Node) {
+		s := staticpodtest.NewNode(t)
+		n := layOut(t, s.Dir)
+		n.put(manifest, staticpodtest.Pod("a", "a:1"))
+		return n, s
+	}
+	refresh := []disruption.Action{{Type: disruption.StaticPodRefresh}}
+	t.Run("until they are those of the new manifests", func(t *testing.T) {
+		n, s := newNode(t)
+		require.NoError(t, n.agent.state.create())
+		require.NoError(t, n.agent.notePods(t.Context(), refresh))
+		n.put(manifest, staticpodtest.Pod("a", "a:2"))
+		s.Set(func(s *staticpodtest.Node) { s.Lag, s.Down = 3, 2 })
+		note, err := n.agent.act(t.Context(), refresh[0])
+		require.NoError(t, err)
+		require.Empty(t, note)
+	})
+	t.Run("and are not done before", func(t *testing.T) {
+		n, s := newNode(t)
+		require.NoError(t, n.agent.state.create())
+		require.NoError(t, n.agent.notePods(t.Context(), refresh))
+		n.put(manifest, staticpodtest.Pod("a", "a:2"))
+		s.Set(func(s *staticpodtest.Node) { s.Broken["a"] = true })
+		n.agent.cfg.Clock = &staticpodtest.Impatient{Left: 5}
+		_, err := n.agent.act(t.Context(), refresh[0])
+		require.ErrorContains(t, err, "static pod kube-system/a-cp-1 is not ready")
+		n.agent.cfg.Clock = testClock{}
+		n.put(manifest, staticpodtest.Pod("a", "a:1"))
+		_, err = n.agent.again(t.Context(), refresh[0])
+		require.NoError(t, err, "it is as it was when the manifest is put back")
+	})
+	t.Run("but not without a note", func(t *testing.T) {
+		n, _ := newNode(t)
+		_, err := n.agent.act(t.Context(), refresh[0])
+		require.ErrorContains(t, err, "was not noted")
+		require.NoError(t, n.agent.notePods(t.Context(), nil), "and none is made where nothing is replaced")
+	})
+	t.Run("in a run", func(t *testing.T) {
+		n, s := newNode(t)
+		req := request(1, manifest, staticpodtest.Pod("a", "a:2"))
+		require.Empty(t, n.plan(req).Blocked)
+		s.Set(func(s *staticpodtest.Node) { s.Lag = 2 })
+		require.Equal(t, "changed 1 file, then: StaticPodRefresh", n.succeed(req).Message)
+		req = request(2, manifest, "kind: Pod")
+		require.Contains(t, n.refuse(req, node.ReasonBlocked), "would not be a static pod")
+	})
+}

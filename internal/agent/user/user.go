@@ -1,0 +1,276 @@
+// Package user brings accounts to the node: the account itself, its groups and password, its rule for sudo, and the keys by which one
+// logs in to it.
+package user
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/agent/kind"
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/node"
+)
+
+// Kind is the kind of resource.
+type Kind struct{ host host.Host }
+
+var _ kind.Kind = (*Kind)(nil)
+
+// New returns the kind for a node.
+func New(h host.Host) *Kind { return &Kind{host: h} }
+
+// nameForm is what useradd accepts everywhere. Names become those of files, and begin rules of sudo, where a capital letter
+// would begin an alias.
+var nameForm = regexp.MustCompile(`^[a-z_][a-zA-Z0-9_.-]{0,31}$`)
+
+// view is what the node shows of a user.
+type view struct {
+	db      database
+	account account
+	keys    keyFile
+	// keysUnsafe says why the keys can't be touched. Empty: they can.
+	keysUnsafe      string
+	sudo, cloudSudo sudoersFile
+}
+
+// look reads all that the node shows of a user. u says where the home would be if there is no account.
+func (k *Kind) look(u node.User) (view, error) {
+	db, err := k.database()
+	if err != nil {
+		return view{}, err
+	}
+	v := view{db: db, account: db.account(u.Name)}
+	if !v.account.Exists {
+		if v.account, err = k.account(u); err != nil {
+			return v, err
+		}
+	}
+	var risk distrust
+	if v.keys, err = k.readKeyFile(v.account); errors.As(err, &risk) {
+		v.keysUnsafe, err = risk.reason, nil
+	}
+	if err != nil {
+		return v, err
+	}
+	if v.sudo, err = k.readSudoers(sudoersPath(u.Name)); err != nil {
+		return v, err
+	}
+	v.cloudSudo, err = k.readSudoers(cloudInitSudoers)
+	return v, err
+}
+
+// account returns an account that does not exist: where its home would be, and whom what is there belongs to.
+func (k *Kind) account(u node.User) (account, error) {
+	home, err := k.homeOf(u)
+	if err != nil {
+		return account{}, err
+	}
+	a := account{Home: home, UID: host.KeepOwner, GID: host.KeepOwner}
+	if info := k.stat(home); info != nil {
+		a.UID, a.GID = ownerOf(info)
+	}
+	return a, nil
+}
+
+// before is what Undo needs, and which aspects Make is to bring about.
+type before struct {
+	Aspects   []aspect `json:"aspects"`
+	Account   account  `json:"account"`
+	NewGroups []string `json:"newGroups,omitempty"`
+	// OwnGroup is the number of the group that has the user's name, if there was one before the account was made: userdel takes it away.
+	OwnGroup  string      `json:"ownGroup,omitempty"`
+	Keys      keyFile     `json:"keys"`
+	Sudo      sudoersFile `json:"sudo"`
+	CloudSudo sudoersFile `json:"cloudSudo"`
+}
+
+func (b before) brings(a aspect) bool { return slices.Contains(b.Aspects, a) }
+
+// Plan implements kind.Kind. A user whom the specs no longer list is locked out; the account and its home stay.
+func (k *Kind) Plan(ctx context.Context, q kind.Question) (kind.Answer, error) {
+	was, desired := userOf(q.Was), userOf(q.Desired)
+	if desired == nil && was == nil || desired != nil && desired.Unmanaged {
+		return kind.Answer{}, nil
+	}
+	who := was
+	if desired != nil {
+		who = desired
+	}
+	if !nameForm.MatchString(who.Name) {
+		return kind.Answer{Blocked: fmt.Sprintf("%q is not a name that useradd accepts everywhere; it has to match %s", who.Name, nameForm)}, nil
+	}
+	v, err := k.look(*who)
+	if err != nil {
+		return kind.Answer{}, err
+	}
+	p := plan{question: q, goal: goalOf(was, desired), view: v, who: *who}
+	p.decide()
+	if len(p.scope) == 0 && !p.creates {
+		return kind.Answer{Drift: p.drift}, nil
+	}
+	return k.answer(ctx, p)
+}
+
+func userOf(r *node.Resource) *node.User {
+	if r == nil {
+		return nil
+	}
+	return r.User
+}
+
+// plan is what becomes of a question about a user.
+type plan struct {
+	question kind.Question
+	goal     goal
+	view     view
+	who      node.User
+	// creates says that the account is made; scope is what is brought about, of what differs; drift is what is left as it is.
+	creates bool
+	scope   []aspect
+	drift   []string
+}
+
+// decide tells what the specs have changed from what somebody on the node has.
+func (p *plan) decide() {
+	if p.goal.removed {
+		p.scope = p.goal.differences(p.view)
+		return
+	}
+	if !p.view.account.Exists {
+		if p.question.Changed(func(was, desired *node.Resource) bool { return reflect.DeepEqual(was.User, desired.User) }) {
+			p.creates, p.scope = true, aspects
+		} else {
+			p.drift = []string{"missing"}
+		}
+		return
+	}
+	for _, a := range p.goal.differences(p.view) {
+		if p.question.Changed(func(was, desired *node.Resource) bool { return sameAspect(a, *was.User, *desired.User) }) {
+			p.scope = append(p.scope, a)
+		} else {
+			p.drift = append(p.drift, string(a))
+		}
+	}
+}
+
+func (k *Kind) answer(ctx context.Context, p plan) (kind.Answer, error) {
+	answer := kind.Answer{Drift: p.drift}
+	if answer.Blocked = k.blocked(ctx, p); answer.Blocked != "" {
+		return answer, nil
+	}
+	var err error
+	if answer.Actions, err = p.actions(); err != nil {
+		answer.Blocked = err.Error()
+		return answer, nil
+	}
+	answer.Operation = node.Write
+	if p.goal.removed {
+		answer.Operation = node.Remove
+	}
+	answer.Conflict = p.conflict()
+	answer.Notes = k.notes(p)
+	b := before{
+		Aspects: p.scope, Account: p.view.account, Keys: p.view.keys, Sudo: p.view.sudo, CloudSudo: p.view.cloudSudo,
+	}
+	if p.creates || slices.Contains(p.scope, aspectGroups) {
+		b.NewGroups = p.view.db.missingGroups(p.groups())
+	}
+	if r := row(p.view.db.groups, p.goal.name); p.creates && r != nil {
+		b.OwnGroup = r[2]
+	}
+	answer.Before, err = json.Marshal(b)
+	return answer, err
+}
+
+// groups returns the user with the groups that have to be on the node. The primary group counts for a new account only.
+func (p plan) groups() node.User {
+	u := node.User{Groups: p.goal.groups}
+	if p.creates {
+		u.PrimaryGroup = p.who.PrimaryGroup
+	}
+	return u
+}
+
+// actions returns what the change takes. Keys have a rule of their own.
+func (p plan) actions() ([]disruption.Action, error) {
+	var lists [][]disruption.Action
+	take := func(d disruption.Domain) error {
+		actions, err := p.question.Rules.Domain(d)
+		lists = append(lists, actions)
+		return err
+	}
+	keys := slices.Contains(p.scope, aspectKeys)
+	if p.creates || !keys || len(p.scope) > 1 {
+		if err := take(disruption.Users); err != nil {
+			return nil, err
+		}
+	}
+	if keys {
+		if err := take(disruption.SSHKeys); err != nil {
+			return nil, err
+		}
+	}
+	return disruption.Merge(lists...), nil
+}
+
+// conflict says whether the node shows something else than the specs said before, in what is brought about.
+func (p plan) conflict() bool {
+	was := userOf(p.question.Was)
+	if was == nil || was.Unmanaged || p.goal.removed {
+		return false
+	}
+	if !p.view.account.Exists {
+		return true
+	}
+	differed := goalOf(was, was).differences(p.view)
+	return slices.ContainsFunc(p.scope, func(a aspect) bool { return slices.Contains(differed, a) })
+}
+
+func (k *Kind) notes(p plan) []string {
+	var notes []string
+	if p.creates || slices.Contains(p.scope, aspectGroups) {
+		if missing := p.view.db.missingGroups(p.groups()); len(missing) > 0 {
+			notes = append(notes, fmt.Sprintf("user %s: the node does not have the groups %s, so they are made",
+				p.goal.name, strings.Join(missing, ", ")))
+		}
+	}
+	if slices.Contains(p.scope, aspectKeys) {
+		if where := k.keysElsewhere(); where != "" {
+			notes = append(notes, fmt.Sprintf("user %s: sshd_config has sshd read keys from %s; refit writes them to ~/.ssh/%s only",
+				p.goal.name, where, keysName))
+		}
+	}
+	return notes
+}
+
+// keysElsewhere returns what sshd's configuration says about the files of keys, if the usual one is not among them.
+func (k *Kind) keysElsewhere() string {
+	data, _, err := k.host.ReadFile("/etc/ssh/sshd_config")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(data)) {
+		columns := strings.Fields(strings.ReplaceAll(line, "=", " "))
+		switch {
+		case len(columns) == 0:
+		case strings.EqualFold(columns[0], "Match"):
+			return ""
+		case strings.EqualFold(columns[0], "AuthorizedKeysFile"):
+			usual := slices.ContainsFunc(columns[1:], func(p string) bool {
+				return strings.TrimPrefix(strings.Trim(p, `"`), "%h/") == keysDir+"/"+keysName
+			})
+			if usual {
+				return ""
+			}
+			return strings.Join(columns[1:], " ")
+		}
+	}
+	return ""
+}

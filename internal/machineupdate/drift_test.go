@@ -1,0 +1,388 @@
+package machineupdate
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/nodedisruption"
+)
+
+// onDrift has a policy say what becomes of drift.
+func onDrift(d Disruptions, drift refitv1.OnDrift) Disruptions {
+	return disruptionsFunc(func(m *clusterv1.Machine) (*nodedisruption.Selected, error) {
+		selected, err := d.Machine(context.Background(), m)
+		if err != nil {
+			return nil, err
+		}
+		out := *selected
+		out.Drift = drift
+		return &out, nil
+	})
+}
+
+// driftWorld is a world whose machine was updated, and what compares its node.
+type driftWorld struct {
+	*world
+	checker *DriftChecker
+}
+
+// updated returns a world in which the update has succeeded, an hour before.
+func updated(t *testing.T, drift refitv1.OnDrift) *driftWorld {
+	w := newWorld(t)
+	w.reconciler.Disruptions = onDrift(w.reconciler.Disruptions, drift)
+	w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{succeeded}
+	require.False(t, w.ask())
+	w.reconcile()
+	require.True(t, w.ask())
+	w.node.calls, w.node.repairs = nil, nil
+	w.said()
+	w.clock.Step(time.Hour)
+	return &driftWorld{w, &DriftChecker{Updates: w.reconciler, Metrics: NewDriftMetrics(prometheus.NewRegistry()), began: w.clock.Now()}}
+}
+
+// said returns the events since it was asked last.
+func (w *world) said() []string {
+	var out []string
+	for len(w.events.Events) > 0 {
+		out = append(out, <-w.events.Events)
+	}
+	return out
+}
+
+// look has a person ask for a comparison.
+func (w *driftWorld) look() {
+	w.clock.Step(time.Minute)
+	mu := w.update()
+	metav1.SetMetaDataAnnotation(&mu.ObjectMeta, refitv1.CheckDriftAnnotation, w.clock.Now().String())
+	require.NoError(w.t, w.Update(w.t.Context(), mu))
+	w.check()
+}
+
+func (w *driftWorld) check() ctrl.Result {
+	result, err := w.checker.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: key})
+	require.NoError(w.t, err)
+	return result
+}
+
+func (w *driftWorld) condition() *metav1.Condition {
+	c := meta.FindStatusCondition(w.update().Status.Conditions, refitv1.DriftedCondition)
+	require.NotNil(w.t, c)
+	return c
+}
+
+// shows has the node show that files have changed.
+func (w *driftWorld) shows(paths ...string) {
+	r := node.DriftReport{Recorded: true, Digest: w.update().Spec.Digest}
+	for _, p := range paths {
+		r.Drift = append(r.Drift, node.Drift{Ref: node.FileRef(p), What: []string{"content"}})
+	}
+	w.node.drift = []node.DriftReport{r}
+}
+
+func many(n int) []string {
+	var out []string
+	for i := range n {
+		out = append(out, fmt.Sprintf("/etc/app/%03d", i))
+	}
+	return out
+}
+
+func TestWhatAComparisonFinds(t *testing.T) {
+	for name, tc := range map[string]struct {
+		arrange func(*driftWorld)
+		status  metav1.ConditionStatus
+		reason  string
+		message string
+		events  int
+	}{
+		"all as it was applied":   {func(w *driftWorld) { w.shows() }, metav1.ConditionFalse, refitv1.DriftNone, "the node shows what was applied", 0},
+		"a file that has changed": {func(w *driftWorld) { w.shows("/etc/app/a") }, metav1.ConditionTrue, refitv1.DriftFound, "/etc/app/a (content); it is left as it is", 1},
+		"many files":              {func(w *driftWorld) { w.shows(many(150)...) }, metav1.ConditionTrue, refitv1.DriftFound, "/etc/app/009 (content), and 140 more", 1},
+		"a record of other specs": {func(w *driftWorld) {
+			w.node.drift = []node.DriftReport{{Recorded: true, Digest: "another"}}
+		}, metav1.ConditionTrue, refitv1.DriftOtherRecord, "restore from a backup", 1},
+		"no record": {func(w *driftWorld) { w.node.drift = []node.DriftReport{{}} }, metav1.ConditionUnknown, refitv1.DriftNoRecord, "no record", 0},
+		"a run that is under way": {func(w *driftWorld) {
+			w.node.drift = []node.DriftReport{{Recorded: true, UnderWay: true}}
+		}, metav1.ConditionUnknown, refitv1.DriftUnderWay, "being changed", 0},
+		"a part that can't be read": {func(w *driftWorld) {
+			w.shows()
+			w.node.drift[0].Unknown = []node.Problem{{Path: "/etc/app/a", Reason: "it can't be read: input/output error"}}
+		}, metav1.ConditionUnknown, refitv1.DriftNotCompared, "/etc/app/a: it can't be read", 0},
+		"a node that is not reachable": {func(w *driftWorld) { w.node.dialErr = errRefused }, metav1.ConditionUnknown, refitv1.ReasonUnreachable, "connection refused", 0},
+		"a wrong host key": {func(w *driftWorld) {
+			w.node.dialErr = &node.DialError{Attempts: []node.Attempt{{Address: "192.0.2.1:22", Err: &node.HostKeyError{Host: "192.0.2.1:22", Want: "X"}}}}
+		}, metav1.ConditionUnknown, refitv1.ReasonHostKey, "nothing was sent to it", 0},
+		"another machine's node": {func(w *driftWorld) {
+			w.node.err = &node.AgentError{Reason: node.ReasonOtherMachine, Message: "this is the node of m2"}
+		}, metav1.ConditionUnknown, refitv1.ReasonBlocked, "this is the node of m2", 0},
+		"no NodeAccess": {func(w *driftWorld) {
+			require.NoError(t, w.Delete(t.Context(), &refitv1.NodeAccess{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "all"}}))
+		}, metav1.ConditionUnknown, refitv1.ReasonNodeAccess, "no NodeAccess", 0},
+		"a paused Machine": {func(w *driftWorld) {
+			w.machine(func(m *clusterv1.Machine) { m.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} })
+		}, metav1.ConditionUnknown, refitv1.ReasonPaused, "paused", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := updated(t, refitv1.ReportDrift)
+			tc.arrange(w)
+			w.look()
+			c := w.condition()
+			require.Equal(t, tc.status, c.Status)
+			require.Equal(t, tc.reason, c.Reason)
+			require.Contains(t, c.Message, tc.message)
+			require.Len(t, w.said(), tc.events)
+			mu := w.update()
+			require.Equal(t, refitv1.PhaseSucceeded, mu.Status.Phase)
+			require.True(t, meta.IsStatusConditionTrue(mu.Status.Conditions, refitv1.SucceededCondition))
+			require.LessOrEqual(t, len(mu.Status.Drift.Resources), refitv1.MaxDriftedResources)
+			require.True(t, w.ask(), "Cluster API is not told of it")
+			require.NotContains(t, w.node.calls, "apply")
+			calls := len(w.node.calls)
+			w.check()
+			require.Len(t, w.node.calls, calls, "what was asked for is done once")
+		})
+	}
+}
+
+func TestDriftIsListed(t *testing.T) {
+	w := updated(t, refitv1.ReportDrift)
+	w.shows(many(150)...)
+	w.look()
+	d := w.update().Status.Drift
+	require.Len(t, d.Resources, 100)
+	require.EqualValues(t, 150, d.Total)
+	require.Equal(t, refitv1.DriftedResource{Kind: "File", Name: "/etc/app/000", What: []string{"content"}}, d.Resources[0])
+	require.Equal(t, w.clock.Now().Unix(), d.CheckedAt.Unix())
+	w.shows()
+	w.look()
+	d = w.update().Status.Drift
+	require.Empty(t, d.Resources)
+	require.Zero(t, d.Total)
+}
+
+// TestUnreachableIsNoNews: a node that comes and goes is told of once.
+func TestUnreachableIsNoNews(t *testing.T) {
+	w := updated(t, refitv1.ReportDrift)
+	w.shows("/etc/app/a")
+	w.look()
+	require.Len(t, w.said(), 1)
+	compared := w.update().Status.Drift.ComparedAt
+	w.node.dialErr = errRefused
+	w.look()
+	d := w.update().Status.Drift
+	require.Len(t, d.Resources, 1, "what was found before is as of then")
+	require.Equal(t, compared.Unix(), d.ComparedAt.Unix())
+	w.node.dialErr = nil
+	w.look()
+	require.Equal(t, metav1.ConditionTrue, w.condition().Status)
+	require.Empty(t, w.said())
+	w.shows()
+	w.look()
+	w.shows("/etc/app/a")
+	w.look()
+	require.Len(t, w.said(), 1, "that it has drifted again is news")
+}
+
+func TestWhenNodesAreCompared(t *testing.T) {
+	w := updated(t, refitv1.ReportDrift)
+	w.shows()
+	require.Zero(t, w.check(), "without an interval nobody looks")
+	w.checker.Interval = time.Hour
+	after := w.check().RequeueAfter
+	require.True(t, after > 0 && after <= time.Hour, after)
+	require.Empty(t, w.node.calls, "what was missed before this process began is not made up for")
+	w.clock.Step(after)
+	require.Equal(t, time.Hour, w.check().RequeueAfter.Round(2*time.Second))
+	require.Equal(t, []string{"drift"}, w.node.calls)
+	w.clock.Step(time.Minute)
+	require.Positive(t, w.check().RequeueAfter)
+	require.Len(t, w.node.calls, 1)
+}
+
+func TestOnlyWhatIsUpToDateIsCompared(t *testing.T) {
+	for name, change := range map[string]func(*refitv1.MachineUpdate){
+		"under way":       func(mu *refitv1.MachineUpdate) { mu.Status.Phase = refitv1.PhaseApplying },
+		"failed":          func(mu *refitv1.MachineUpdate) { mu.Status.Phase = refitv1.PhaseFailed },
+		"for other specs": func(mu *refitv1.MachineUpdate) { mu.Status.ObservedDigest = "another" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := updated(t, refitv1.ReportDrift)
+			mu := w.update()
+			change(mu)
+			require.NoError(t, w.Status().Update(t.Context(), mu))
+			w.look()
+			require.Empty(t, w.node.calls)
+		})
+	}
+}
+
+func TestTurns(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		uid := types.UID(rapid.StringMatching(`[a-f0-9]{8}`).Draw(t, "uid"))
+		interval := time.Duration(rapid.Int64Range(int64(time.Minute), int64(48*time.Hour)).Draw(t, "interval"))
+		since := time.Unix(rapid.Int64Range(0, 4e9).Draw(t, "since"), 0)
+		first := turn(uid, interval, since)
+		require.True(t, first.After(since) && !first.After(since.Add(interval)), "within the interval")
+		require.Equal(t, first.Add(interval), turn(uid, interval, first), "then once an interval")
+		require.Equal(t, first, turn(uid, interval, first.Add(-1)), "the same whoever asks when")
+	})
+	early, since := 0, time.Unix(1e9, 0)
+	for i := range 1000 {
+		if turn(types.UID(fmt.Sprint("uid-", i)), time.Hour, since).Before(since.Add(6 * time.Minute)) {
+			early++
+		}
+	}
+	require.InDelta(t, 100, early, 40, "a tenth of the nodes in a tenth of the interval")
+}
+
+// TestNobodyConnectsWhereAPolicyHoldsAll: such a policy keeps refit off the node also for looking.
+func TestNobodyConnectsWhereAPolicyHoldsAll(t *testing.T) {
+	policy := nightly()
+	policy.Spec.Hold = refitv1.HoldAll
+	w := updated(t, refitv1.ReportDrift)
+	w.shows()
+	require.NoError(t, w.Create(t.Context(), policy))
+	w.readPolicies()
+	w.checker.Interval = time.Minute
+	w.clock.Step(2 * time.Minute)
+	require.Equal(t, driftSkipped, w.check().RequeueAfter)
+	require.Empty(t, w.node.calls)
+	w.look()
+	require.Empty(t, w.node.calls)
+	require.Equal(t, refitv1.ReasonWindow, w.condition().Reason, "who asks is told")
+
+	w.clock.SetTime(time.Date(2026, 10, 3, 22, 30, 0, 0, time.UTC))
+	w.check()
+	require.Equal(t, []string{"drift"}, w.node.calls)
+	require.Equal(t, refitv1.DriftNone, w.condition().Reason)
+}
+
+func TestAPolicyThatHoldsWhatDisturbsDoesNotKeepFromLooking(t *testing.T) {
+	w := updated(t, refitv1.ReportDrift)
+	w.shows()
+	require.NoError(t, w.Create(t.Context(), nightly()))
+	w.readPolicies()
+	w.look()
+	require.Equal(t, []string{"drift"}, w.node.calls)
+}
+
+// TestComparisonThatIsOvertaken: what was found about specs that nobody wants any more is not written.
+func TestComparisonThatIsOvertaken(t *testing.T) {
+	w := updated(t, refitv1.ReportDrift)
+	w.shows("/etc/app/a")
+	w.node.before = func(string) {
+		w.change()
+		w.ask()
+	}
+	mu := w.update()
+	mu.Annotations = map[string]string{refitv1.CheckDriftAnnotation: "1"}
+	require.NoError(t, w.Update(t.Context(), mu))
+	_, err := w.checker.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+	require.Error(t, err)
+	require.Equal(t, metav1.ConditionFalse, w.condition().Status)
+	require.Empty(t, w.said())
+}
+
+func TestTheEndOfAnUpdateIsAComparison(t *testing.T) {
+	w := newWorld(t)
+	w.node.plans = []node.Plan{writeA, {Drift: []node.Drift{{Ref: node.FileRef("/etc/app/b"), What: []string{"mode"}}}}}
+	w.node.applied = []node.Status{succeeded}
+	w.ask()
+	w.reconcile()
+	mu := w.update()
+	require.True(t, meta.IsStatusConditionTrue(mu.Status.Conditions, refitv1.DriftedCondition))
+	require.Equal(t, "/etc/app/b", mu.Status.Drift.Resources[0].Name)
+	require.Contains(t, fmt.Sprint(w.said()), "NodeDrifted")
+}
+
+func TestDriftMetrics(t *testing.T) {
+	w := updated(t, refitv1.ReportDrift)
+	w.shows("/etc/app/a")
+	w.look()
+	w.look()
+	w.node.dialErr = errRefused
+	w.look()
+	w.node.dialErr = nil
+	require.InDelta(t, 2, testutil.ToFloat64(w.checker.Metrics.checks.WithLabelValues("Drifted")), 0)
+	require.InDelta(t, 1, testutil.ToFloat64(w.checker.Metrics.checks.WithLabelValues("Unknown")), 0)
+
+	elected := make(chan struct{})
+	collector := &DriftCollector{Client: w.Client, Elected: elected}
+	require.Zero(t, testutil.CollectAndCount(collector), "who does not lead says nothing")
+	close(elected)
+	require.InDelta(t, 0, testutil.ToFloat64(collector), 0, "it is not known any more")
+	w.look()
+	require.InDelta(t, 1, testutil.ToFloat64(collector), 0)
+}
+
+func TestDriftRefusesUpdates(t *testing.T) {
+	drifted := node.Plan{Changes: writeA.Changes, Actions: writeA.Actions, Drift: []node.Drift{{Ref: node.FileRef("/etc/app/b"), What: []string{"content"}}}}
+	conflict := node.Plan{Changes: []node.Change{{Ref: node.FileRef("/etc/app/a"), Operation: node.Write, Conflict: true}}, Actions: writeA.Actions}
+	for name, tc := range map[string]struct {
+		plan   node.Plan
+		drift  refitv1.OnDrift
+		phase  refitv1.Phase
+		naming string
+	}{
+		"what the specs did not change": {drifted, refitv1.RefuseDrift, refitv1.PhaseWaiting, "/etc/app/b (content)"},
+		"what they did change":          {conflict, refitv1.RefuseDrift, refitv1.PhaseWaiting, "/etc/app/a (changed in the specs as well)"},
+		"a node as it was applied":      {writeA, refitv1.RefuseDrift, refitv1.PhaseSucceeded, ""},
+		"drift that is reported":        {drifted, refitv1.ReportDrift, refitv1.PhaseSucceeded, ""},
+		"drift that is repaired":        {drifted, refitv1.RepairDrift, refitv1.PhaseSucceeded, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.reconciler.Disruptions = onDrift(w.reconciler.Disruptions, tc.drift)
+			w.node.plans, w.node.applied = []node.Plan{tc.plan, {}}, []node.Status{succeeded}
+			w.ask()
+			w.reconcile()
+			mu := w.update()
+			require.Equal(t, tc.phase, mu.Status.Phase, mu.Status.Message)
+			if tc.naming == "" {
+				return
+			}
+			require.Equal(t, refitv1.ReasonBlocked, mu.Status.Reason)
+			require.Contains(t, mu.Status.Message, tc.naming)
+			require.Contains(t, mu.Status.Message, "or set drift of the policy to Report")
+			require.NotContains(t, w.node.calls, "apply")
+			require.Nil(t, mu.Status.Slot)
+
+			w.node.plans = []node.Plan{writeA, {}} // somebody puts it back
+			w.reconcile()
+			require.Equal(t, refitv1.PhaseSucceeded, w.update().Status.Phase)
+		})
+	}
+	t.Run("but not those that have begun", func(t *testing.T) {
+		w := newWorld(t)
+		w.reconciler.Disruptions = onDrift(w.reconciler.Disruptions, refitv1.RefuseDrift)
+		w.node.plans, w.node.applied = []node.Plan{writeA}, []node.Status{{State: node.Running}}
+		w.node.before = func(verb string) {
+			if verb == "status" {
+				w.node.err = &node.AgentError{Reason: node.ReasonInternal, Message: "away"}
+			}
+		}
+		w.ask()
+		w.reconcile()
+		require.EqualValues(t, 1, w.update().Status.Attempts)
+		w.node.before, w.node.err = nil, nil
+		w.node.plans, w.node.applied = []node.Plan{drifted, {}}, []node.Status{{State: node.Running}, {State: node.Running}, succeeded}
+		w.reconcile()
+		require.Equal(t, refitv1.PhaseSucceeded, w.update().Status.Phase, w.update().Status.Message)
+	})
+}

@@ -1,0 +1,173 @@
+package machineupdate
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/pem"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/crypto/ssh"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/node"
+)
+
+// labelled returns a world whose machine's specs ask for a label, and for a taint where one is named. On the node there is nothing
+// to do.
+func labelled(t *testing.T, taints ...corev1.Taint) *world {
+	w, labels := newWorld(t), "a=b"
+	var config bootstrapv1.KubeadmConfig
+	require.NoError(t, w.Get(t.Context(), key, &config))
+	config.Spec.JoinConfiguration.NodeRegistration.KubeletExtraArgs = []bootstrapv1.Arg{{Name: "node-labels", Value: &labels}}
+	if len(taints) > 0 {
+		config.Spec.JoinConfiguration.NodeRegistration.Taints = &taints
+	}
+	require.NoError(t, w.Update(t.Context(), &config))
+	rules := disruption.BuiltinRules()
+	w.reconciler.Disruptions = fixedRules(t, rules)
+	w.node.plans, w.node.applied = []node.Plan{{}}, []node.Status{{State: node.Succeeded}}
+	require.False(t, w.ask())
+	return w
+}
+
+func TestLabelsAreBroughtToTheNode(t *testing.T) {
+	w := labelled(t, corev1.Taint{Key: "t", Effect: corev1.TaintEffectNoSchedule})
+	w.reconcile()
+	st := w.requirePhase(refitv1.PhaseSucceeded)
+	n := w.clusterNode()
+	require.Equal(t, map[string]string{"a": "b"}, n.Labels)
+	require.Equal(t, []corev1.Taint{{Key: "t", Effect: corev1.TaintEffectNoSchedule}}, n.Spec.Taints)
+	require.Equal(t, []refitv1.Change{{Kind: "Node", Name: nodeName, Operation: "Write"}}, st.Changes)
+	require.Equal(t, refitv1.NotMaterial, st.Admission.Reason, "it disturbs nobody")
+	require.Contains(t, st.Message, "Node n1 changed")
+}
+
+// TestATaintThatEvictsHasANodeDrained: the pods leave before the taint is there, and by their PodDisruptionBudgets.
+func TestATaintThatEvictsHasANodeDrained(t *testing.T) {
+	w := labelled(t, corev1.Taint{Key: "t", Effect: corev1.TaintEffectNoExecute})
+	w.withPod()
+	w.reconcile()
+	st := w.requirePhase(refitv1.PhaseDraining)
+	require.NotNil(t, st.Slot)
+	require.True(t, st.Plan.Material)
+	require.Equal(t, []string{"Drain"}, st.Plan.Actions)
+	n := w.clusterNode()
+	require.True(t, n.Spec.Unschedulable)
+	require.Empty(t, n.Spec.Taints)
+	require.NotContains(t, w.node.calls, "apply")
+
+	w.podGoes()
+	w.reconcile()
+	st = w.requirePhase(refitv1.PhaseSucceeded)
+	require.Equal(t, []string{"Drain"}, st.Actions)
+	n = w.clusterNode()
+	require.False(t, n.Spec.Unschedulable)
+	require.Equal(t, "t", n.Spec.Taints[0].Key)
+}
+
+// failing has the world's workload cluster answer patches of the Node with an error, as often as is said.
+func (w *world) failing(times int, err error) {
+	w.workload.Client = interceptor.NewClient(w.workload.Client.(client.WithWatch), interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			if _, ok := obj.(*corev1.Node); ok && times > 0 {
+				times--
+				return err
+			}
+			return c.Patch(ctx, obj, patch, opts...)
+		},
+	})
+}
+
+func TestANodeThatOthersWriteAtTheSameTime(t *testing.T) {
+	w := labelled(t)
+	w.failing(writeAttempts-1, apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, nodeName, nil))
+	w.reconcile()
+	w.requirePhase(refitv1.PhaseSucceeded)
+	require.Equal(t, "b", w.clusterNode().Labels["a"])
+}
+
+func TestANodeThatCantBeWritten(t *testing.T) {
+	w := labelled(t)
+	w.failing(1, apierrors.NewServiceUnavailable("later"))
+	w.reconcile()
+	w.requireWaiting(refitv1.ReasonWorkload, "later")
+	w.reconcile()
+	st := w.requirePhase(refitv1.PhaseSucceeded)
+	require.Equal(t, "b", w.clusterNode().Labels["a"])
+	require.Len(t, st.Changes, 1)
+}
+
+func TestANodeThatSomethingChangesBack(t *testing.T) {
+	w := labelled(t)
+	w.workload.Client = interceptor.NewClient(w.workload.Client.(client.WithWatch), interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			if n, ok := obj.(*corev1.Node); ok {
+				delete(n.Labels, "a")
+			}
+			return c.Patch(ctx, obj, patch, opts...)
+		},
+	})
+	w.reconcile()
+	st := w.requirePhase(refitv1.PhaseFailed)
+	require.Equal(t, "NotVerified", st.Reason)
+	require.Contains(t, st.Message, "label a")
+}
+
+func TestTheNodeIsLeftWhenTheAgentFails(t *testing.T) {
+	w := labelled(t)
+	w.node.applied = []node.Status{{State: node.Failed, Token: 1, Message: "no", RolledBack: true}}
+	w.reconcile()
+	w.requirePhase(refitv1.PhaseFailed)
+	require.NotContains(t, w.clusterNode().Labels, "a")
+}
+
+func TestTheControlPlaneIsKnownByItsLabel(t *testing.T) {
+	w := newWorld(t)
+	w.machine(func(m *clusterv1.Machine) { m.Labels = map[string]string{clusterv1.MachineControlPlaneLabel: ""} })
+	s, err := w.reconciler.readSpecs(t.Context(), w.currentMachine())
+	require.NoError(t, err)
+	require.True(t, s.desired.ControlPlane)
+}
+
+func TestLogin(t *testing.T) {
+	_, private, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	block, err := ssh.MarshalPrivateKey(private, "")
+	require.NoError(t, err)
+	signer, err := ssh.NewSignerFromKey(private)
+	require.NoError(t, err)
+	line := string(ssh.MarshalAuthorizedKey(signer.PublicKey()))
+	line = line[:len(line)-1]
+	certificate := &ssh.Certificate{Key: signer.PublicKey(), CertType: ssh.UserCert}
+	require.NoError(t, certificate.SignCert(ptr.To(zeros{}), signer))
+	certified, err := ssh.NewCertSigner(certificate, signer)
+	require.NoError(t, err)
+	for name, tc := range map[string]struct {
+		target node.Target
+		want   node.Login
+	}{
+		"a key":              {node.Target{User: "ops", PrivateKey: pem.EncodeToMemory(block)}, node.Login{User: "ops", Keys: []string{line}}},
+		"a certificate":      {node.Target{User: "ops", Signers: []ssh.Signer{certified}}, node.Login{User: "ops", Keys: []string{line}}},
+		"a key that is none": {node.Target{User: "ops", PrivateKey: []byte("x")}, node.Login{User: "ops"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, tc.want, (&access{target: tc.target}).login())
+		})
+	}
+}
+
+// zeros is a source of numbers that are not random.
+type zeros struct{}
+
+func (*zeros) Read(p []byte) (int, error) { return len(p), nil }

@@ -1,0 +1,105 @@
+package nodedisruption
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/selection"
+	"github.com/capi-refit/refit/schedule"
+	"github.com/capi-refit/refit/updaters/declared"
+)
+
+// Policy is a NodeDisruptionPolicy that was read. It does not change, and may be shared.
+type Policy struct {
+	types.NamespacedName
+
+	UID        types.UID
+	Generation int64
+	// Err says why the policy can't be read. Nothing may be decided for a Machine that such a policy selects: whoever wrote it
+	// may have meant to say that a change takes a drain.
+	Err error
+
+	// Selector says which Machines of the namespace the policy is for.
+	Selector selection.Selector
+
+	rules disruption.Rules
+	spec  refitv1.NodeDisruptionPolicySpec
+}
+
+// InvalidError says that nothing can be decided for a Machine until a policy that selects it is corrected.
+type InvalidError struct {
+	// Policy is the name of the policy.
+	Policy string
+	Err    error
+}
+
+// Error implements error.
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("NodeDisruptionPolicy %s can't be read, so it is not known what changes take: %v; correct the policy, or delete it", e.Policy, e.Err)
+}
+
+// Unwrap returns what is wrong with the policy.
+func (e *InvalidError) Unwrap() error { return e.Err }
+
+// Compile reads a policy. What the CRD checks is checked again, for an API server that has not the same one. A selector that
+// can't be read selects every Machine of the namespace.
+func Compile(p *refitv1.NodeDisruptionPolicy) *Policy {
+	out := &Policy{
+		NamespacedName: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, UID: p.UID, Generation: p.Generation,
+		spec: *p.Spec.DeepCopy(),
+	}
+	var unselected, unread error
+	out.Selector, unselected = selection.Read(p.Spec.Selector)
+	out.rules, unread = convert(&out.spec)
+	out.Err = errors.Join(unselected, unread, checkWords(&out.spec))
+	return out
+}
+
+// checkWords returns an error for words that are not known.
+func checkWords(s *refitv1.NodeDisruptionPolicySpec) error {
+	var errs []error
+	for _, f := range []struct {
+		field, value string
+		known        []string
+	}{
+		{"onFailure", string(s.OnFailure), []string{"", string(refitv1.StopOnFailure), string(refitv1.RollbackOnFailure), string(refitv1.RebootOnFailure)}},
+		{"drift", string(s.Drift), []string{"", string(refitv1.ReportDrift), string(refitv1.RepairDrift), string(refitv1.RefuseDrift)}},
+		{"futureOnlyFields", string(s.FutureOnlyFields), []string{"", string(refitv1.NeverFutureOnly), string(refitv1.AllowFutureOnly)}},
+	} {
+		if !slices.Contains(f.known, f.value) {
+			errs = append(errs, &schedule.FieldError{Field: f.field, Err: fmt.Errorf("%q is not known", f.value)})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// moreCareful returns which of two answers to drift is the more careful one.
+func moreCareful(a, b refitv1.OnDrift) refitv1.OnDrift {
+	order := []refitv1.OnDrift{"", refitv1.ReportDrift, refitv1.RepairDrift, refitv1.RefuseDrift}
+	if slices.Index(order, b) > slices.Index(order, a) {
+		return b
+	}
+	return a
+}
+
+// inertKind is a kind of infrastructure machine.
+type inertKind struct{ group, kind string }
+
+// inertFields returns the declarations in an order that does not depend on that of the policies.
+func inertFields(paths map[inertKind][]string) []declared.Field {
+	kinds := slices.SortedFunc(maps.Keys(paths), func(a, b inertKind) int {
+		return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.kind, b.kind))
+	})
+	var out []declared.Field
+	for _, k := range kinds {
+		out = append(out, declared.Field{Group: k.group, Kind: k.kind, Paths: slices.Compact(slices.Sorted(slices.Values(paths[k])))})
+	}
+	return out
+}

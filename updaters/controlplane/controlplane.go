@@ -1,0 +1,80 @@
+// Package controlplane is the updater for the parts of a KubeadmConfig that are in the static pods of a control-plane node:
+// the arguments, environment and volumes of the API server, the controller manager, the scheduler and etcd; images; names in the
+// API server's certificate; kubeadm's feature gates and patches.
+//
+// By the time Cluster API asks for an update it has written the same to kubeadm's configuration in the workload cluster, out of
+// which kubeadm makes the static pods on the node anew. On a worker all of clusterConfiguration has no effect.
+package controlplane
+
+import (
+	"context"
+
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/fieldset"
+	"github.com/capi-refit/refit/internal/kubeadm"
+	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/updaters"
+	"github.com/capi-refit/refit/updaters/kubeadmconfig"
+)
+
+// Name is the updater's name.
+const Name = "controlplane"
+
+// cluster is the section that all control-plane machines of a cluster share.
+const cluster = "clusterConfiguration"
+
+// Updater brings what the specs say about static pods to control-plane nodes.
+type Updater struct{ rules disruption.Rules }
+
+var _ updaters.NodeUpdater = (*Updater)(nil)
+
+// New returns an Updater for which the rules say what a change of the control plane takes.
+func New(rules disruption.Rules) *Updater { return &Updater{rules: rules} }
+
+// Name implements updaters.Updater.
+func (*Updater) Name() string { return Name }
+
+// Claim implements updaters.Updater.
+func (u *Updater) Claim(_ context.Context, c fieldset.Change) (updaters.Claim, error) {
+	var claim updaters.Claim
+	oc, ok := kubeadmconfig.Change(c)
+	if !ok {
+		return claim, nil
+	}
+	for _, f := range oc.Fields {
+		judge, ok := judgeOf(f)
+		if !ok {
+			continue
+		}
+		actions, err := u.actions(question{field: f, change: oc}, judge)
+		claim.Add(f, actions, err)
+	}
+	return claim, nil
+}
+
+// actions returns what the change of a field takes, or why it can't be made in place.
+func (u *Updater) actions(q question, judge judgeFunc) ([]disruption.Action, error) {
+	answer, err := judge(q)
+	if err != nil {
+		return nil, err
+	}
+	if answer == harmless {
+		return []disruption.Action{{Type: disruption.None}}, nil
+	}
+	return u.rules.Domain(disruption.ControlPlane)
+}
+
+// Desire implements updaters.NodeUpdater. Variables that take their value from elsewhere are not in it; a change of one is not
+// claimed.
+func (*Updater) Desire(d updaters.Desired) ([]node.Resource, error) {
+	if !kubeadmconfig.Is(d.BootstrapConfig) {
+		return nil, nil
+	}
+	spec := kubeadmconfig.Mapping(d.BootstrapConfig)
+	if !d.ControlPlane && !kubeadm.ControlPlane(spec) {
+		return nil, nil
+	}
+	c := kubeadm.StaticPods(kubeadmconfig.Mapping(d.BootstrapConfig, cluster))
+	c.PatchesDirectory = text(kubeadmconfig.Mapping(d.BootstrapConfig, kubeadm.Section(spec), "patches"), "directory")
+	return []node.Resource{{ControlPlane: &c}}, nil
+}

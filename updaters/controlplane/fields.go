@@ -1,0 +1,183 @@
+package controlplane
+
+import (
+	"errors"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/fieldset"
+	"github.com/capi-refit/refit/internal/kubeadm"
+	"github.com/capi-refit/refit/updaters/kubeadmconfig"
+)
+
+// question is about one field.
+type question struct {
+	field  fieldset.Field
+	change fieldset.ObjectChange
+}
+
+// effect is what the change of a field does to a node.
+type effect int
+
+const (
+	// harmless changes nothing on the node.
+	harmless effect = iota
+	// regenerated has the static pods be made anew.
+	regenerated
+)
+
+// judgeFunc says what the change of a field does, or why it can't be made in place.
+type judgeFunc func(question) (effect, error)
+
+// components are the names of what runs in static pods, where their arguments are.
+var components = map[string][]string{
+	"kube-apiserver":          {cluster, "apiServer"},
+	"kube-controller-manager": {cluster, "controllerManager"},
+	"kube-scheduler":          {cluster, "scheduler"},
+	"etcd":                    {cluster, "etcd", "local"},
+}
+
+// judgeOf returns what judges a field, if it is this updater's.
+func judgeOf(f fieldset.Field) (judgeFunc, bool) {
+	for program, at := range components {
+		for list, judge := range map[string]judgeFunc{
+			"extraArgs": argsOf(program), "extraEnvs": envs, "extraVolumes": volumes,
+		} {
+			if kubeadmconfig.Below(f, append(slices.Clone(at), list)...) {
+				return ofCluster(judge), true
+			}
+		}
+	}
+	for _, section := range []string{kubeadm.Init, kubeadm.Join} {
+		if kubeadmconfig.Below(f, section, "patches") {
+			return patchesOf(section), true
+		}
+	}
+	for _, one := range []struct {
+		judge judgeFunc
+		at    []string
+	}{
+		{certSANs, []string{"apiServer", "certSANs"}},
+		{featureGates, []string{"featureGates"}},
+		{imageRepository, []string{"imageRepository"}},
+		{etcdImage, []string{"etcd", "local", "imageRepository"}},
+		{etcdImage, []string{"etcd", "local", "imageTag"}},
+	} {
+		if kubeadmconfig.Below(f, append([]string{cluster}, one.at...)...) {
+			return ofCluster(one.judge), true
+		}
+	}
+	return nil, false
+}
+
+// controlPlane says whether the machine is a control-plane machine, now or when the change is made.
+func (q question) controlPlane() bool {
+	return kubeadm.ControlPlane(kubeadmconfig.Mapping(q.change.Desired)) || kubeadm.ControlPlane(kubeadmconfig.Mapping(q.change.Current))
+}
+
+// ofCluster judges a part of clusterConfiguration: workers don't read it.
+func ofCluster(judge judgeFunc) judgeFunc {
+	return func(q question) (effect, error) {
+		if !q.controlPlane() {
+			return harmless, nil
+		}
+		return judge(q)
+	}
+}
+
+// pair is the value of a field before and after.
+func (q question) pair(at ...string) (current, desired any) {
+	last := len(at) - 1
+	return kubeadmconfig.Mapping(q.change.Current, at[:last]...)[at[last]], kubeadmconfig.Mapping(q.change.Desired, at[:last]...)[at[last]]
+}
+
+func featureGates(q question) (effect, error) {
+	current, desired := q.pair(cluster, "featureGates")
+	was, _ := current.(map[string]any)
+	want, _ := desired.(map[string]any)
+	if len(was)+len(want) == 0 {
+		return harmless, nil // an empty mapping
+	}
+	return regenerated, nil
+}
+
+func imageRepository(q question) (effect, error) {
+	_, desired := q.pair(cluster, "imageRepository")
+	if s, _ := desired.(string); s == "" {
+		return harmless, errors.New("without a value Cluster API leaves the former one in kubeadm's configuration in the cluster; " +
+			"name the repository to go back to instead, registry.k8s.io for example")
+	}
+	return regenerated, nil
+}
+
+// validSAN says whether kubeadm takes a name for a certificate: an IP address, or a DNS name that may begin with a wildcard.
+func validSAN(s string) bool {
+	if _, err := netip.ParseAddr(s); err == nil {
+		return true
+	}
+	return len(validation.IsDNS1123Subdomain(s)) == 0 || len(validation.IsWildcardDNS1123Subdomain(s)) == 0
+}
+
+func certSANs(q question) (effect, error) {
+	_, desired := q.pair(cluster, "apiServer", "certSANs")
+	list, _ := desired.([]any)
+	for _, item := range list {
+		if s, _ := item.(string); !validSAN(s) {
+			return harmless, errors.New("an entry is neither an IP address nor a DNS name, which kubeadm refuses")
+		}
+	}
+	return regenerated, nil
+}
+
+// etcdVersion is the beginning of an image tag: major and minor version.
+var etcdVersion = regexp.MustCompile(`^v?([0-9]{1,4})\.([0-9]{1,4})(?:\.|-|$)`)
+
+func etcdImage(q question) (effect, error) {
+	current, desired := q.pair(cluster, "etcd", "local", "imageTag")
+	was, _ := current.(string)
+	want, _ := desired.(string)
+	from, to := etcdVersion.FindStringSubmatch(was), etcdVersion.FindStringSubmatch(want)
+	if from != nil && to != nil && older(to[1:], from[1:]) {
+		return harmless, errors.New("etcd can't go back to an earlier minor version with its data; restore a snapshot instead")
+	}
+	return regenerated, nil
+}
+
+// older compares versions digit by digit; the numbers have no leading zeros to speak of.
+func older(a, b []string) bool {
+	for i := range a {
+		x, y := strings.TrimLeft(a[i], "0"), strings.TrimLeft(b[i], "0")
+		if x != y {
+			return len(x) < len(y) || len(x) == len(y) && x < y
+		}
+	}
+	return false
+}
+
+// patchesOf judges the patches of a section. One that the machine does not read means nothing to it.
+func patchesOf(section string) judgeFunc {
+	return func(q question) (effect, error) {
+		if section != kubeadm.Section(kubeadmconfig.Mapping(q.change.Desired)) && section != kubeadm.Section(kubeadmconfig.Mapping(q.change.Current)) {
+			return harmless, nil
+		}
+		if !q.controlPlane() {
+			return harmless, errors.New("on a worker kubeadm patches the kubelet's configuration, and does so when the machine is made only")
+		}
+		_, desired := q.pair(section, "patches")
+		patches, _ := desired.(map[string]any)
+		for name := range patches {
+			if name != "directory" {
+				return harmless, errors.New("this version of refit does not know all fields of patches")
+			}
+		}
+		if dir := text(patches, "directory"); dir != "" && disruption.ValidPath(dir) != nil {
+			return harmless, errors.New("the directory is not an absolute, clean path")
+		}
+		return regenerated, nil
+	}
+}
