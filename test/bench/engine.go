@@ -31,11 +31,11 @@ func benchEngine(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	reg, err := updaters.NewRegistry(files.New(append(disruption.Builtin(), allowed...)))
+	reg, err := updaters.NewRegistry(files.New(disruption.Rules{Files: append(disruption.Builtin(), allowed...)}))
 	if err != nil {
 		return err
 	}
-	h := handlers.NewCanUpdate(handlers.NewEngine(reg), handlers.NoPolicies{}, handlers.NewMetrics(prometheus.NewRegistry()), "")
+	h := handlers.NewCanUpdate(handlers.NewEngine(handlers.Always(reg)), handlers.NoPolicies{}, handlers.NewMetrics(prometheus.NewRegistry()), "")
 	say(out, "== The engine alone, for each request")
 	for _, c := range []struct {
 		name   string

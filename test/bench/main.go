@@ -1,7 +1,7 @@
 // bench measures refit side by side with what a user would take instead, in one run, taking turns: the hooks against
-// Cluster API's reference extension, updates of nodes against OpenSSH one after another, and windows against rrule-go and
-// robfig/cron. It prints ratios, because
-// seconds say more about the machine than about the programs.
+// Cluster API's reference extension, updates of nodes against Ansible and OpenSSH, plans against Ansible's check mode, and
+// windows against rrule-go and robfig/cron. It prints ratios, because seconds say more about the machine than about the
+// programs. What is not installed is skipped, and said to be.
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -23,6 +24,10 @@ type options struct {
 	duration    time.Duration
 	connections int
 	nodes       int
+	hosts       int
+	sshRounds   int
+	agents      string
+	only        []string
 	skipHooks   bool
 }
 
@@ -43,6 +48,10 @@ func main() {
 	cmd.Flags().DurationVar(&o.duration, "duration", 2*time.Second, "Length of a turn.")
 	cmd.Flags().IntVar(&o.connections, "connections", 16, "Connections that ask at once.")
 	cmd.Flags().IntVar(&o.nodes, "nodes", 100, "Nodes to update.")
+	cmd.Flags().IntVar(&o.hosts, "hosts", 50, "OpenSSH servers to update the nodes behind.")
+	cmd.Flags().IntVar(&o.sshRounds, "ssh-rounds", 3, "Rounds; in each, refit, OpenSSH and Ansible have their turn with all of them.")
+	cmd.Flags().StringVar(&o.agents, "agents", "bin/agents", "Directory of the agents, as make build makes them.")
+	cmd.Flags().StringSliceVar(&o.only, "only", nil, "Measure only these: schedule, engine, nodes, plan, sshd, hooks.")
 	cmd.Flags().BoolVar(&o.skipHooks, "skip-hooks", false, "Leave the hooks out.")
 	if err := cmd.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -51,19 +60,25 @@ func main() {
 }
 
 func (o options) run(ctx context.Context, out io.Writer) error {
-	if err := benchSchedule(ctx, out); err != nil {
-		return err
+	for _, part := range []struct {
+		name string
+		do   func() error
+	}{
+		{"schedule", func() error { return benchSchedule(ctx, out) }},
+		{"engine", func() error { return benchEngine(out) }},
+		{"nodes", func() error { return benchNodes(ctx, out, o) }},
+		{"plan", func() error { return benchPlan(ctx, out, o) }},
+		{"sshd", func() error { return benchSSHD(ctx, out, o) }},
+		{"hooks", func() error { return benchHooks(ctx, out, o) }},
+	} {
+		if len(o.only) > 0 && !slices.Contains(o.only, part.name) || part.name == "hooks" && o.skipHooks {
+			continue
+		}
+		if err := part.do(); err != nil {
+			return err
+		}
 	}
-	if err := benchEngine(out); err != nil {
-		return err
-	}
-	if err := benchNodes(ctx, out, o.nodes); err != nil {
-		return err
-	}
-	if o.skipHooks {
-		return nil
-	}
-	return benchHooks(ctx, out, o)
+	return nil
 }
 
 func say(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }

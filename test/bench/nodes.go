@@ -24,8 +24,9 @@ const updatesAtOnce = 16
 
 // benchNodes updates one file on each of n in-process nodes, with the real agent, and then writes one with OpenSSH, one node
 // after another.
-func benchNodes(ctx context.Context, out io.Writer, n int) (err error) {
-	agents, err := node.LoadAgents("bin/agents")
+func benchNodes(ctx context.Context, out io.Writer, o options) (err error) {
+	n := o.nodes
+	agents, err := node.LoadAgents(o.agents)
 	if err != nil {
 		return err
 	}
@@ -97,25 +98,30 @@ func updateAll(ctx context.Context, all []*nodetest.Node, agents *node.Agents, g
 	return time.Since(began), err
 }
 
-// update does what the controller does on a node: plan, apply, and plan once more as the proof.
+// update updates one in-process node.
 func update(ctx context.Context, n *nodetest.Node, agents *node.Agents, generation int) error {
 	target, err := n.Target()
 	if err != nil {
 		return err
 	}
+	return updateNode(ctx, target, node.ClientOptions{Agents: agents, Dir: "bin-refit"}, n.Name(), generation)
+}
+
+// updateNode does what the controller does on a node: plan, apply, and plan once more as the proof.
+func updateNode(ctx context.Context, target node.Target, options node.ClientOptions, name string, generation int) error {
 	conn, err := node.SSHDialer{}.Dial(ctx, target)
 	if err != nil {
 		return err
 	}
 	defer conn.Close() //nolint:errcheck // the work is done
-	client, err := node.NewClient(conn, node.ClientOptions{Agents: agents, Dir: "bin-refit"})
+	client, err := node.NewClient(conn, options)
 	if err != nil {
 		return err
 	}
 	r := node.Request{
-		Protocol: node.Protocol, Machine: node.MachineID{Namespace: "bench", Name: n.Name(), UID: n.Name()},
+		Protocol: node.Protocol, Machine: node.MachineID{Namespace: "bench", Name: name, UID: name},
 		Digest: "generation-" + strconv.Itoa(generation), Token: int64(generation), OnConflict: node.Overwrite, WaitSeconds: 30,
-		Rules:     disruption.Table{{Path: "/etc/app", Actions: []disruption.Action{{Type: disruption.None}}}},
+		Rules:     disruption.Rules{Files: disruption.Table{{Path: "/etc/app", Actions: []disruption.Action{{Type: disruption.None}}}}},
 		Resources: []node.Resource{{File: &node.File{Path: "/etc/app/conf", Content: fmt.Appendln(nil, generation), Owner: "root:root", Mode: "0644"}}},
 	}
 	if _, err := client.Plan(ctx, r); err != nil {
@@ -126,11 +132,11 @@ func update(ctx context.Context, n *nodetest.Node, agents *node.Agents, generati
 		return err
 	}
 	if status.State != node.Succeeded {
-		return fmt.Errorf("node %s: %s: %s", n.Name(), status.State, status.Message)
+		return fmt.Errorf("node %s: %s: %s", name, status.State, status.Message)
 	}
 	plan, err := client.Plan(ctx, r)
 	if err == nil && len(plan.Changes)+len(plan.Drift) > 0 {
-		err = fmt.Errorf("node %s does not show what was applied", n.Name())
+		err = fmt.Errorf("node %s does not show what was applied", name)
 	}
 	return err
 }
