@@ -1,0 +1,267 @@
+//go:build e2e
+
+package updates
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/fieldset"
+	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/test/nodes"
+	"github.com/capi-refit/refit/updaters"
+	"github.com/capi-refit/refit/updaters/controlplane"
+	"github.com/capi-refit/refit/updaters/files"
+	"github.com/capi-refit/refit/updaters/inert"
+	"github.com/capi-refit/refit/updaters/kubelet"
+	"github.com/capi-refit/refit/updaters/ntp"
+	"github.com/capi-refit/refit/updaters/users"
+)
+
+// machine is a real Debian machine, and what its KubeadmConfig says.
+type machine struct {
+	t     *testing.T
+	node  *nodes.Node
+	agent *node.Client
+	rules disruption.Rules
+	spec  string // in JSON
+	token int64
+}
+
+// newMachine starts a machine whose bootstrap has laid down nothing.
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	if err := exec.CommandContext(t.Context(), "docker", "info").Run(); err != nil {
+		t.Skip("Docker does not answer")
+	}
+	f, err := nodes.Start(t.Context(), nodes.Options{Kind: nodes.Containers, Names: []string{"debian"}, Progress: t.Output()})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, f.Stop(context.WithoutCancel(t.Context()))) })
+	n := f.Node("debian")
+	to, err := n.Target()
+	require.NoError(t, err)
+	c, err := node.SSHDialer{}.Dial(t.Context(), to)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	agents, err := builtAgents()
+	require.NoError(t, err)
+	client, err := node.NewClient(c, n.ClientOptions(agents))
+	require.NoError(t, err)
+	rules := disruption.BuiltinRules()
+	rules.Files = append(rules.Files,
+		disruption.Rule{Path: "/opt/quiet", Actions: []disruption.Action{{Type: disruption.None}}},
+		disruption.Rule{Path: "/etc/sudoers.d", Actions: []disruption.Action{{Type: disruption.None}}},
+	)
+	return &machine{t: t, node: n, agent: client, rules: rules, spec: `{}`}
+}
+
+var builtAgents = sync.OnceValues(func() (*node.Agents, error) {
+	dir, err := os.MkdirTemp("", "refit-agents-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	build := exec.CommandContext(context.Background(), "go", "build", "-o", filepath.Join(dir, "refit-node-linux-"+runtime.GOARCH), "github.com/capi-refit/refit/cmd/refit-node")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build the agent: %w: %s", err, out)
+	}
+	return node.LoadAgents(dir)
+})
+
+func digest(spec string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(spec))) }
+
+func (m *machine) registry() *updaters.Registry {
+	r, err := updaters.NewRegistry(inert.New(false), files.New(m.rules), users.New(m.rules), ntp.New(m.rules), kubelet.New(m.rules), controlplane.New(m.rules))
+	require.NoError(m.t, err)
+	return r
+}
+
+func bootstrap(t *testing.T, text string) fieldset.Spec {
+	t.Helper()
+	v, err := fieldset.Decode([]byte(text))
+	require.NoError(t, err)
+	return fieldset.Spec{APIVersion: "bootstrap.cluster.x-k8s.io/v1beta2", Kind: "KubeadmConfig", Value: v}
+}
+
+// claimed returns the actions that Cluster API's question about the change is answered with.
+func (m *machine) claimed(desired string) []string {
+	m.t.Helper()
+	oc, differs := fieldset.NewObjectChange(fieldset.BootstrapConfig, bootstrap(m.t, m.spec), bootstrap(m.t, desired))
+	require.True(m.t, differs)
+	decision, err := m.registry().Decide(m.t.Context(), fieldset.Change{oc})
+	require.NoError(m.t, err)
+	var lists [][]disruption.Action
+	for _, v := range decision {
+		require.True(m.t, v.Covered(), "%s: %s", v.Field, v.Reason)
+		lists = append(lists, v.Actions)
+	}
+	return names(disruption.Merge(lists...))
+}
+
+// names has the program that keeps the time under the name that it goes by before the node is known.
+func names(actions []disruption.Action) []string {
+	out := []string{}
+	for _, a := range actions {
+		out = append(out, strings.Replace(a.String(), "chrony.service", disruption.TimeSyncUnit, 1))
+	}
+	return out
+}
+
+func (m *machine) request(desired string) node.Request {
+	m.t.Helper()
+	resources, err := m.registry().Desire(updaters.Desired{
+		BootstrapConfig: bootstrap(m.t, desired),
+		Secret: func(name, key string) ([]byte, error) {
+			return nil, fmt.Errorf("no Secret %s with %s here", name, key)
+		},
+	})
+	require.NoError(m.t, err)
+	m.token++
+	return node.Request{
+		Protocol: node.Protocol, Machine: node.MachineID{Namespace: "default", Name: "debian", UID: "1"},
+		Digest: digest(desired), Token: m.token, Resources: resources, Baseline: &node.Baseline{},
+		Rules: m.rules, OnConflict: node.Refuse, WaitSeconds: 120, Login: m.login(),
+	}
+}
+
+// update changes the spec and requires that the claim, the plan and what then happens are the same, and that a second time
+// nothing happens.
+func (m *machine) update(desired string) {
+	m.t.Helper()
+	claimed := m.claimed(desired)
+	req := m.request(desired)
+	plan, err := m.agent.Plan(m.t.Context(), req)
+	require.NoError(m.t, err)
+	require.Empty(m.t, plan.Blocked)
+	require.Equal(m.t, claimed, names(plan.Actions), "what is claimed is what the node plans")
+	status, err := m.agent.Apply(m.t.Context(), req)
+	require.NoError(m.t, err)
+	require.Equal(m.t, node.Succeeded, status.State, status.Message)
+	m.requireShown(desired)
+	m.spec = desired
+}
+
+// requireShown requires that the node shows the spec, and that asking for it again runs nothing.
+func (m *machine) requireShown(spec string) {
+	m.t.Helper()
+	req := m.request(spec)
+	plan, err := m.agent.Plan(m.t.Context(), req)
+	require.NoError(m.t, err)
+	require.Empty(m.t, plan.Changes)
+	require.Empty(m.t, plan.Drift)
+	journal := m.steps()
+	status, err := m.agent.Apply(m.t.Context(), req)
+	require.NoError(m.t, err)
+	require.Equal(m.t, node.Succeeded, status.State, status.Message)
+	require.Equal(m.t, journal, m.steps(), "the second time no step runs")
+}
+
+// steps returns how many steps of changes and actions the node has ever run.
+func (m *machine) steps() int {
+	m.t.Helper()
+	journal, err := m.node.Journal(m.t.Context())
+	require.NoError(m.t, err)
+	n := 0
+	for _, e := range journal {
+		if e.Event == "step-done" && e.Step != "keep copies" && e.Step != "verify" && e.Step != "record" {
+			n++
+		}
+	}
+	return n
+}
+
+// fail requires that the change fails and is rolled back, and that the node then shows the spec of before.
+func (m *machine) fail(desired string) node.Status {
+	m.t.Helper()
+	status, err := m.agent.Apply(m.t.Context(), m.request(desired))
+	require.NoError(m.t, err)
+	require.Equal(m.t, node.Failed, status.State)
+	require.True(m.t, status.RolledBack, status.Message)
+	plan, err := m.agent.Plan(m.t.Context(), m.request(m.spec))
+	require.NoError(m.t, err)
+	require.Empty(m.t, plan.Changes, "the node is as it was")
+	require.Empty(m.t, plan.Drift)
+	return status
+}
+
+// blocked requires that the node refuses the change before anything is done.
+func (m *machine) blocked(desired string) string {
+	m.t.Helper()
+	steps := m.steps()
+	plan, err := m.agent.Plan(m.t.Context(), m.request(desired))
+	require.NoError(m.t, err)
+	require.NotEmpty(m.t, plan.Blocked)
+	require.Equal(m.t, steps, m.steps())
+	return plan.Blocked[0].Reason
+}
+
+// sh runs a shell command on the machine and returns what it wrote.
+func (m *machine) sh(command string) string {
+	m.t.Helper()
+	out, err := m.node.Exec(m.t.Context(), "sh", "-c", command)
+	require.NoError(m.t, err, command)
+	return strings.TrimSpace(string(out))
+}
+
+// sshAs tries to log in.
+func (m *machine) sshAs(user string, key ssh.Signer) error {
+	to, err := m.node.Target()
+	require.NoError(m.t, err)
+	to.User, to.Signers, to.PrivateKey = user, []ssh.Signer{key}, nil
+	c, err := node.SSHDialer{}.Dial(m.t.Context(), to)
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+// login says how the tests come in.
+func (m *machine) login() node.Login {
+	m.t.Helper()
+	to, err := m.node.Target()
+	require.NoError(m.t, err)
+	key, err := ssh.ParsePrivateKey(to.PrivateKey)
+	require.NoError(m.t, err)
+	return node.Login{User: to.User, Keys: []string{authorized(key)}}
+}
+
+func authorized(key ssh.Signer) string {
+	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key.PublicKey())))
+}
+
+// newKey makes a key to log in with.
+func newKey(t *testing.T) ssh.Signer {
+	t.Helper()
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	signer, err := ssh.NewSignerFromKey(private)
+	require.NoError(t, err)
+	return signer
+}
+
+// run runs a part of a test, which is told what fails in it.
+func (m *machine) run(name string, f func(t *testing.T)) {
+	m.t.Helper()
+	parent := m.t
+	defer func() { m.t = parent }()
+	parent.Run(name, func(t *testing.T) {
+		m.t = t
+		f(t)
+	})
+}
