@@ -36,7 +36,7 @@ test: ## Unit and integration tests with the race detector. Needs no root, no Do
 	go test -race ./...
 
 .PHONY: e2e
-e2e: e2e-scenarios e2e-leases ## The real Cluster API managers against real nodes: every scenario; and node leases against a real API server.
+e2e: e2e-scenarios e2e-leases e2e-updates ## The real Cluster API managers against real nodes: every scenario; node leases against a real API server; each updater on real Debian.
 
 .PHONY: e2e-scenarios
 e2e-scenarios: build
@@ -46,20 +46,27 @@ e2e-scenarios: build
 e2e-leases:
 	go test -tags e2e -count=1 -timeout 60m ./internal/lease ./test/apiserver
 
+.PHONY: e2e-updates
+e2e-updates:
+	go test -tags e2e -count=1 -timeout 60m ./test/updates
+
+.PHONY: e2e-everything
+e2e-everything: build ## The scenarios of e2e and of e2e-real side by side, in one management cluster.
+	go test -tags e2e -count=1 -parallel 4 -timeout 75m -v -run '^TestEverything$$' ./test/e2e
+
 .PHONY: e2e-real
 e2e-real: build ## The same on real kubeadm machines, made by Cluster API's Docker provider, and what only they can show.
 	go test -tags e2e -count=1 -timeout 75m -v -run '^TestRealMachines$$' ./test/e2e
 
 .PHONY: bench
-bench: build ## Compare the hooks with Cluster API's reference extension, windows with rrule-go and cron, and update many nodes; prints ratios.
+bench: build ## Compare refit with what one would take instead: the reference extension, Ansible, OpenSSH, rrule-go, cron; prints ratios.
 	go run ./test/bench
 
 FUZZTIME ?= 10m
 .PHONY: fuzz
-fuzz: ## Fuzz the decoder of requests, differences with their patches, rules, calendars and policies, for FUZZTIME each (10m).
-	fuzz() { go test -run '^$$' -fuzz "^$$1$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s "$$2"; }; \
-	fuzz FuzzRequest ./handlers; fuzz FuzzPatch ./internal/fieldset; \
-	for f in FuzzParseRule FuzzParseDuration FuzzParseCalendar FuzzPolicy; do fuzz $$f ./schedule; done
+fuzz: ## Run every fuzz test for FUZZTIME (10m).
+	grep -r --include='*_test.go' -o '^func Fuzz[A-Za-z]*' . | while IFS=: read -r file name; do \
+	  go test -run '^$$' -fuzz "^$${name#func }$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s "$$(dirname "$$file")" || exit 1; done
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint $(TOOLS)/kustomize generate ## Check code, generated files and manifests.

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -75,6 +76,11 @@ var common = []scenario{
 	{"a Machine is deleted in the middle of an update", (*suite).machineDeleted},
 }
 
+// fieldsBesideFiles are the scenarios of other fields, for nodes that have a program which keeps their time.
+var fieldsBesideFiles = []scenario{
+	{"users, time servers, labels and taints come, change and go", (*suite).otherFields},
+}
+
 // disturbances are the scenarios of what disturbs a node, where it takes no real cluster.
 var disturbances = []scenario{
 	{"a failed update keeps its slot", (*suite).failedKeepsItsSlot},
@@ -93,6 +99,7 @@ var conditions = []scenario{
 	{"an override lets an update go at once", (*suite).overrideLetsGo},
 	{"restrictive-until stops the second machine while the first one finishes", (*suite).restrictiveStopsTheSecond},
 	{"a policy that turns invalid closes", (*suite).invalidCloses},
+	{"a NodeDisruptionPolicy says what a change takes, and drift is repaired", (*suite).policySays},
 	{"with replacement Forbid machines stay", (*suite).forbidKeepsTheMachines},
 	{"with whenClosed Refuse nothing is committed", (*suite).refuseCommitsNothing},
 }
@@ -113,31 +120,48 @@ type group struct {
 	scenarios []scenario
 	// shared says that they make the clusters that they need.
 	shared bool
+	// machines says that the cluster's machines are real ones.
+	machines bool
 }
 
-// TestInMemory runs the scenarios on Cluster API's in-memory backend, with a node beside each Machine.
-func TestInMemory(t *testing.T) {
-	run(t, nodes.Auto,
-		group{name: "updates", scenarios: slices.Concat(common, disturbances, replaces)},
-		group{name: "conditions", scenarios: conditions},
-		group{name: "upgrades", scenarios: upgrades, shared: true},
-	)
+// inMemory are the groups for Cluster API's in-memory backend, with a node beside each Machine.
+var inMemory = []group{
+	{name: "updates", scenarios: slices.Concat(common, fieldsBesideFiles, disturbances, replaces)},
+	{name: "conditions", scenarios: conditions},
+	{name: "upgrades", scenarios: upgrades, shared: true},
 }
 
-// run starts a system with nodes of the kind, and runs the groups on it.
-func run(t *testing.T, kind nodes.Kind, groups ...group) {
+// TestInMemory runs the scenarios on Cluster API's in-memory backend.
+func TestInMemory(t *testing.T) { run(t, inMemory...) }
+
+// TestEverything runs the scenarios of TestInMemory and of TestRealMachines side by side, in one management cluster.
+func TestEverything(t *testing.T) {
+	const limit = "/proc/sys/fs/inotify/max_user_instances"
+	data, err := os.ReadFile(limit)
+	require.NoError(t, err)
+	instances, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, instances, 512, "%s is too low for fifteen nodes: raise it to 1024, or run make e2e-scenarios and make e2e-real", limit)
+	run(t, append(slices.Clone(inMemory), realMachines)...)
+}
+
+// run starts a system and runs the groups on it, each on a cluster of its own.
+func run(t *testing.T, groups ...group) {
 	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	began := time.Now()
 	options := system.Options{
-		Source: root, BinDir: filepath.Join(root, "bin"), Nodes: kind, Progress: t.Output(),
+		Source: root, BinDir: filepath.Join(root, "bin"), Progress: t.Output(),
 		AllowPaths: []string{app, "/etc/demo.conf", editedFile.Path, rebootDir + "=Reboot"},
+	}
+	if groups[0].machines {
+		options.Nodes = nodes.Machines
 	}
 	for _, g := range groups[1:] {
 		if name := fmt.Sprintf("c%d", len(options.More)+2); !g.shared {
-			options.More = append(options.More, lab.ClusterOptions{Namespace: "lab-" + name, Name: name})
+			options.More = append(options.More, lab.ClusterOptions{Namespace: "lab-" + name, Name: name, Backend: g.backend()})
 		}
 	}
 	s, err := system.Start(ctx, options)
@@ -151,7 +175,10 @@ func run(t *testing.T, kind nodes.Kind, groups ...group) {
 		}
 		suites, more = append(suites, &suite{more[0]}), more[1:]
 	}
-	t.Logf("the nodes are %s; everything runs after %s", s.Fleet.Kind(), time.Since(began).Round(time.Second))
+	for i, g := range groups {
+		t.Logf("%s: the nodes are %s", g.name, suites[i].Fleet.Kind())
+	}
+	t.Logf("everything runs after %s", time.Since(began).Round(time.Second))
 
 	t.Run("clusters", func(t *testing.T) { // it ends with the last group
 		for i, g := range groups {
@@ -171,6 +198,13 @@ func run(t *testing.T, kind nodes.Kind, groups ...group) {
 			t.Run("the cluster of "+g.name+" shares no lease with others", func(t *testing.T) { suites[i].sharesNothing(ctx, t) })
 		}
 	}
+}
+
+func (g group) backend() lab.Backend {
+	if g.machines {
+		return lab.Docker
+	}
+	return lab.InMemory
 }
 
 func (u *suite) runAll(ctx context.Context, t *testing.T, scenarios []scenario) {

@@ -184,7 +184,7 @@ func (u *suite) unclaimedField(ctx context.Context, t *testing.T) {
 	for _, r := range u.Replicas {
 		output, err := r.Output()
 		require.NoError(t, err)
-		logged = logged || strings.Contains(output, "spec.postKubeadmCommands of the bootstrapConfig: no updater knows this field")
+		logged = logged || strings.Contains(output, "spec.postKubeadmCommands of the bootstrapConfig: it takes effect when a machine is made")
 		metrics, err := r.Metrics(ctx)
 		require.NoError(t, err)
 		counted = counted || strings.Contains(metrics, `refit_can_update_fields_left_total{field="spec.postKubeadmCommands",hook="CanUpdateMachineSet",object="bootstrapConfig"} 1`)

@@ -116,7 +116,7 @@ func (u *suite) forbidKeepsTheMachines(ctx context.Context, t *testing.T) {
 	}
 	command("echo forbidden")
 	u.withheld(ctx, t, "policy keeps forbids the replacement")
-	u.withheld(ctx, t, "spec.postKubeadmCommands of the bootstrapConfig: no updater knows this field")
+	u.withheld(ctx, t, "spec.postKubeadmCommands of the bootstrapConfig: it takes effect when a machine is made")
 	time.Sleep(8 * time.Second) // Cluster API asks again, and gets the same answer
 	require.Equal(t, before, u.identities(ctx, t))
 	require.Subset(t, sets, u.machineSets(ctx, t), "no MachineSet was planned")

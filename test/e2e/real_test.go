@@ -22,21 +22,25 @@ import (
 
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
-
-	"github.com/capi-refit/refit/test/nodes"
 )
 
 // editedFile is laid down by the bootstrap data of real machines, and then edited by a command of it.
 var editedFile = bootstrapv1.File{Path: "/etc/refit-lab/edited.conf", Content: "laid down\n", Owner: "root:root", Permissions: "0644"}
 
-// TestRealMachines runs the scenarios on machines that kubeadm has made nodes of a real cluster, and those that need one.
-func TestRealMachines(t *testing.T) {
-	run(t, nodes.Machines, group{name: "machines", scenarios: slices.Concat([]scenario{
+// realMachines are the scenarios on machines that kubeadm has made nodes of a real cluster, and those that need one.
+var realMachines = group{
+	name: "machines", machines: true, scenarios: slices.Concat([]scenario{
 		{"what bootstrap laid down and a command edited stays as it was edited", (*suite).edited},
 		{"a pod keeps answering through changes that are not disruptive", (*suite).servesThroughout},
 		{"a drop-in of the kubelet restarts it, and the Node is Ready again", (*suite).kubeletDropIn},
-	}, exclusive, common, replaces)})
+		{"an argument of the kubelet takes effect, and goes again", (*suite).kubeletArguments},
+		{"an argument that the kubelet does not start with is rolled back", (*suite).brokenArgument},
+		{"an argument of a static pod takes effect on one control plane after the other, and goes again", (*suite).controlPlaneArguments},
+	}, exclusive, common, replaces),
 }
+
+// TestRealMachines runs the scenarios of real machines.
+func TestRealMachines(t *testing.T) { run(t, realMachines) }
 
 // healthy demands what the control plane's controller checks before it goes on: etcd and the static pods.
 func (u *suite) healthy(ctx context.Context, t *testing.T) {

@@ -26,6 +26,7 @@ func (u *suite) upgradeIsHeld(ctx context.Context, t *testing.T) {
 	const older, newer = "v1.36.0", "v1.36.1"
 	one := int32(1)
 	cluster, err := u.Lab.CreateCluster(ctx, lab.ClusterOptions{
+		Backend:   lab.InMemory,
 		Namespace: "upgrades", Name: "classy", Version: older, Topology: true, ControlPlaneReplicas: &one, WorkerReplicas: &one,
 	})
 	require.NoError(t, err)

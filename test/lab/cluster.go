@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"fmt"
@@ -28,6 +29,8 @@ var manifests = map[Backend]string{InMemory: "cluster.yaml", Docker: "cluster-do
 
 // ClusterOptions say which cluster to create. The zero value makes lab/c1 with three control-plane machines and two workers.
 type ClusterOptions struct {
+	// Backend is the lab's if empty. A lab with the Docker backend has both.
+	Backend   Backend
 	Namespace string
 	Name      string
 	// Version is v1.36.0 if empty, or OlderMachineVersion with the Docker backend, which has that and NewerMachineVersion.
@@ -42,8 +45,9 @@ type ClusterOptions struct {
 }
 
 func (o ClusterOptions) withDefaults(backend Backend) ClusterOptions {
+	o.Backend = cmp.Or(o.Backend, backend)
 	version := "v1.36.0"
-	if backend == Docker {
+	if o.Backend == Docker {
 		version = OlderMachineVersion
 	}
 	for _, field := range []struct {
@@ -67,7 +71,8 @@ func (o ClusterOptions) withDefaults(backend Backend) ClusterOptions {
 type Cluster struct {
 	client.ObjectKey
 
-	lab *Lab
+	lab     *Lab
+	backend Backend
 	// controlPlane and workers are the names of the KubeadmControlPlane and the MachineDeployment.
 	controlPlane, workers string
 	// server is the real API server beside the in-memory provider's; nil if there is none.
@@ -80,26 +85,28 @@ type Cluster struct {
 // Cluster API keeps to the in-memory provider's. A cluster with a topology is for Cluster API only, and has no real one.
 func (l *Lab) CreateCluster(ctx context.Context, options ClusterOptions) (*Cluster, error) {
 	options = options.withDefaults(l.options.Backend)
-	if options.Topology && l.options.Backend != InMemory {
-		return nil, fmt.Errorf("there is no ClusterClass for the %s backend", l.options.Backend)
-	}
 	var more map[string]any
-	if l.machines != nil {
+	switch {
+	case options.Topology && options.Backend != InMemory:
+		return nil, fmt.Errorf("there is no ClusterClass for the %s backend", options.Backend)
+	case options.Backend == Docker && l.machines == nil:
+		return nil, fmt.Errorf("the lab was started without the %s backend", Docker)
+	case options.Backend == Docker:
 		var err error
 		if more, err = l.machines.values(options.Version); err != nil {
 			return nil, err
 		}
 	}
-	objects, err := renderCluster(l.options.Backend, options, more)
+	objects, err := renderCluster(options, more)
 	if err != nil {
 		return nil, err
 	}
-	cluster := &Cluster{ObjectKey: client.ObjectKey{Namespace: options.Namespace, Name: options.Name}, lab: l}
+	cluster := &Cluster{ObjectKey: client.ObjectKey{Namespace: options.Namespace, Name: options.Name}, lab: l, backend: options.Backend}
 	l.progress("creating cluster %s", cluster)
 	if err := l.create(ctx, objects); err != nil {
 		return nil, err
 	}
-	if err := cluster.run(ctx, l.options.Backend == InMemory && !options.Topology); err != nil {
+	if err := cluster.run(ctx, options.Backend == InMemory && !options.Topology); err != nil {
 		return nil, err
 	}
 	return cluster, nil
@@ -139,14 +146,14 @@ func (l *Lab) create(ctx context.Context, objects []*unstructured.Unstructured) 
 }
 
 // renderCluster returns the objects of a cluster, in the order of its manifest.
-func renderCluster(backend Backend, options ClusterOptions, more map[string]any) ([]*unstructured.Unstructured, error) {
+func renderCluster(options ClusterOptions, more map[string]any) ([]*unstructured.Unstructured, error) {
 	// text/template compares numbers, but does not look behind pointers for that.
 	values := map[string]any{
 		"Namespace": options.Namespace, "Name": options.Name, "Version": options.Version,
 		"ControlPlaneReplicas": *options.ControlPlaneReplicas, "WorkerReplicas": *options.WorkerReplicas,
 	}
 	maps.Copy(values, more)
-	name := manifests[backend]
+	name := manifests[options.Backend]
 	if options.Topology {
 		name = topologyManifest
 	}

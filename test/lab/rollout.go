@@ -47,7 +47,7 @@ func (c *Cluster) WaitForRollout(ctx context.Context) error {
 		if complete.IsZero() {
 			complete = time.Now()
 		}
-		return time.Since(complete) >= settleTime[c.lab.options.Backend], nil
+		return time.Since(complete) >= settleTime[c.backend], nil
 	})
 	if err != nil {
 		return fmt.Errorf("waiting for the rollout of %s (%s): %w", c, missing, err)

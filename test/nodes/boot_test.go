@@ -74,9 +74,9 @@ func rebootRequest(token int64, text string) node.Request {
 			file("/etc/boot.conf", text),
 			file("/etc/systemd/system/demo.service.d/10-text.conf", fmt.Sprintf("[Service]\nEnvironment=DEMO_TEXT=%s\n", text)),
 		},
-		Rules: append(disruption.Builtin(), disruption.Rule{
+		Rules: disruption.Rules{Files: append(disruption.Builtin(), disruption.Rule{
 			Path: "/etc/boot.conf", Actions: []disruption.Action{{Type: disruption.Reboot}},
-		}),
+		})},
 		Baseline: &node.Baseline{}, OnConflict: node.Refuse,
 	}
 }

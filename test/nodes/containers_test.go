@@ -194,10 +194,10 @@ func testAgent(t *testing.T, n *nodes.Node) {
 			Resources: []node.Resource{{File: &node.File{
 				Path: path, Content: fmt.Appendf(nil, "[Service]\nEnvironment=DEMO_TEXT=%s\n", text), Owner: "root:root", Mode: "0644",
 			}}},
-			Rules: disruption.Table{{
+			Rules: disruption.Rules{Files: disruption.Table{{
 				Path:    "/etc/systemd/system/demo.service.d",
 				Actions: []disruption.Action{{Type: disruption.DaemonReload}, {Type: disruption.Restart, Unit: "demo.service"}},
-			}},
+			}}},
 			OnConflict: node.Refuse, WaitSeconds: 60,
 		}
 	}

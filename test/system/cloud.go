@@ -15,7 +15,6 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/cloudinit"
-	"github.com/capi-refit/refit/test/lab"
 	"github.com/capi-refit/refit/test/nodes"
 )
 
@@ -50,14 +49,6 @@ func (s *System) startNodes(ctx context.Context) error {
 	go s.cloud.watch(watch)
 	s.onStop(func() error { cancel(); <-s.cloud.done; return nil })
 	return nil
-}
-
-// backend is what machines are to the infrastructure provider.
-func (s *System) backend() lab.Backend {
-	if s.options.Nodes == nodes.Machines {
-		return lab.Docker
-	}
-	return lab.InMemory
 }
 
 // startAll starts a node for each Machine, or finds the one that the infrastructure provider has made.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -35,11 +36,12 @@ type Options struct {
 	BinDir string
 	// Dir is where kubeconfig and logs are. Empty: a temporary directory that Stop removes.
 	Dir string
-	// Nodes is the kind of nodes. Auto takes containers when Docker answers. With Machines the cluster is a real one.
+	// Nodes is the kind of nodes. Auto takes containers when Docker answers. With Machines the first cluster is a real one.
 	Nodes nodes.Kind
 	// AllowPaths are refit's --allow-paths.
 	AllowPaths []string
-	// More are further clusters beside the first one. Each needs a namespace of its own.
+	// More are further clusters beside the first one. Each needs a namespace of its own. Those of the Docker backend are real
+	// ones.
 	More []lab.ClusterOptions
 	// Progress gets a line for each thing that takes time.
 	Progress io.Writer
@@ -106,18 +108,64 @@ func (s *System) start(ctx context.Context) error {
 	return s.startClusters(ctx)
 }
 
-// startClusters starts all clusters side by side.
+// startClusters starts all clusters: those with real machines first, because kubeadm gives up on a member of etcd that takes two
+// minutes to join, and the others side by side.
 func (s *System) startClusters(ctx context.Context) error {
-	var group errgroup.Group // its own context would end with Wait, and what has started lives on
+	var others []func() error
+	start := func(s *System, o lab.ClusterOptions) error {
+		if o.Backend == lab.Docker {
+			return s.startCluster(ctx, o)
+		}
+		others = append(others, func() error { return s.startCluster(ctx, o) })
+		return nil
+	}
+	if err := start(s, s.clusterOptions()); err != nil {
+		return err
+	}
 	for _, o := range s.options.More {
 		other := *s
 		other.undo, other.More = nil, nil
+		other.options.Nodes = s.kindOf(o)
 		s.More = append(s.More, &other)
 		s.onStop(other.Stop)
-		group.Go(func() error { return other.startCluster(ctx, o) })
+		if err := start(&other, o); err != nil {
+			return err
+		}
 	}
-	group.Go(func() error { return s.startCluster(ctx, lab.ClusterOptions{}) })
+	var group errgroup.Group // its own context would end with Wait, and what has started lives on
+	for _, f := range others {
+		group.Go(f)
+	}
 	return group.Wait()
+}
+
+// kindOf says what the nodes of a further cluster are.
+func (s *System) kindOf(o lab.ClusterOptions) nodes.Kind {
+	switch {
+	case o.Backend == lab.Docker:
+		return nodes.Machines
+	case o.Backend == lab.InMemory && s.options.Nodes == nodes.Machines:
+		return nodes.Auto
+	default:
+		return s.options.Nodes
+	}
+}
+
+// backend is that of the lab: Docker's, which has both, when any cluster is a real one.
+func (s *System) backend() lab.Backend {
+	isReal := func(o lab.ClusterOptions) bool { return o.Backend == lab.Docker }
+	if s.options.Nodes == nodes.Machines || slices.ContainsFunc(s.options.More, isReal) {
+		return lab.Docker
+	}
+	return lab.InMemory
+}
+
+// clusterOptions are those of the first cluster.
+func (s *System) clusterOptions() lab.ClusterOptions {
+	if s.options.Nodes == nodes.Machines {
+		return lab.ClusterOptions{Backend: lab.Docker}
+	}
+	return lab.ClusterOptions{Backend: lab.InMemory}
 }
 
 func (s *System) startCluster(ctx context.Context, o lab.ClusterOptions) error {

@@ -46,6 +46,16 @@ EOF
 systemctl enable demo.service ssh.service
 systemctl set-default multi-user.target
 
+# Two programs keep the time, and a node has one of them: timesyncd is installed, chrony can be with dpkg. Neither may set the
+# clock, which is the host's: no server is known beside those that a test names.
+mkdir -p /etc/systemd/timesyncd.conf.d /etc/systemd/system/systemd-timesyncd.service.d /opt/chrony
+printf '[Time]\nNTP=\nFallbackNTP=\n' >/etc/systemd/timesyncd.conf.d/00-test-node.conf
+printf '[Unit]\nConditionVirtualization=\nConditionCapability=\n' >/etc/systemd/system/systemd-timesyncd.service.d/test-node.conf
+apt-get clean
+apt-get update -q
+apt-get install -y -q --no-install-recommends --download-only chrony
+mv /var/cache/apt/archives/*.deb /opt/chrony/
+
 # What a container has no use for only makes the boot slower.
 systemctl mask systemd-udevd.service systemd-udevd-kernel.socket systemd-udevd-control.socket systemd-udev-trigger.service \
 	systemd-modules-load.service systemd-firstboot.service systemd-logind.service systemd-remount-fs.service \

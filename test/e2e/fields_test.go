@@ -1,0 +1,203 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/crypto/ssh"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"github.com/capi-refit/refit/internal/node"
+)
+
+// configure changes the configuration of all machines. That is one change for the control plane and one for the workers.
+func (u *suite) configure(ctx context.Context, change func(*bootstrapv1.KubeadmConfigSpec)) error {
+	return errors.Join(
+		u.Cluster.ChangeControlPlane(ctx, func(kcp *controlplanev1.KubeadmControlPlane) { change(&kcp.Spec.KubeadmConfigSpec) }),
+		u.Cluster.ChangeWorkers(ctx, func(_ *clusterv1.MachineDeployment, config *bootstrapv1.KubeadmConfigSpec) {
+			made := config.InitConfiguration // workers only join
+			change(config)
+			config.InitConfiguration = made
+		}),
+	)
+}
+
+// registrations are how the nodes of a configuration register. The first machine of a control plane has the one for init, all
+// others that for join.
+func registrations(config *bootstrapv1.KubeadmConfigSpec) []*bootstrapv1.NodeRegistrationOptions {
+	return []*bootstrapv1.NodeRegistrationOptions{&config.InitConfiguration.NodeRegistration, &config.JoinConfiguration.NodeRegistration}
+}
+
+func newKey(t *testing.T) ssh.Signer {
+	t.Helper()
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	signer, err := ssh.NewSignerFromKey(private)
+	require.NoError(t, err)
+	return signer
+}
+
+// operator is an account that the scenarios have come and go.
+const operator = "operator"
+
+// logsIn says whether the operator gets in to each of the nodes with a key.
+func (u *suite) logsIn(ctx context.Context, t *testing.T, key ssh.Signer) []bool {
+	t.Helper()
+	var in []bool
+	for _, name := range u.machines(ctx, t) {
+		to, err := u.Fleet.Node(name).Target()
+		require.NoError(t, err)
+		to.User, to.Signers, to.PrivateKey = operator, []ssh.Signer{key}, nil
+		c, err := node.SSHDialer{}.Dial(ctx, to)
+		if err == nil {
+			require.NoError(t, c.Close())
+		}
+		in = append(in, err == nil)
+	}
+	return in
+}
+
+// workloadNodes are the Nodes of the cluster, by Machine.
+func (u *suite) workloadNodes(ctx context.Context, t *testing.T) map[string]corev1.Node {
+	t.Helper()
+	workload, err := u.Cluster.WorkloadClient(ctx)
+	require.NoError(t, err)
+	machines, err := u.Cluster.Machines(ctx)
+	require.NoError(t, err)
+	out := map[string]corev1.Node{}
+	for _, m := range machines {
+		var n corev1.Node
+		require.NoError(t, workload.Get(ctx, client.ObjectKey{Name: m.Status.NodeRef.Name}, &n))
+		out[m.Name] = n
+	}
+	return out
+}
+
+// otherFields has users, time servers, labels and taints come, change and go, on control planes and workers.
+func (u *suite) otherFields(ctx context.Context, t *testing.T) {
+	u.needsSystemd(t)
+	before := u.identities(ctx, t)
+	first, second := newKey(t), newKey(t)
+	withKey := func(key ssh.Signer) []bootstrapv1.User {
+		return []bootstrapv1.User{{
+			Name: operator, Shell: "/bin/sh", SSHAuthorizedKeys: []string{strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key.PublicKey())))},
+		}}
+	}
+	taint := corev1.Taint{Key: "refit-e2e", Value: "one", Effect: corev1.TaintEffectPreferNoSchedule}
+	require.NoError(t, u.configure(ctx, func(config *bootstrapv1.KubeadmConfigSpec) {
+		config.Users = withKey(first)
+		config.NTP = bootstrapv1.NTP{Enabled: new(true), Servers: []string{"192.0.2.1"}}
+		for _, r := range registrations(config) {
+			r.Taints = &[]corev1.Taint{taint}
+			r.KubeletExtraArgs = append(r.KubeletExtraArgs, bootstrapv1.Arg{Name: "node-labels", Value: new("e2e.refit/disk=fast")})
+		}
+	}))
+	u.rollOut(ctx, t, before)
+	require.NotContains(t, u.logsIn(ctx, t, first), false)
+	for name, n := range u.workloadNodes(ctx, t) {
+		require.Equal(t, "fast", n.Labels["e2e.refit/disk"], name)
+		require.Contains(t, n.Spec.Taints, taint, name)
+		out, err := u.Fleet.Node(name).Exec(ctx, "timedatectl", "show-timesync", "--property=SystemNTPServers", "--value")
+		require.NoError(t, err)
+		require.Equal(t, "192.0.2.1", strings.TrimSpace(string(out)), name)
+	}
+
+	require.NoError(t, u.configure(ctx, func(config *bootstrapv1.KubeadmConfigSpec) { config.Users = withKey(second) }))
+	u.rollOut(ctx, t, before)
+	require.NotContains(t, u.logsIn(ctx, t, second), false)
+	require.NotContains(t, u.logsIn(ctx, t, first), true, "a key that is revoked lets nobody in")
+
+	require.NoError(t, u.configure(ctx, func(config *bootstrapv1.KubeadmConfigSpec) {
+		config.Users, config.NTP = nil, bootstrapv1.NTP{}
+		for _, r := range registrations(config) {
+			r.Taints = nil
+			r.KubeletExtraArgs = slices.DeleteFunc(r.KubeletExtraArgs, func(a bootstrapv1.Arg) bool { return a.Name == "node-labels" })
+		}
+	}))
+	u.rollOut(ctx, t, before)
+	require.NotContains(t, u.logsIn(ctx, t, second), true)
+	for name, n := range u.workloadNodes(ctx, t) {
+		require.NotContains(t, n.Labels, "e2e.refit/disk", name)
+		require.NotContains(t, n.Spec.Taints, taint, name)
+	}
+}
+
+// kubeletArguments changes an argument of which the Node tells, and takes it away again.
+func (u *suite) kubeletArguments(ctx context.Context, t *testing.T) {
+	before := u.identities(ctx, t)
+	pods := func() map[string]int64 {
+		out := map[string]int64{}
+		for name, n := range u.workloadNodes(ctx, t) {
+			out[name] = n.Status.Capacity.Pods().Value()
+		}
+		return out
+	}
+	standard := pods()
+	set := func(args ...bootstrapv1.Arg) {
+		require.NoError(t, u.configure(ctx, func(config *bootstrapv1.KubeadmConfigSpec) {
+			for _, r := range registrations(config) {
+				r.KubeletExtraArgs = append(slices.DeleteFunc(r.KubeletExtraArgs, func(a bootstrapv1.Arg) bool { return a.Name == "max-pods" }), args...)
+			}
+		}))
+		u.rollOut(ctx, t, before)
+		u.healthy(ctx, t)
+	}
+	set(bootstrapv1.Arg{Name: "max-pods", Value: new("77")})
+	for name, n := range pods() {
+		require.EqualValues(t, 77, n, name)
+		mu, err := u.Update(ctx, name)
+		require.NoError(t, err)
+		require.Equal(t, []string{"Restart kubelet.service"}, mu.Status.Actions)
+	}
+	set()
+	require.Equal(t, standard, pods())
+}
+
+// controlPlaneArguments changes an argument of a static pod, and takes it away again.
+func (u *suite) controlPlaneArguments(ctx context.Context, t *testing.T) {
+	before := u.identities(ctx, t)
+	verbosity := func() map[string]bool {
+		workload, err := u.Cluster.WorkloadClient(ctx)
+		require.NoError(t, err)
+		machines, err := u.Cluster.ControlPlaneMachines(ctx)
+		require.NoError(t, err)
+		out := map[string]bool{}
+		for _, m := range machines {
+			var pod corev1.Pod
+			require.NoError(t, workload.Get(ctx, client.ObjectKey{Namespace: "kube-system", Name: "kube-scheduler-" + m.Status.NodeRef.Name}, &pod))
+			out[m.Name] = slices.Contains(pod.Spec.Containers[0].Command, "--v=3")
+		}
+		return out
+	}
+	set := func(args ...bootstrapv1.Arg) {
+		require.NoError(t, u.Cluster.ChangeControlPlane(ctx, func(kcp *controlplanev1.KubeadmControlPlane) {
+			kcp.Spec.KubeadmConfigSpec.ClusterConfiguration.Scheduler.ExtraArgs = args
+		}))
+		u.rollOut(ctx, t, before)
+		u.healthy(ctx, t)
+	}
+	set(bootstrapv1.Arg{Name: "v", Value: new("3")})
+	for name, verbose := range verbosity() {
+		require.True(t, verbose, name)
+		mu, err := u.Update(ctx, name)
+		require.NoError(t, err)
+		require.Equal(t, []string{"StaticPodRefresh"}, mu.Status.Actions)
+	}
+	set()
+	for name, verbose := range verbosity() {
+		require.False(t, verbose, name)
+	}
+}
