@@ -72,7 +72,7 @@ func (r Root) run(ctx context.Context, c Command) (out, said []byte, err error) 
 
 // lastLines bounds what people are shown of a program's output.
 func lastLines(s string) string {
-	const lines, size = 3, 300
+	const lines, size = 3, 1000 // kubeadm's errors are one long line, at whose beginning the cause is
 	all := strings.Split(strings.TrimSpace(s), "\n")
 	text := strings.Join(all[max(0, len(all)-lines):], "; ")
 	return text[max(0, len(text)-size):]
