@@ -1,0 +1,104 @@
+package release
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+const (
+	// heldFile is where the node's own locks of packages are remembered while they are taken off.
+	heldFile = "held.json"
+	// lockPatience is how long it may take to put locks back, which is done even when the work has been called off.
+	lockPatience = 5 * time.Minute
+)
+
+// locks keep packages from being changed by accident: apt's holds, and dnf's versionlock.
+type locks interface {
+	// locked returns which of the packages are locked.
+	locked(ctx context.Context, names []string) ([]string, error)
+	// lock locks packages at the versions that they have now.
+	lock(ctx context.Context, names []string) error
+	unlock(ctx context.Context, names []string) error
+}
+
+// held are packages whose locks are off.
+type held struct {
+	Manager  form     `json:"manager"`
+	Packages []string `json:"packages"`
+}
+
+// locks returns those of a form of packages.
+func (s *Store) locks(f form) (locks, error) {
+	switch f {
+	case debs:
+		return holds{s}, nil
+	case rpms:
+		return versionLocks{s}, nil
+	default:
+		return nil, fmt.Errorf("%s in %s is of an unknown package manager", heldFile, s.top())
+	}
+}
+
+// unlocked does something while those of the packages that are locked are not, and locks exactly these again. What it died over is mended
+// by the next call of the store.
+func (s *Store) unlocked(ctx context.Context, f form, names []string, do func() error) error {
+	l, err := s.locks(f)
+	if err != nil {
+		return err
+	}
+	locked, err := l.locked(ctx, names)
+	if err != nil {
+		return err
+	}
+	if len(locked) == 0 {
+		return do()
+	}
+	slices.Sort(locked)
+	data, err := json.Marshal(held{Manager: f, Packages: locked})
+	if err != nil {
+		return err
+	}
+	// Before the locks go, so that nothing can happen to them unnoticed.
+	if err := s.host.Disk.Write(filepath.Join(s.top(), heldFile), bytes.NewReader(append(data, '\n')), private(0o600)); err != nil {
+		return err
+	}
+	err = l.unlock(ctx, locked)
+	if err == nil {
+		err = do()
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lockPatience)
+	defer cancel()
+	return errors.Join(err, s.mend(ctx))
+}
+
+// mend puts back the locks that were off when the agent died.
+func (s *Store) mend(ctx context.Context) error {
+	name := filepath.Join(s.top(), heldFile)
+	data, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var h held
+	if err := json.Unmarshal(data, &h); err != nil {
+		return fmt.Errorf("%s can't be read: lock the packages of Kubernetes that were locked, and remove it", name)
+	}
+	l, err := s.locks(h.Manager)
+	if err != nil {
+		return err
+	}
+	if err := l.lock(ctx, h.Packages); err != nil {
+		return fmt.Errorf("the locks of %v could not be put back: %w", h.Packages, err)
+	}
+	return s.host.Disk.Remove(name)
+}

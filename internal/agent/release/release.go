@@ -1,0 +1,191 @@
+// Package release brings releases of Kubernetes to the node's disk, verifies them, installs their programs, and keeps what was
+// installed before for going back.
+//
+// A release has a directory of its own. What is fetched gets its name there once its SHA-256 is right, and the release is one when
+// its record, staged.json, has been written, which is done last. Until then draft.json notes what is done already, so that staging
+// which was interrupted goes on where it was.
+package release
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/node"
+)
+
+// Dir is where releases are kept on the node, each in a directory of its version's name.
+const Dir = "/var/lib/refit/kubernetes"
+
+// The programs of a release.
+const (
+	kubeadm = "kubeadm"
+	kubelet = "kubelet"
+	kubectl = "kubectl"
+)
+
+// Programs are those of a release that a node runs. kubectl may be missing.
+var Programs = []string{kubeadm, kubelet, kubectl}
+
+// Release is one that is on the node's disk, complete and verified.
+type Release struct {
+	// Version is for example "v1.36.3".
+	Version string `json:"version"`
+	// Kubeadm is a program that can be run before anything of the release is installed; empty when there is none.
+	Kubeadm string `json:"kubeadm,omitempty"`
+}
+
+// Store keeps releases.
+type Store struct {
+	host host.Host
+	// free returns how many bytes can be written below a directory.
+	free func(dir string) (uint64, error)
+	// writable returns why nothing can be written into a directory.
+	writable func(dir string) error
+	// trust is how servers are verified. Nil: as the node's trust store says.
+	trust *tls.Config
+}
+
+// New returns the Store of a node.
+func New(h host.Host) *Store { return &Store{host: h, free: freeSpace, writable: writable} }
+
+// Stage fetches a release and verifies it, and what goes back from it to the one that is installed now. It disturbs nothing, can be
+// repeated, and goes on where it was. tell is told what is under way, for people.
+func (s *Store) Stage(ctx context.Context, src node.Source, controlPlane bool, tell func(string)) error {
+	j, err := s.open(src, tell)
+	if err == nil {
+		err = j.stage(ctx, controlPlane)
+	}
+	if err != nil {
+		return fmt.Errorf("release %s of Kubernetes can't be staged from KubernetesSource %s: %w", src.Version, src.Name, err)
+	}
+	return nil
+}
+
+// Missing lists what of a release is not on the node's disk yet. Empty: all is there.
+func (s *Store) Missing(src node.Source) ([]string, error) {
+	j, err := s.open(src, nil)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.complete(src.Version)
+	if err != nil {
+		return nil, err
+	}
+	if r == nil {
+		r = &record{Version: src.Version}
+	}
+	return append(j.supply.missing(r), j.missingImages(r)...), nil
+}
+
+// Find returns a release that is complete on the node's disk, or nil.
+func (s *Store) Find(version string) (*Release, error) {
+	r, err := s.complete(version)
+	if err != nil || r == nil {
+		return nil, err
+	}
+	found := &Release{Version: version}
+	if r.file(kubeadm) != nil {
+		found.Kubeadm = filepath.Join(s.dir(version), kubeadm)
+	}
+	return found, nil
+}
+
+// Install makes programs of a release those that the node runs from now on. What runs goes on as it is until it is restarted. It can be
+// repeated, and it is how one goes back too. A system extension has all programs in it, so that whichever is asked for brings the others
+// too. kubectl is passed over if the release or the node has none.
+func (s *Store) Install(ctx context.Context, version string, programs ...string) error {
+	if err := s.install(ctx, version, programs); err != nil {
+		return fmt.Errorf("%s of Kubernetes %s can't be installed: %w", strings.Join(programs, ", "), version, err)
+	}
+	return nil
+}
+
+func (s *Store) install(ctx context.Context, version string, programs []string) error {
+	for _, p := range programs {
+		if !slices.Contains(Programs, p) {
+			return fmt.Errorf("%q is none of %s", p, strings.Join(Programs, ", "))
+		}
+	}
+	r, err := s.complete(version)
+	if err != nil {
+		return err
+	}
+	if r == nil {
+		return fmt.Errorf("the release is not complete in %s; it has to be staged first", s.dir(version))
+	}
+	if err := s.mend(ctx); err != nil {
+		return err
+	}
+	return s.installer(r.Form).install(ctx, r, programs)
+}
+
+// Prune removes all releases but those. One whose system extension the node uses stays.
+func (s *Store) Prune(keep ...string) error {
+	entries, err := os.ReadDir(s.top())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	used, err := s.linked()
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		dir := s.dir(e.Name())
+		if !e.IsDir() || !versionForm.MatchString(e.Name()) || slices.Contains(keep, e.Name()) || slices.Contains(used, dir) {
+			continue
+		}
+		// First what makes it one, so that a part of it never passes for a release.
+		if err := s.host.Disk.Remove(filepath.Join(dir, staged)); err != nil {
+			return err
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// top is the directory of all releases.
+func (s *Store) top() string { return filepath.Join(s.host.Private, filepath.Base(Dir)) }
+
+// dir is the directory of a release.
+func (s *Store) dir(version string) string { return filepath.Join(s.top(), version) }
+
+// rootOwned returns the state of a program of root's that everybody may run. Root is number 0 where the node's files don't name it.
+func (s *Store) rootOwned() (host.State, error) {
+	want := host.State{Exists: true, Mode: 0o755}
+	owners, err := host.LoadOwners(s.host.Root)
+	if err != nil {
+		return host.State{}, err
+	}
+	if uid, gid, err := owners.Resolve("root:root"); err == nil {
+		want.UID, want.GID = uid, gid
+	}
+	return want, nil
+}
+
+// freeSpace returns how many bytes can be written below a directory.
+func freeSpace(dir string) (uint64, error) {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil {
+		return 0, err
+	}
+	return fs.Bavail * uint64(max(fs.Bsize, 0)), nil
+}
+
+// writable returns EROFS for a directory on a read-only file system, for root too.
+func writable(dir string) error {
+	const forWriting = 2
+	return syscall.Access(dir, forWriting)
+}

@@ -1,0 +1,233 @@
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/capi-refit/refit/internal/agent/host"
+)
+
+const (
+	// extensionDir is where systemd-sysext looks first.
+	extensionDir = "/etc/extensions"
+	imageSuffix  = ".raw"
+	// linkTemp is what a link is called before it takes the place of another one.
+	linkTemp = ".refit-link.tmp"
+)
+
+// extensionForm is that of the name of a system extension, which becomes that of a file.
+var extensionForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
+
+// sysext is a system extension with all programs in it. The node has one by the same name already: its first is a part of the node's
+// image, and so is that systemd-sysext merges it at boot.
+type sysext struct {
+	*Store
+	*job
+}
+
+// missing implements supply.
+func (x sysext) missing(r *record) []string {
+	name := x.SystemExtension.Name
+	u, err := x.address(x.SystemExtension.URL, "")
+	if err == nil && r.Form == extension && r.Extension == name {
+		if want, err := x.sum(fileName(u)); err == nil && r.has(name+imageSuffix, want) {
+			return nil
+		}
+	}
+	return []string{"system extension " + name + " " + x.Version}
+}
+
+// keep implements supply. An image outside of the agent's own directory stays where it is, and what is kept is where the link leads. One
+// that is no link is going to be replaced by one, so it is copied.
+func (x sysext) keep(_ context.Context, r *record) error {
+	name := x.SystemExtension.Name
+	link, err := x.link(name)
+	if err != nil {
+		return err
+	}
+	info, err := os.Lstat(link)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("the node has no %s, so its Kubernetes does not come from this system extension: the first one has to be a part of "+
+			"the node's image", path.Join(extensionDir, name+imageSuffix))
+	}
+	if err != nil {
+		return err
+	}
+	r.Form, r.Extension = extension, name
+	if info.Mode()&fs.ModeSymlink != 0 {
+		r.Target, err = os.Readlink(link)
+		return err
+	}
+	f, err := x.copyFrom(filepath.Join(x.dir(r.Version), name+imageSuffix), link, "")
+	r.put(f)
+	return err
+}
+
+// stage implements supply. A kubeadm that can be run before comes out of the image where the node has a systemd-dissect that can do that.
+func (x sysext) stage(ctx context.Context, r *record) error {
+	if x.host.Program("systemd-sysext") == "" {
+		return fmt.Errorf("systemd-sysext: %w", host.ErrNoProgram)
+	}
+	r.become(extension)
+	name := x.SystemExtension.Name
+	from, err := x.address(x.SystemExtension.URL, "")
+	if err != nil {
+		return err
+	}
+	want, err := x.sum(fileName(from))
+	if err != nil {
+		return err
+	}
+	f, err := x.fetch.get(ctx, thing{
+		what: "system extension " + fileName(from), from: from, sha256: want, to: filepath.Join(x.place, name+imageSuffix), mode: 0o600,
+	})
+	if err != nil {
+		return err
+	}
+	r.Extension = name
+	r.Files = nil
+	r.put(f)
+	return x.look(ctx, r)
+}
+
+// look takes kubeadm out of the image. That it can't is no error, because not every node can look into one, but then only installing shows
+// which version is in it.
+func (x sysext) look(ctx context.Context, r *record) error {
+	if x.host.Program("systemd-dissect") == "" {
+		return nil
+	}
+	at := filepath.Join(x.place, kubeadm)
+	for _, dir := range []string{usrBin, usrLocal} {
+		if err := x.host.Disk.Remove(at); err != nil {
+			return err
+		}
+		_, err := x.host.Run(ctx, host.Command{
+			Name: "systemd-dissect",
+			Args: []string{"--copy-from", filepath.Join(x.place, r.Extension+imageSuffix), dir + kubeadm, at},
+		})
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			continue
+		}
+		if err := os.Chmod(at, 0o700); err != nil { //nolint:gosec // a program
+			return err
+		}
+		sum, size, err := digest(at)
+		if err != nil {
+			return err
+		}
+		if err := x.mustSay(ctx, kubeadm, at, x.Version); err != nil {
+			return err
+		}
+		r.put(file{Name: kubeadm, SHA256: sum, Size: size})
+		return nil
+	}
+	return x.host.Disk.Remove(at)
+}
+
+// install implements installer. The link leads to the image of the release, and systemd-sysext merges it instead of the other one. All
+// programs change at once. What runs keeps its file open, and goes on.
+func (x sysext) install(ctx context.Context, r *record, _ []string) error {
+	target, err := x.target(r)
+	if err != nil {
+		return err
+	}
+	link, err := x.link(r.Extension)
+	if err != nil {
+		return err
+	}
+	if now, err := os.Readlink(link); err != nil || now != target {
+		if err := x.relink(link, target); err != nil {
+			return err
+		}
+	} else if said, err := x.installedVersion(ctx); err == nil && said == r.Version {
+		return nil
+	}
+	if _, err := x.host.RunTelling(ctx, host.Command{Name: "systemd-sysext", Args: []string{"refresh"}}); err != nil {
+		return err
+	}
+	said, err := x.installedVersion(ctx)
+	if err == nil && said != r.Version {
+		err = fmt.Errorf("the node's kubelet is %s with system extension %s merged: is it for this system, and has it Kubernetes %s in it? "+
+			"(see systemd-sysext status on the node)", said, r.Extension, r.Version)
+	}
+	return err
+}
+
+// target returns where the link has to lead, after it has seen that the image is there, and is what was staged.
+func (x sysext) target(r *record) (string, error) {
+	if r.Target != "" {
+		image := r.Target
+		if !path.IsAbs(image) {
+			image = path.Join(extensionDir, image)
+		}
+		if _, err := os.Stat(filepath.Join(x.host.Dir, image)); err != nil {
+			return "", fmt.Errorf("the image that was merged before is gone: %w", err)
+		}
+		return r.Target, nil
+	}
+	name := r.Extension + imageSuffix
+	image := filepath.Join(x.dir(r.Version), name)
+	sum, _, err := digest(image)
+	if err != nil {
+		return "", err
+	}
+	if !r.has(name, sum) {
+		return "", fmt.Errorf("%s is no longer what was staged: stage the release again", image)
+	}
+	return strings.TrimPrefix(image, strings.TrimSuffix(x.host.Dir, "/")), nil
+}
+
+// relink makes a link lead elsewhere, so that there is the old one or the new one at any time.
+func (x sysext) relink(link, target string) error {
+	temp := filepath.Join(filepath.Dir(link), linkTemp)
+	if err := x.host.Disk.Remove(temp); err != nil {
+		return err
+	}
+	if err := os.Symlink(target, temp); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, link); err != nil || x.host.Disk.NoSync {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(link))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+// link returns where the link of an extension is. The link itself is not followed, but those above it are.
+func (s *Store) link(name string) (string, error) {
+	dir, err := s.host.Resolve(extensionDir)
+	return filepath.Join(dir, name+imageSuffix), err
+}
+
+// linked returns the directories in which the images of the node's extensions are.
+func (s *Store) linked() ([]string, error) {
+	dir, err := s.host.Resolve(extensionDir)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var all []string
+	for _, e := range entries {
+		if target, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil {
+			all = append(all, filepath.Join(s.host.Dir, filepath.Dir(target)))
+		}
+	}
+	return all, nil
+}

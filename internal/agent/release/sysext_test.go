@@ -1,0 +1,154 @@
+package release
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/capi-refit/refit/internal/node"
+)
+
+// Stand-ins for systemd's programs. An image is an archive of tar.
+const (
+	systemdSysext = `
+[ -e $REFIT_ROOT/fail-refresh ] && { echo "no suitable extension" >&2; exit 1; }
+image=$(readlink $REFIT_ROOT/etc/extensions/kubernetes.raw)
+tar -xf $REFIT_ROOT$image -C $REFIT_ROOT`
+	systemdDissect = `[ -e $REFIT_ROOT/fail-dissect ] && exit 1; tar -xOf $2 .$3 >$4 2>/dev/null`
+)
+
+// image is one with the programs of a version in it.
+func image(t *testing.T, version string) string {
+	var files []packed
+	for _, name := range Programs {
+		files = append(files, packed{name: "./usr/bin/" + name, content: program(name, version), mode: 0o755})
+	}
+	return tarred(t, files...)
+}
+
+func newSysext(t *testing.T) (*fixture, node.Source) {
+	t.Helper()
+	x := newFixture(t)
+	x.script("systemd-sysext", systemdSysext)
+	x.script("systemd-dissect", systemdDissect)
+	x.put("/opt/extensions/kubernetes-v1.36.1.raw", image(t, before), 0o644)
+	require.NoError(t, os.MkdirAll(x.path("/etc/extensions"), 0o755))
+	require.NoError(t, os.Symlink("/opt/extensions/kubernetes-v1.36.1.raw", x.path("/etc/extensions/kubernetes.raw")))
+	content := image(t, target)
+	x.files["/kubernetes-v1.36.3.raw"] = content
+	// The programs are on a read-only file system.
+	x.store.writable = func(string) error { return os.ErrPermission }
+	return x, node.Source{
+		Name: "inside", Version: target, Checksums: []node.Checksum{checksum("kubernetes-v1.36.3.raw", content)},
+		SystemExtension: &node.SystemExtension{URL: x.server.URL + "/kubernetes-{version}.raw", Name: "kubernetes"},
+	}
+}
+
+func (x *fixture) leads() string {
+	x.Helper()
+	to, err := os.Readlink(x.path("/etc/extensions/kubernetes.raw"))
+	require.NoError(x, err)
+	return to
+}
+
+func TestSystemExtensions(t *testing.T) {
+	x, src := newSysext(t)
+	require.Equal(t, []string{"system extension kubernetes v1.36.3"}, x.missing(src))
+	require.NoError(t, x.stage(src))
+	require.Empty(t, x.missing(src))
+	require.Equal(t, &Release{Version: target, Kubeadm: x.path(Dir + "/v1.36.3/kubeadm")}, x.find(target))
+	require.Equal(t, &Release{Version: before}, x.find(before))
+	require.Equal(t, "/opt/extensions/kubernetes-v1.36.1.raw", x.leads(), "staging disturbs nothing")
+	x.calls()
+
+	require.NoError(t, x.store.Install(t.Context(), target, kubeadm))
+	require.Equal(t, "v1.36.3,v1.36.3,v1.36.3", x.versions(), "an extension brings all of them")
+	require.Equal(t, Dir+"/v1.36.3/kubernetes.raw", x.leads())
+	require.NoError(t, x.store.Install(t.Context(), target, kubelet, kubectl))
+	require.Equal(t, []string{"systemd-sysext refresh"}, x.calls(), "nothing is done twice")
+	require.NoError(t, x.store.Prune())
+	require.NotNil(t, x.find(target), "the node uses it")
+	require.Nil(t, x.find(before))
+}
+
+func TestSystemExtensionsGoBack(t *testing.T) {
+	x, src := newSysext(t)
+	require.NoError(t, x.stage(src))
+	require.NoError(t, x.store.Install(t.Context(), target, kubelet))
+	require.NoError(t, x.store.Install(t.Context(), before, kubelet))
+	require.Equal(t, "/opt/extensions/kubernetes-v1.36.1.raw", x.leads())
+	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions())
+	require.NoError(t, x.store.Install(t.Context(), target, kubelet))
+	require.NoError(t, os.Remove(x.path("/opt/extensions/kubernetes-v1.36.1.raw")))
+	require.ErrorContains(t, x.store.Install(t.Context(), before, kubelet), "is gone")
+
+	x, src = newSysext(t)
+	require.NoError(t, os.Remove(x.path("/etc/extensions/kubernetes.raw")))
+	x.put("/etc/extensions/kubernetes.raw", image(t, before), 0o644)
+	require.NoError(t, x.stage(src))
+	require.NoError(t, x.store.Install(t.Context(), target, kubelet))
+	require.NoError(t, x.store.Install(t.Context(), before, kubelet))
+	require.Equal(t, Dir+"/v1.36.1/kubernetes.raw", x.leads(), "one that was no link is kept as a copy")
+	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions())
+}
+
+// Dead between the link and the merge, or merged without success: the next call goes on.
+func TestSystemExtensionsThatWereNotMerged(t *testing.T) {
+	x, src := newSysext(t)
+	require.NoError(t, x.stage(src))
+	x.put("/fail-refresh", "", 0o644)
+	require.ErrorContains(t, x.store.Install(t.Context(), target, kubelet), "no suitable extension")
+	require.Equal(t, Dir+"/v1.36.3/kubernetes.raw", x.leads())
+	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions())
+	require.NoError(t, os.Remove(x.path("/fail-refresh")))
+	require.NoError(t, os.Symlink("nowhere", x.path("/etc/extensions/"+linkTemp)))
+	require.NoError(t, x.store.Install(t.Context(), target, kubelet))
+	require.Equal(t, "v1.36.3,v1.36.3,v1.36.3", x.versions())
+	require.NoError(t, x.store.Install(t.Context(), before, kubelet))
+	left, err := filepath.Glob(x.path("/etc/extensions/.*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+
+	require.NoError(t, x.store.Install(t.Context(), before, kubelet))
+	x.script("systemd-sysext", "")
+	require.ErrorContains(t, x.store.Install(t.Context(), target, kubelet), "the node's kubelet is v1.36.1 with system extension kubernetes merged")
+}
+
+func TestSystemExtensionsThatCannotBeUsed(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(x *fixture, src *node.Source)
+		err    string
+	}{
+		"another version": {func(x *fixture, src *node.Source) {
+			x.files["/kubernetes-v1.36.3.raw"] = image(x.T, "v1.36.2")
+			src.Checksums[0].SHA256 = sum(x.files["/kubernetes-v1.36.3.raw"])
+		}, `kubeadm is of version "v1.36.2"`},
+		"a checksum of nothing": {func(_ *fixture, src *node.Source) { src.Checksums[0].SHA256 = sum("") }, "it is not used"},
+		"no checksum":           {func(_ *fixture, src *node.Source) { src.Checksums = nil }, "no checksum of kubernetes-v1.36.3.raw"},
+		"a name with a path":    {func(_ *fixture, src *node.Source) { src.SystemExtension.Name = "../x" }, "not the name of a system extension"},
+		"another one":           {func(_ *fixture, src *node.Source) { src.SystemExtension.Name = "k8s" }, "the node has no /etc/extensions/k8s.raw"},
+		"no systemd-sysext":     {func(x *fixture, _ *node.Source) { require.NoError(x, os.Remove(x.path("/usr/bin/systemd-sysext"))) }, "no such program"},
+		"images to be pulled": {func(x *fixture, src *node.Source) {
+			x.put("/fail-dissect", "", 0o644)
+			src.Images.Pull = true
+		}, "use images.archives"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x, src := newSysext(t)
+			c.change(x, &src)
+			require.ErrorContains(t, x.stage(src), c.err)
+			require.Nil(t, x.find(target))
+		})
+	}
+}
+
+func TestSystemExtensionsThatCannotBeLookedInto(t *testing.T) {
+	x, src := newSysext(t)
+	require.NoError(t, os.Remove(x.path("/usr/bin/systemd-dissect")))
+	require.NoError(t, x.stage(src))
+	require.Equal(t, &Release{Version: target}, x.find(target))
+	x.put(Dir+"/v1.36.3/kubernetes.raw", image(t, "v1.36.2"), 0o600) // as long as before
+	require.ErrorContains(t, x.store.Install(t.Context(), target, kubelet), "no longer what was staged")
+}
