@@ -1,5 +1,5 @@
 // Package v1alpha1 contains the API of refit: how nodes are reached, when they may be disturbed, what changes take
-// on them, and how updates of machines stand.
+// on them, where Kubernetes comes from, and how updates of machines stand.
 //
 // +kubebuilder:object:generate=true
 // +groupName=capi-refit.dev
@@ -17,7 +17,11 @@ var GroupVersion = schema.GroupVersion{Group: "capi-refit.dev", Version: "v1alph
 // AddToScheme adds the types of this API to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
-		&ChangeManagementPolicy{}, &ChangeManagementPolicyList{}, &MachineUpdate{}, &MachineUpdateList{}, &NodeAccess{}, &NodeAccessList{},
+		&BootImagePolicy{}, &BootImagePolicyList{},
+		&ChangeManagementPolicy{}, &ChangeManagementPolicyList{},
+		&KubernetesSource{}, &KubernetesSourceList{},
+		&MachineUpdate{}, &MachineUpdateList{},
+		&NodeAccess{}, &NodeAccessList{},
 		&NodeDisruptionPolicy{}, &NodeDisruptionPolicyList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -65,6 +65,8 @@ const (
 	ReasonAudit = "Audit"
 	// ReasonNode: the Node is not ready, or not the one that the update began with.
 	ReasonNode = "Node"
+	// ReasonStaging: the node fetches another version of Kubernetes, or could not.
+	ReasonStaging = "Staging"
 )
 
 // Conditions of a MachineUpdate.
@@ -341,7 +343,7 @@ type Admission struct {
 type Change struct {
 	// kind of what was changed.
 	// +required
-	// +kubebuilder:validation:Enum=File;Unit;NTP;User;Kubelet;ControlPlane;Node
+	// +kubebuilder:validation:Enum=File;Unit;NTP;User;Kubelet;ControlPlane;Version;Node
 	Kind string `json:"kind"`
 
 	// name of what was changed: the path of a file, the name of a unit or user. None: a node has one of the kind.

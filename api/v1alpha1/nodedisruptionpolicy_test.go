@@ -31,7 +31,7 @@ func TestNodeDisruptionPolicyIsValidated(t *testing.T) {
 	const inert = `group: infrastructure.cluster.x-k8s.io, kind: AWSMachine`
 	for name, test := range map[string]struct{ spec, want string }{
 		"nothing":           {`{}`, ""},
-		"every domain":      {`{sshKeys: {actions: [{type: None}]}, users: {actions: [{type: None}]}, ntp: {actions: [{type: Reload, unit: chrony.service}]}, kubeletArguments: {actions: [{type: Drain}, {type: Restart, unit: kubelet.service}]}, controlPlane: {actions: [{type: StaticPodRefresh, timeout: 10m}]}, taints: {actions: [{type: Replace}]}}`, ""},
+		"every domain":      {`{sshKeys: {actions: [{type: None}]}, users: {actions: [{type: None}]}, ntp: {actions: [{type: Reload, unit: chrony.service}]}, kubeletArguments: {actions: [{type: Drain}, {type: Restart, unit: kubelet.service}]}, controlPlane: {actions: [{type: StaticPodRefresh, timeout: 10m}]}, taints: {actions: [{type: Replace}]}, kubernetesVersion: {actions: [{type: Reboot}]}}`, ""},
 		"every word":        {`{onFailure: Reboot, drift: Repair, futureOnlyFields: Allow}`, ""},
 		"a drain and more":  {actions(`[{type: DaemonReload}, {type: TrustStoreUpdate}, {type: Reload, unit: a.service}, {type: Restart, unit: "b:c.socket"}, {type: Drain, timeout: 1h}]`), ""},
 		"50 of 10":          {`{files: ` + many(50, `{path: /etc/f%d, actions: `+many(10, `{type: Restart, unit: u%d.service}`)+`}`) + `, units: ` + many(50, `{name: u%d.service, actions: [{type: None}]}`) + `}`, ""},

@@ -216,6 +216,11 @@ type NodeDisruptionPolicySpec struct {
 	// +optional
 	Taints *Disruption `json:"taints,omitempty"`
 
+	// kubernetesVersion says what a new version of Kubernetes takes beside what its update does in any case, which restarts the
+	// kubelet. It is Drain by default.
+	// +optional
+	KubernetesVersion *Disruption `json:"kubernetesVersion,omitempty"`
+
 	// onFailure says what becomes of a node on which an action has failed: Rollback puts back what was changed and does the
 	// actions again, Reboot restarts the node with what was changed, Stop leaves it for somebody to look at. Empty: what other
 	// policies of the Machine say, else Rollback. Where policies differ, Stop comes before Rollback, and Rollback before Reboot.
@@ -244,7 +249,7 @@ type NodeDisruptionPolicySpec struct {
 }
 
 // EffectiveKind is what an effective rule is about.
-// +kubebuilder:validation:Enum=File;Unit;SSHKeys;Users;NTP;KubeletArguments;ControlPlane;Taints
+// +kubebuilder:validation:Enum=File;Unit;SSHKeys;Users;NTP;KubeletArguments;ControlPlane;Taints;KubernetesVersion
 type EffectiveKind string
 
 // EffectiveRule is what a change of one thing takes by the policy and what is built in.
