@@ -22,13 +22,15 @@ const (
 	ControlPlane Domain = "ControlPlane"
 	// Taints are those of the Node.
 	Taints Domain = "Taints"
+	// KubernetesVersion is the version of Kubernetes that the node runs. Its updater restarts the kubelet whatever the actions.
+	KubernetesVersion Domain = "KubernetesVersion"
 )
 
 // TimeSyncUnit stands for the unit of the program by which a node keeps its time, whichever that is on the node.
 const TimeSyncUnit = "systemd-timesyncd.service"
 
 // domains are all of them, in the order in which they are shown.
-var domains = []Domain{SSHKeys, Users, NTP, KubeletArguments, ControlPlane, Taints}
+var domains = []Domain{SSHKeys, Users, NTP, KubeletArguments, ControlPlane, Taints, KubernetesVersion}
 
 // OnFailure is what becomes of a node on which an action has failed, or has taken longer than its timeout.
 type OnFailure string
@@ -73,12 +75,13 @@ func BuiltinRules() Rules {
 	return Rules{
 		Files: Builtin(),
 		Domains: map[Domain][]Action{
-			SSHKeys:          {{Type: None}},
-			Users:            {{Type: None}},
-			NTP:              {{Type: Restart, Unit: TimeSyncUnit}},
-			KubeletArguments: {{Type: Restart, Unit: "kubelet.service"}},
-			ControlPlane:     {{Type: StaticPodRefresh}},
-			Taints:           {{Type: None}},
+			SSHKeys:           {{Type: None}},
+			Users:             {{Type: None}},
+			NTP:               {{Type: Restart, Unit: TimeSyncUnit}},
+			KubeletArguments:  {{Type: Restart, Unit: "kubelet.service"}},
+			ControlPlane:      {{Type: StaticPodRefresh}},
+			Taints:            {{Type: None}},
+			KubernetesVersion: {{Type: Drain}},
 		},
 	}
 }

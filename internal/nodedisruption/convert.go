@@ -59,6 +59,7 @@ func convert(s *refitv1.NodeDisruptionPolicySpec) (disruption.Rules, error) {
 		{"kubeletArguments", disruption.KubeletArguments, s.KubeletArguments},
 		{"controlPlane", disruption.ControlPlane, s.ControlPlane},
 		{"taints", disruption.Taints, s.Taints},
+		{"kubernetesVersion", disruption.KubernetesVersion, s.KubernetesVersion},
 	} {
 		if d.says != nil {
 			out.Domains[d.domain] = c.actions(d.field, *d.says)

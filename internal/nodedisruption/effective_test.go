@@ -71,11 +71,15 @@ func TestRulesOfPolicies(t *testing.T) {
 func TestDomainsOfPolicies(t *testing.T) {
 	e := Join(disruption.BuiltinRules(), compiled(policy("a", func(s *spec) {
 		drains, replaces := takes(act(refitv1.DrainDisruption)), takes(act(refitv1.ReplaceDisruption))
-		s.KubeletArguments, s.Taints = &drains, &replaces
+		nothing := takes(act(refitv1.NoDisruption))
+		s.KubeletArguments, s.Taints, s.KubernetesVersion = &drains, &replaces, &nothing
 	}))...)
 	actions, err := e.Rules.Domain(disruption.KubeletArguments)
 	require.NoError(t, err)
 	require.Equal(t, []disruption.Action{{Type: disruption.Drain}}, actions)
+	actions, err = e.Rules.Domain(disruption.KubernetesVersion)
+	require.NoError(t, err)
+	require.Equal(t, []disruption.Action{{Type: disruption.None}}, actions, "whoever does not want a drain says so")
 	_, err = e.Rules.Domain(disruption.Taints)
 	require.ErrorContains(t, err, "says Replace")
 	actions, err = e.Rules.Domain(disruption.SSHKeys)
