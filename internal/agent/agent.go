@@ -12,6 +12,7 @@ import (
 
 	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/agent/kind"
+	"github.com/capi-refit/refit/internal/agent/release"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -67,7 +68,8 @@ type Agent struct {
 	disk  host.Disk
 	state stateDir
 	// kinds bring what is no file.
-	kinds map[node.Kind]kind.Kind
+	kinds    map[node.Kind]kind.Kind
+	releases releases
 	// boundary is called at each point at which tests let the agent die. An error from it is death: nothing may be done
 	// after it.
 	boundary func(where string) error
@@ -102,12 +104,14 @@ func New(cfg Config) (*Agent, error) {
 	d := host.Disk{NoSync: cfg.NoSync}
 	root.Private = state
 	h := host.Host{Root: root, Disk: d, Clock: cfg.Clock, Units: cfg.Units}
+	store := release.New(h)
 	return &Agent{
+		releases: store,
 		cfg:      cfg,
 		root:     root,
 		disk:     d,
 		state:    stateDir{dir: state, disk: d},
-		kinds:    kinds(h),
+		kinds:    kinds(h, store),
 		boundary: func(string) error { return nil },
 	}, nil
 }

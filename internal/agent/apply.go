@@ -64,7 +64,7 @@ func (a *Agent) Apply(ctx context.Context, req node.Request) (node.Status, error
 func (a *Agent) carryOut(ctx context.Context, adm admission, token int64) (err error) {
 	switch adm.next {
 	case launch:
-		err = a.cfg.Launcher.Launch(ctx, unitName(adm.digest, token))
+		err = a.cfg.Launcher.Launch(ctx, unitName(adm.digest, token), verbRun)
 	case inline:
 		_, err = a.Run(ctx)
 	case answer:
@@ -122,6 +122,9 @@ func (a *Agent) start(ctx context.Context, req node.Request, want desired, succe
 	}
 	if len(p.work.Plan.Blocked) > 0 {
 		return admission{}, blocked(p.work.Plan.Blocked)
+	}
+	if missing := p.work.Plan.Stage; len(missing) > 0 {
+		return admission{}, reasonf(node.ReasonBlocked, "nothing was changed: %s must be brought to the node first", strings.Join(missing, ", "))
 	}
 	if succeeded && p.settled() {
 		return admission{next: answer}, nil

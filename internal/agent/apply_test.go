@@ -145,7 +145,7 @@ func TestFence(t *testing.T) {
 // busyNode is a node on which the run of a request is under way: something else holds the lock.
 func busyNode(t *testing.T, req node.Request) (n *testNode, release func()) {
 	n = newTestNode(t)
-	n.agent.cfg.Launcher = LauncherFunc(func(context.Context, string) error { return nil })
+	n.agent.cfg.Launcher = LauncherFunc(func(context.Context, string, string) error { return nil })
 	require.NoError(t, n.agent.state.create())
 	release, err := n.agent.state.lock(runLock)
 	require.NoError(t, err)

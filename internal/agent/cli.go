@@ -10,7 +10,13 @@ import (
 	"github.com/capi-refit/refit/internal/node"
 )
 
-const usage = "refit-node [--root DIR] version|plan|apply|status|drift|journal|run"
+const usage = "refit-node [--root DIR] version|plan|stage|apply|status|drift|journal|run|stage-run"
+
+// The verbs of what goes on without whoever has asked for it.
+const (
+	verbRun      = "run"
+	verbStageRun = "stage-run"
+)
 
 // Main carries out one command line and returns the exit status: 0 if it could be carried out, also if the run that it
 // tells about has failed, and 1 if not. What it writes to stdout is one node.Answer, or the journal.
@@ -55,10 +61,13 @@ func command(ctx context.Context, cfg Config, args []string, stdin io.Reader, st
 		return node.Answer{Identity: &id}, err
 	case "journal":
 		return node.Answer{}, a.Journal(stdout)
-	case "run":
+	case verbRun:
 		status, err := a.Run(ctx)
 		return node.Answer{Status: &status}, err
-	case "plan", "apply", "status", "drift":
+	case verbStageRun:
+		status, err := a.RunStage(ctx)
+		return node.Answer{Stage: &status}, err
+	case "plan", "apply", "status", "drift", "stage":
 		return converse(ctx, a, name, stdin)
 	default:
 		return node.Answer{}, invalidf("unknown command %q; usage: %s", name, usage)
@@ -82,6 +91,13 @@ func converse(ctx context.Context, a *Agent, name string, stdin io.Reader) (node
 		}
 		report, err := a.Drift(ctx, req)
 		return node.Answer{Drift: &report}, err
+	case "stage":
+		var req node.StageRequest
+		if err := decode(stdin, &req); err != nil {
+			return node.Answer{}, err
+		}
+		status, err := a.Stage(ctx, req)
+		return node.Answer{Stage: &status}, err
 	}
 	var req node.Request
 	if err := decode(stdin, &req); err != nil {

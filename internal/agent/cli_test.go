@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/agent/release"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -23,7 +24,7 @@ func (n *testNode) call(stdin string, args ...string) (node.Answer, int) {
 	require.NoError(n.t, err)
 	cfg := n.agent.cfg
 	cfg.Root, cfg.Executable, cfg.Hostname = "/nowhere", executable, "worker-1"
-	cfg.Launcher = LauncherFunc(func(context.Context, string) error { return nil })
+	cfg.Launcher = LauncherFunc(func(context.Context, string, string) error { return nil })
 	var out bytes.Buffer
 	status := Main(context.Background(), cfg, append([]string{"--root", n.root}, args...), strings.NewReader(stdin), &out)
 	var ans node.Answer
@@ -89,9 +90,9 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	}{
 		"nothing":                 {raw(""), "not the JSON document"},
 		"no JSON":                 {raw("hello"), "not the JSON document"},
-		"an unknown field":        {raw(`{"protocol":2,"color":"red"}`), `unknown field "color"`},
-		"two documents":           {raw(`{"protocol":2} {"protocol":2}`), "not the JSON document"},
-		"another protocol":        {raw(`{"protocol":3,"color":"red"}`), "the request is of protocol 3, this agent speaks protocol 2"},
+		"an unknown field":        {raw(`{"protocol":3,"color":"red"}`), `unknown field "color"`},
+		"two documents":           {raw(`{"protocol":3} {"protocol":3}`), "not the JSON document"},
+		"another protocol":        {raw(`{"protocol":4,"color":"red"}`), "the request is of protocol 4, this agent speaks protocol 3"},
 		"no Machine":              {good(func(r *node.Request) { r.Machine.UID = "" }), "machine.uid is empty"},
 		"a digest that is a path": {good(func(r *node.Request) { r.Digest = "../a" }), "digest"},
 		"no conflict policy":      {good(func(r *node.Request) { r.OnConflict = "" }), "onConflict"},
@@ -151,14 +152,14 @@ type panicking struct{}
 func (panicking) Read([]byte) (int, error) { panic(io.ErrNoProgress) }
 
 func FuzzDecode(f *testing.F) {
-	f.Add([]byte(`{"protocol":2,"machine":{"uid":"u"},"digest":"d","onConflict":"Refuse","resources":[{"file":{"path":"/a"}}]}`))
+	f.Add([]byte(`{"protocol":3,"machine":{"uid":"u"},"digest":"d","onConflict":"Refuse","resources":[{"file":{"path":"/a"}}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var req node.Request
 		if err := decode(bytes.NewReader(data), &req); err != nil {
 			require.Equal(t, node.ReasonInvalid, asAgentError(err).Reason)
 			return
 		}
-		a := &Agent{kinds: kinds(host.Host{})}
+		a := &Agent{kinds: kinds(host.Host{}, release.New(host.Host{}))}
 		want, err := a.validate(req)
 		if err != nil {
 			require.Equal(t, node.ReasonInvalid, asAgentError(err).Reason)

@@ -13,17 +13,19 @@ import (
 	"github.com/capi-refit/refit/internal/agent/host"
 )
 
-// Launcher starts something that calls Run and does not die with whoever has started it.
+// Launcher starts something that calls Run or RunStage and does not die with whoever has started it.
 type Launcher interface {
-	// Launch starts it under a name that tells runs apart. It does not wait for its end.
-	Launch(ctx context.Context, name string) error
+	// Launch starts it under a name that tells runs apart. The verb is the agent's: run or stage-run. It does not wait for its end.
+	Launch(ctx context.Context, name, verb string) error
 }
 
 // LauncherFunc is a Launcher that is one function.
-type LauncherFunc func(ctx context.Context, name string) error
+type LauncherFunc func(ctx context.Context, name, verb string) error
 
 // Launch implements Launcher.
-func (f LauncherFunc) Launch(ctx context.Context, name string) error { return f(ctx, name) }
+func (f LauncherFunc) Launch(ctx context.Context, name, verb string) error {
+	return f(ctx, name, verb)
+}
 
 // hasSystemd says whether root is that of a running system whose service manager is systemd.
 func hasSystemd(root string) bool {
@@ -56,8 +58,8 @@ type transientUnit struct {
 }
 
 // Launch implements Launcher.
-func (t transientUnit) Launch(ctx context.Context, name string) error {
-	cmd := exec.CommandContext(ctx, t.program, t.args(name)...)
+func (t transientUnit) Launch(ctx context.Context, name, verb string) error {
+	cmd := exec.CommandContext(ctx, t.program, t.args(name, verb)...)
 	cmd.Env = host.CommandEnv(t.root)
 	cmd.WaitDelay = host.WaitDelay
 	if err := cmd.Run(); err != nil {
@@ -66,7 +68,7 @@ func (t transientUnit) Launch(ctx context.Context, name string) error {
 	return nil
 }
 
-func (t transientUnit) args(name string) []string {
+func (t transientUnit) args(name, verb string) []string {
 	return []string{
 		"--unit=" + name,
 		"--description=refit updates this node in place",
@@ -76,7 +78,7 @@ func (t transientUnit) args(name string) []string {
 		"--property=OOMScoreAdjust=-900",
 		"--property=TimeoutStopSec=10s",
 		"--",
-		t.executable, "--root", t.root, "run",
+		t.executable, "--root", t.root, verb,
 	}
 }
 
@@ -86,13 +88,13 @@ type detached struct {
 }
 
 // Launch implements Launcher. The context does not end the process: to live on is what it is for.
-func (d detached) Launch(context.Context, string) error {
+func (d detached) Launch(_ context.Context, _, verb string) error {
 	log, err := os.OpenFile(filepath.Clean(d.log), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(d.executable, "--root", d.root, "run") //nolint:noctx // it outlives the request that starts it
+	cmd := exec.Command(d.executable, "--root", d.root, verb) //nolint:noctx // it outlives the request that starts it
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -68,7 +68,11 @@ func (n *testNode) newAgent() *Agent {
 	var a *Agent
 	a, err := New(Config{
 		Root: n.root, Clock: testClock{}, Units: n.units, NoSync: true, ActionTimeout: time.Minute, Settle: -1,
-		Launcher: LauncherFunc(func(ctx context.Context, _ string) error {
+		Launcher: LauncherFunc(func(ctx context.Context, _, verb string) error {
+			if verb == verbStageRun {
+				_, _ = a.RunStage(ctx)
+				return nil
+			}
 			_, _ = a.Run(ctx) // how it ended is in the status
 			return nil
 		}),

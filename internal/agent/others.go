@@ -13,14 +13,16 @@ import (
 	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/agent/kind"
 	"github.com/capi-refit/refit/internal/agent/kubelet"
+	"github.com/capi-refit/refit/internal/agent/release"
 	"github.com/capi-refit/refit/internal/agent/timesync"
 	"github.com/capi-refit/refit/internal/agent/unit"
 	"github.com/capi-refit/refit/internal/agent/user"
+	"github.com/capi-refit/refit/internal/agent/version"
 	"github.com/capi-refit/refit/internal/node"
 )
 
 // kinds returns what brings the resources that are no files to the node.
-func kinds(h host.Host) map[node.Kind]kind.Kind {
+func kinds(h host.Host, releases *release.Store) map[node.Kind]kind.Kind {
 	return map[node.Kind]kind.Kind{
 		node.UnitKind: unit.New(h),
 		node.NTPKind:  timesync.New(h),
@@ -28,14 +30,15 @@ func kinds(h host.Host) map[node.Kind]kind.Kind {
 		// A kubelet may be stopped to be changed, but never for long: kubeadm needs it, and so does the control plane.
 		node.KubeletKind:      kubelet.New(h),
 		node.ControlPlaneKind: controlplane.New(h),
+		node.VersionKind:      version.New(h, releases),
 	}
 }
 
 // The order in which changes are made, beside files: units are there before files are removed, and accounts and what runs the
-// node come last.
+// node come last: a new version of it with the arguments that are meant for it.
 var (
 	beforeRemovals = []node.Kind{node.UnitKind, node.NTPKind}
-	afterRemovals  = []node.Kind{node.UserKind, node.KubeletKind, node.ControlPlaneKind}
+	afterRemovals  = []node.Kind{node.UserKind, node.KubeletKind, node.VersionKind, node.ControlPlaneKind}
 )
 
 // decideOthers plans what is no file, and puts the removals of files where they belong.
@@ -84,6 +87,7 @@ func (p *planner) decideOther(ctx context.Context, ref node.Ref) error {
 		p.work.Plan.Drift = append(p.work.Plan.Drift, node.Drift{Ref: ref, What: answer.Drift})
 	}
 	p.work.Plan.Notes = append(p.work.Plan.Notes, answer.Notes...)
+	p.work.Plan.Stage = append(p.work.Plan.Stage, answer.Stage...)
 	switch {
 	case answer.Blocked != "":
 		p.block(ref.String(), errors.New(answer.Blocked))
@@ -100,7 +104,9 @@ func (p *planner) decideOther(ctx context.Context, ref node.Ref) error {
 }
 
 func (p *planner) question(ref node.Ref) kind.Question {
-	q := kind.Question{Known: p.applied != nil, Rules: p.req.Rules, Login: p.req.Login, Repair: p.repairs()}
+	q := kind.Question{
+		Known: p.applied != nil, Rules: p.req.Rules, Login: p.req.Login, Repair: p.repairs(), Source: p.req.Source, Kubernetes: p.kubernetes(),
+	}
 	if r, ok := p.others[ref]; ok {
 		q.Desired = &r
 	}
@@ -110,6 +116,14 @@ func (p *planner) question(ref node.Ref) kind.Question {
 		}
 	}
 	return q
+}
+
+// kubernetes returns the version that the node is to run in the end, or "".
+func (p *planner) kubernetes() string {
+	if r := p.others[node.Ref{Kind: node.VersionKind}]; r.Version != nil {
+		return r.Version.Kubernetes
+	}
+	return ""
 }
 
 // verifyOthers looks whether the node shows what is no file as it was made.

@@ -23,7 +23,7 @@ import (
 // scriptAgent is an agent as far as the client can tell. The verb "plan" gives back its stdin as the digest.
 const scriptAgent = `#!/bin/sh
 case $1 in
-version) printf '{"identity":{"protocol":%s,"version":"test","sha256":"%s"}}\n' "${PROTOCOL:-2}" "$(sha256sum "$0" | cut -d' ' -f1)" ;;
+version) printf '{"identity":{"protocol":%s,"version":"test","sha256":"%s"}}\n' "${PROTOCOL:-3}" "$(sha256sum "$0" | cut -d' ' -f1)" ;;
 plan) printf '{"plan":{"digest":"%s"}}' "$(cat | tr -cd '[:alnum:]{}:,')" ;;
 apply) echo '{"error":{"reason":"Stale","message":"a higher token was seen"}}'; exit 1 ;;
 status) cat >/dev/null; echo '{"status":{"state":"Running","done":3,"total":5}}' ;;
@@ -82,7 +82,7 @@ func TestClient(t *testing.T) {
 
 	plan, err := c.Plan(t.Context(), node.Request{Digest: "abc"})
 	require.NoError(t, err)
-	assert.Contains(t, plan.Digest, "protocol:2")
+	assert.Contains(t, plan.Digest, "protocol:3")
 	assert.Contains(t, plan.Digest, "digest:abc")
 
 	status, err := c.Status(t.Context(), node.StatusRequest{})

@@ -49,6 +49,8 @@ func commandOf(verb string, request any, input []byte) Command {
 		c.Machine = r.Machine
 	case DriftRequest:
 		c.Machine = r.Machine
+	case StageRequest:
+		c.Machine = r.Machine
 	}
 	return c
 }

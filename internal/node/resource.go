@@ -13,6 +13,7 @@ const (
 	UserKind         Kind = "User"
 	KubeletKind      Kind = "Kubelet"
 	ControlPlaneKind Kind = "ControlPlane"
+	VersionKind      Kind = "Version"
 )
 
 // Ref names a resource on a node.
@@ -40,6 +41,8 @@ func (r Ref) String() string {
 		return "kubelet arguments"
 	case ControlPlaneKind:
 		return "control plane"
+	case VersionKind:
+		return "Kubernetes version"
 	default:
 		return fmt.Sprintf("%s %s", r.Kind, r.Name)
 	}
@@ -53,6 +56,7 @@ type Resource struct {
 	User         *User         `json:"user,omitempty"`
 	Kubelet      *Kubelet      `json:"kubelet,omitempty"`
 	ControlPlane *ControlPlane `json:"controlPlane,omitempty"`
+	Version      *Version      `json:"version,omitempty"`
 }
 
 // Ref returns the name of the resource, or false if not exactly one member is set.
@@ -75,6 +79,9 @@ func (r Resource) Ref() (Ref, bool) {
 	}
 	if r.ControlPlane != nil {
 		refs = append(refs, Ref{Kind: ControlPlaneKind})
+	}
+	if r.Version != nil {
+		refs = append(refs, Ref{Kind: VersionKind})
 	}
 	if len(refs) != 1 {
 		return Ref{}, false

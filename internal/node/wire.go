@@ -9,7 +9,7 @@ import (
 
 // Protocol is the version of the wire format. Server and agent must have the same one; they do, because the server brings
 // the agent along.
-const Protocol = 2
+const Protocol = 3
 
 // ConflictPolicy says what to do with a file that both the specification and somebody on the node have changed.
 type ConflictPolicy string
@@ -40,6 +40,8 @@ type Request struct {
 	Rules disruption.Rules `json:"rules"`
 	// Login is how the server comes in. No change may close that way.
 	Login Login `json:"login,omitzero"`
+	// Source is where another version of Kubernetes comes from. Nil: nowhere, and one that is not on the node can't be brought.
+	Source *Source `json:"source,omitempty"`
 	// OnConflict says what to do with a file that was changed on both sides.
 	OnConflict ConflictPolicy `json:"onConflict"`
 	// Repair says that what differs from the record is brought back as if the specs had changed it. Without a record it says nothing.
@@ -95,6 +97,8 @@ type Plan struct {
 	Actions []disruption.Action `json:"actions,omitempty"`
 	// Drift lists what differs from the record on the node although the specs did not change it. It is left alone.
 	Drift []Drift `json:"drift,omitempty"`
+	// Stage lists what has to be on the node before the plan can be applied: Stage brings it, which disturbs nothing.
+	Stage []string `json:"stage,omitempty"`
 	// Blocked says what keeps the plan from being applied. Nothing is applied while there is an entry.
 	Blocked []Problem `json:"blocked,omitempty"`
 	// Notes are remarks for people, for example that there was no baseline.
@@ -252,5 +256,6 @@ type Answer struct {
 	Plan     *Plan        `json:"plan,omitempty"`
 	Status   *Status      `json:"status,omitempty"`
 	Drift    *DriftReport `json:"drift,omitempty"`
+	Stage    *StageStatus `json:"stage,omitempty"`
 	Error    *AgentError  `json:"error,omitempty"`
 }

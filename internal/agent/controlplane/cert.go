@@ -149,7 +149,7 @@ func (k *Kind) replace(p string, content []byte, mode uint32) error {
 
 // served returns an error unless the API server at an address shows a certificate with the names that are wanted.
 func served(ctx context.Context, cluster *staticpod.Cluster, address string, want *node.ControlPlane) error {
-	if len(want.CertSANs) == 0 {
+	if want == nil || len(want.CertSANs) == 0 {
 		return nil
 	}
 	trust := cluster.TLS()

@@ -113,8 +113,9 @@ func (c *clusterConfiguration) component(name string) *configured {
 }
 
 // check returns an error unless the cluster's configuration is what the specs want, so that kubeadm makes that and nothing else out
-// of it. Cluster API's control plane provider writes it before it has machines updated. The error contains no values.
-func (c *clusterConfiguration) check(s shown, want, was *node.ControlPlane) error {
+// of it. Cluster API's control plane provider writes it before it has machines updated. next is the version of Kubernetes that the node is
+// brought to before, or empty. The error contains no values.
+func (c *clusterConfiguration) check(s shown, want, was *node.ControlPlane, next string) error {
 	if want.Etcd != nil && c.Etcd.Local == nil {
 		return errors.New("kubeadm-config in kube-system has no local etcd, but the specs do")
 	}
@@ -122,7 +123,7 @@ func (c *clusterConfiguration) check(s shown, want, was *node.ControlPlane) erro
 		return fmt.Errorf("kubeadm-config in kube-system does not say what the specs do (%s), and kubeadm goes by it; "+
 			"Cluster API's control plane provider writes it, or a person has changed it since", strings.Join(other, ", "))
 	}
-	return c.checkVersion(s)
+	return c.checkVersion(s, next)
 }
 
 // componentsDiffer returns the fields of the components that are not what the specs say.
@@ -156,10 +157,10 @@ func (c *clusterConfiguration) commonDiffers(want, was *node.ControlPlane) (othe
 	return other
 }
 
-// checkVersion returns an error if kubeadm would bring another version of Kubernetes.
-func (c *clusterConfiguration) checkVersion(s shown) error {
+// checkVersion returns an error if kubeadm would bring another version of Kubernetes than the node runs, or is about to run.
+func (c *clusterConfiguration) checkVersion(s shown, next string) error {
 	_, tag := splitImage(container(s.manifests[apiServer], apiServer).Image)
-	if version := strings.ReplaceAll(c.KubernetesVersion, "+", "_"); version != tag {
+	if TagOf(c.KubernetesVersion) != tag && (next == "" || c.KubernetesVersion != next) {
 		return fmt.Errorf("kubeadm-config says Kubernetes %s, but the node runs %s of version %q, so kubeadm would change the version too; "+
 			"have the version updated first", c.KubernetesVersion, apiServer, tag)
 	}

@@ -10,12 +10,9 @@ package controlplane
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"path"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/agent/kind"
@@ -35,19 +32,6 @@ var _ kind.Kind = (*Kind)(nil)
 
 // New returns the kind for a node.
 func New(h host.Host) *Kind { return &Kind{host: h, free: freeSpace} }
-
-// before is what Undo needs.
-type before struct {
-	// Files are the manifests and the API server's certificate with its key.
-	Files map[string]savedFile `json:"files"`
-	// Pods are those that ran.
-	Pods staticpod.Note `json:"pods"`
-}
-
-type savedFile struct {
-	Data  []byte     `json:"data"`
-	State host.State `json:"state"`
-}
 
 // Plan implements kind.Kind. A control plane that the specs no longer speak of is left as it is. Where nothing was applied before, or it
 // is not known, only what the manifests don't show counts as changed: so the first update of something else does not restart the
@@ -122,7 +106,7 @@ func (k *Kind) propose(ctx context.Context, q kind.Question, s shown, d differen
 	if err != nil {
 		return kind.Answer{}, err
 	}
-	if err := config.check(s, want, was); err != nil {
+	if err := config.check(s, want, was, q.Kubernetes); err != nil {
 		return kind.Answer{Blocked: err.Error()}, nil
 	}
 	if err := k.ready(ctx, s, d, want, was); err != nil {
@@ -138,7 +122,8 @@ func (k *Kind) propose(ctx context.Context, q kind.Question, s shown, d differen
 		if err != nil {
 			return kind.Answer{}, err
 		}
-		conflict = len(old.all()) > 0
+		// What is as it is wanted already is what an update before this one has come to.
+		conflict = slices.ContainsFunc(old.all(), func(what string) bool { return slices.Contains(d.all(), what) })
 	}
 	raw, err := json.Marshal(b)
 	return kind.Answer{Operation: node.Write, Conflict: conflict, Actions: actions, Before: raw}, err
@@ -162,41 +147,14 @@ func (k *Kind) ready(ctx context.Context, s shown, d differences, want, was *nod
 	return member.Spare(ctx)
 }
 
-// remember reads what Undo puts back.
-func (k *Kind) remember(ctx context.Context, s shown) (before, error) {
-	ctx, cancel := context.WithTimeout(ctx, apiPatience)
-	defer cancel()
-	note, err := staticpod.Observe(ctx, k.host)
-	if err != nil {
-		return before{}, err
-	}
-	b := before{Files: map[string]savedFile{}, Pods: note}
-	for _, p := range append(manifestPaths(s), s.pair.certFile, s.pair.keyFile) {
-		data, state, err := k.host.ReadFile(p)
-		if err != nil {
-			return before{}, err
-		}
-		if state.Exists {
-			b.Files[p] = savedFile{Data: data, State: state}
-		}
-	}
-	return b, nil
-}
-
-func manifestPaths(s shown) []string {
-	var paths []string
-	for _, name := range pods {
-		if s.manifests[name] != nil {
-			paths = append(paths, manifestPath(name))
-		}
-	}
-	return paths
-}
-
 // Undo implements kind.Kind. A manifest is put back only if it is another one by now: kubeadm has mostly done so itself.
 func (k *Kind) Undo(ctx context.Context, c kind.Change) error {
 	b, err := readBefore(c)
 	if err != nil {
+		return err
+	}
+	b, begun, err := k.begun(c, b)
+	if err != nil || !begun {
 		return err
 	}
 	if err := k.checkEtcdBack(b); err != nil {
@@ -209,80 +167,8 @@ func (k *Kind) Undo(ctx context.Context, c kind.Change) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, podPatience)
 	defer cancel()
-	return staticpod.Await(ctx, k.host, b.Pods)
-}
-
-// paths returns the files in the order in which they are put back: a key before its certificate, which the API server reads when both
-// fit, and etcd before what needs it.
-func (b before) paths() []string {
-	paths := make([]string, 0, len(b.Files))
-	for p := range b.Files {
-		paths = append(paths, p)
+	if err := staticpod.Await(ctx, k.host, b.Pods); err != nil {
+		return err
 	}
-	rank := func(p string) int {
-		switch {
-		case strings.HasSuffix(p, ".key"):
-			return 0
-		case path.Dir(p) != staticpod.Dir:
-			return 1
-		case p == manifestPath(etcdMember):
-			return 2
-		default:
-			return 3
-		}
-	}
-	slices.SortFunc(paths, func(a, b string) int {
-		if d := rank(a) - rank(b); d != 0 {
-			return d
-		}
-		return strings.Compare(a, b)
-	})
-	return paths
-}
-
-// putBack writes a file as it was, if it is not.
-func (k *Kind) putBack(p string, f savedFile) error {
-	if same, err := k.asBefore(p, f); err == nil && same {
-		return nil
-	}
-	return k.host.WriteFile(p, f.Data, f.State)
-}
-
-func (k *Kind) asBefore(p string, f savedFile) (bool, error) {
-	data, state, err := k.host.ReadFile(p)
-	return string(data) == string(f.Data) && state == f.State, err
-}
-
-// checkEtcdBack returns an error if etcd ran with another minor version meanwhile: it may have changed its data, which the older one
-// does not read.
-func (k *Kind) checkEtcdBack(b before) error {
-	f, ok := b.Files[manifestPath(etcdMember)]
-	now, err := staticpod.Read(k.host.Root, manifestPath(etcdMember))
-	if !ok || err != nil || now == nil {
-		return nil //nolint:nilerr // what is there now can't be run, so it is put back
-	}
-	old, err := staticpod.Parse(f.Data)
-	if err != nil {
-		return nil //nolint:nilerr // and what was there could not either
-	}
-	if minor(container(&old, etcdMember).Image) != minor(container(now, etcdMember).Image) {
-		return errors.New("etcd runs with another minor version by now, and is not taken back to the one before: it may not read its data; " +
-			"the snapshot from before is in " + snapshots)
-	}
-	return nil
-}
-
-// minor returns the first two parts of an image's tag.
-func minor(image string) string {
-	_, tag := splitImage(image)
-	parts := strings.SplitN(tag, ".", 3)
-	return strings.Join(parts[:min(2, len(parts))], ".")
-}
-
-func readBefore(c kind.Change) (before, error) {
-	var b before
-	if err := json.Unmarshal(c.Before, &b); err != nil {
-		return before{}, errors.New("what the control plane was before can't be read")
-	}
-	return b, nil
+	return k.host.Disk.Remove(k.sincePath())
 }

@@ -105,6 +105,16 @@ func (c *Client) Spare(ctx context.Context) error {
 	return nil
 }
 
+// Healthy returns an error unless the member itself is well: it takes part in a read that needs a majority.
+func (c *Client) Healthy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if err := c.healthAt(ctx, c.endpoint); err != nil {
+		return fmt.Errorf("the member at %s: %w", c.endpoint, err)
+	}
+	return nil
+}
+
 // members returns those of the cluster, as its majority knows them.
 func (c *Client) members(ctx context.Context) ([]Member, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)

@@ -104,6 +104,15 @@ func (m *member) cluster(names ...string) {
 	m.members = string(data)
 }
 
+func TestHealthy(t *testing.T) {
+	m, root := newMember(t)
+	c, err := Connect(root, m.url+"/", dir)
+	require.NoError(t, err)
+	require.NoError(t, c.Healthy(t.Context()))
+	m.sick[""] = `{"health":"false","reason":"RAFT NO LEADER"}`
+	require.ErrorContains(t, c.Healthy(t.Context()), "the member at "+m.url+": it is not healthy")
+}
+
 func TestSpare(t *testing.T) {
 	const sick = `{"health":"false","reason":"RAFT NO LEADER"}`
 	for name, tc := range map[string]struct {

@@ -34,6 +34,10 @@ type Question struct {
 	Desired *node.Resource
 	Rules   disruption.Rules
 	Login   node.Login
+	// Source is where another version of Kubernetes comes from, or nil.
+	Source *node.Source
+	// Kubernetes is the version that the node is to run when all that is desired is made; empty: the specs don't say.
+	Kubernetes string
 	// Repair says that what the node shows otherwise than what was applied is to be brought back, as if the specs had changed it.
 	Repair bool
 }
@@ -61,6 +65,8 @@ type Answer struct {
 	Actions []disruption.Action
 	// Drift says what the node shows otherwise than what is desired, where the specs did not change it. It contains no values.
 	Drift []string
+	// Stage lists what has to be brought to the node first.
+	Stage []string
 	// Blocked says why the change can't be made, and what to do. Empty: it can.
 	Blocked string
 	// Notes are remarks for people.

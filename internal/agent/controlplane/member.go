@@ -1,0 +1,83 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/capi-refit/refit/internal/agent/etcd"
+	"github.com/capi-refit/refit/internal/agent/staticpod"
+)
+
+// secure proves that etcd can do without this member for a while, and keeps a snapshot.
+func (k *Kind) secure(ctx context.Context, s shown) (string, error) {
+	member, err := k.member(s)
+	if err != nil {
+		return "", err
+	}
+	if err := member.Spare(ctx); err != nil {
+		return "", err
+	}
+	data, err := k.host.Resolve(s.argument(etcdMember, "data-dir", "/var/lib/etcd"))
+	if err != nil {
+		return "", err
+	}
+	copied, err := etcd.Size(data) // kubeadm copies it to /etc/kubernetes/tmp
+	if err != nil {
+		return "", err
+	}
+	store := etcd.Store{Dir: filepath.Join(k.host.Private, path.Base(snapshots)), Disk: k.host.Disk, Free: k.free}
+	file, err := store.Save(ctx, member, k.host.Clock.Now(), copied)
+	if err != nil {
+		return "", err
+	}
+	return "a snapshot of etcd is kept in " + path.Join(snapshots, filepath.Base(file)), nil
+}
+
+// member returns the etcd of this node.
+func (k *Kind) member(s shown) (*etcd.Client, error) {
+	if s.manifests[etcdMember] == nil {
+		return nil, fmt.Errorf("%s is missing, so etcd does not run on this node", manifestPath(etcdMember))
+	}
+	endpoint := ""
+	for u := range strings.SplitSeq(s.argument(etcdMember, "listen-client-urls", "https://127.0.0.1:2379"), ",") {
+		if endpoint == "" || strings.Contains(u, "//127.0.0.1:") || strings.Contains(u, "//[::1]:") {
+			endpoint = u
+		}
+	}
+	dir := path.Dir(s.argument(etcdMember, "trusted-ca-file", "/etc/kubernetes/pki/etcd/ca.crt"))
+	return etcd.Connect(k.host.Root, endpoint, dir)
+}
+
+// awaitEtcd waits until the etcd of this node is healthy.
+func (k *Kind) awaitEtcd(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, podPatience)
+	defer cancel()
+	err := staticpod.Until(ctx, k.host.Clock, func() error {
+		s, err := k.lookAgain()
+		if err != nil {
+			return err
+		}
+		member, err := k.member(s)
+		if err != nil {
+			return err
+		}
+		return member.Healthy(ctx)
+	})
+	if err != nil {
+		return fmt.Errorf("etcd of this node is not as it has to be: %w", err)
+	}
+	return nil
+}
+
+// freeSpace returns how many bytes can be written below a directory.
+func freeSpace(dir string) (uint64, error) {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil {
+		return 0, err
+	}
+	return fs.Bavail * uint64(max(fs.Bsize, 0)), nil
+}

@@ -1,0 +1,172 @@
+package controlplane
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/agent/kind"
+	"github.com/capi-refit/refit/internal/agent/staticpod"
+)
+
+// Saved is what was before a change, and what Undo needs. It has a key in it.
+type Saved struct {
+	// Files are the manifests and the API server's certificate with its key.
+	Files map[string]File `json:"files"`
+	// Pods are those that ran.
+	Pods staticpod.Note `json:"pods"`
+	// Remade says that another version of Kubernetes was brought to the node after the change was planned, for which kubeadm has made
+	// all manifests anew, and that the rest is of the time after that.
+	Remade bool `json:"remade,omitempty"`
+}
+
+// File is one that was.
+type File struct {
+	Data  []byte     `json:"data"`
+	State host.State `json:"state"`
+}
+
+// remember reads what Undo puts back.
+func (k *Kind) remember(ctx context.Context, s shown) (Saved, error) {
+	ctx, cancel := context.WithTimeout(ctx, apiPatience)
+	defer cancel()
+	note, err := staticpod.Observe(ctx, k.host)
+	if err != nil {
+		return Saved{}, err
+	}
+	b := Saved{Files: map[string]File{}, Pods: note}
+	for _, p := range append(manifestPaths(s), s.pair.certFile, s.pair.keyFile) {
+		data, state, err := k.host.ReadFile(p)
+		if err != nil {
+			return Saved{}, err
+		}
+		if state.Exists {
+			b.Files[p] = File{Data: data, State: state}
+		}
+	}
+	return b, nil
+}
+
+func manifestPaths(s shown) []string {
+	var paths []string
+	for _, name := range pods {
+		if s.manifests[name] != nil {
+			paths = append(paths, manifestPath(name))
+		}
+	}
+	return paths
+}
+
+// paths returns the files in the order in which they are put back: a key before its certificate, which the API server reads when both
+// fit, and etcd before what needs it.
+func (b Saved) paths() []string {
+	paths := make([]string, 0, len(b.Files))
+	for p := range b.Files {
+		paths = append(paths, p)
+	}
+	rank := func(p string) int {
+		switch {
+		case strings.HasSuffix(p, ".key"):
+			return 0
+		case path.Dir(p) != staticpod.Dir:
+			return 1
+		case p == manifestPath(etcdMember):
+			return 2
+		default:
+			return 3
+		}
+	}
+	slices.SortFunc(paths, func(a, b string) int {
+		if d := rank(a) - rank(b); d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	})
+	return paths
+}
+
+// putBack writes a file as it was, if it is not.
+func (k *Kind) putBack(p string, f File) error {
+	if same, err := k.asBefore(p, f); err == nil && same {
+		return nil
+	}
+	return k.host.WriteFile(p, f.Data, f.State)
+}
+
+func (k *Kind) asBefore(p string, f File) (bool, error) {
+	data, state, err := k.host.ReadFile(p)
+	return string(data) == string(f.Data) && state == f.State, err
+}
+
+// checkEtcdBack returns an error if etcd ran with another minor version meanwhile: it may have changed its data, which the older one
+// does not read.
+func (k *Kind) checkEtcdBack(b Saved) error {
+	f, ok := b.Files[manifestPath(etcdMember)]
+	now, err := staticpod.Read(k.host.Root, manifestPath(etcdMember))
+	if !ok || err != nil || now == nil {
+		return nil //nolint:nilerr // what is there now can't be run, so it is put back
+	}
+	old, err := staticpod.Parse(f.Data)
+	if err != nil {
+		return nil //nolint:nilerr // and what was there could not either
+	}
+	if minor(container(&old, etcdMember).Image) != minor(container(now, etcdMember).Image) {
+		return errors.New("etcd runs with another minor version by now, and is not taken back to the one before: it may not read its data; " +
+			"the snapshot from before is in " + snapshots)
+	}
+	return nil
+}
+
+// minor returns the first two parts of an image's tag.
+func minor(image string) string {
+	_, tag := splitImage(image)
+	parts := strings.SplitN(tag, ".", 3)
+	return strings.Join(parts[:min(2, len(parts))], ".")
+}
+
+func readBefore(c kind.Change) (Saved, error) {
+	var b Saved
+	if err := json.Unmarshal(c.Before, &b); err != nil {
+		return Saved{}, errors.New("what the control plane was before can't be read")
+	}
+	return b, nil
+}
+
+// heal puts back a manifest that is missing: kubeadm moves the old one away before it moves the new one in, and may have been killed
+// between. If that was etcd's, the member takes a while to be back, and until then it can't be spared.
+func (k *Kind) heal(ctx context.Context, b Saved) error {
+	for _, p := range b.paths() {
+		if path.Dir(p) != staticpod.Dir {
+			continue
+		}
+		if now, err := k.host.Observe(p); err == nil && !now.Exists {
+			if err := k.putBack(p, b.Files[p]); err != nil {
+				return err
+			}
+			if p == manifestPath(etcdMember) {
+				if err := k.awaitEtcd(ctx); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// left says how kubeadm has left the manifests after a failure.
+func (k *Kind) left(b Saved) string {
+	var other []string
+	for _, p := range b.paths() {
+		if same, err := k.asBefore(p, b.Files[p]); path.Dir(p) == staticpod.Dir && (err != nil || !same) {
+			other = append(other, path.Base(p))
+		}
+	}
+	if len(other) == 0 {
+		return "the manifests are as they were, kubeadm has seen to that"
+	}
+	return "it has not put back " + strings.Join(other, ", ")
+}

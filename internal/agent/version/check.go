@@ -1,0 +1,85 @@
+package version
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/capi-refit/refit/internal/agent/staticpod"
+)
+
+// inTheWay says why the node can't be brought to a version now, wherever that comes from.
+func (k *Kind) inTheWay(ctx context.Context, s *shown, want string) (why string, err error) {
+	if s.kubelet == "" {
+		return "the version of the kubelet is not known: the API server does not answer, and kubelet --version does not work on the node", nil
+	}
+	for _, is := range s.versions() {
+		if why := refuse(is, want); why != "" {
+			return why, nil
+		}
+	}
+	if s.pods == nil {
+		return k.newerThanAPIServer(ctx, want)
+	}
+	config, err := k.pods.Configuration(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err := config.CheckVersion(want); err != nil {
+		return err.Error(), nil
+	}
+	return "", nil
+}
+
+// refuse says why what is of one version can't be brought to another in place. These are the rules of Kubernetes' version skew policy
+// and of kubeadm: no way back, not of a patch either, and each minor version in turn.
+func refuse(is, want string) string {
+	from, err := parse(is)
+	if err != nil {
+		return err.Error()
+	}
+	to, err := parse(want)
+	if err != nil {
+		return err.Error()
+	}
+	switch {
+	case to.compare(from) < 0:
+		return fmt.Sprintf("the node runs Kubernetes %s, and a downgrade to %s is not made in place; set the version to %s or a newer one, "+
+			"or have the machine replaced", is, want, is)
+	case to.major != from.major || to.minor > from.minor+1:
+		return fmt.Sprintf("the node runs Kubernetes %s, and %s skips a minor version, which kubeadm does not support; "+
+			"update to v%d.%d first", is, want, from.major, from.minor+1)
+	}
+	return ""
+}
+
+// newerThanAPIServer says whether a kubelet would be newer than the API server, which it must never be.
+func (k *Kind) newerThanAPIServer(ctx context.Context, want string) (why string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, apiPatience)
+	defer cancel()
+	var serves struct {
+		GitVersion string `json:"gitVersion"`
+	}
+	err = staticpod.Until(ctx, k.host.Clock, func() error {
+		c, err := staticpod.Connect(k.host.Root, staticpod.KubeletConfig)
+		if err != nil {
+			return err
+		}
+		return c.Get(ctx, "/version", nil, &serves)
+	})
+	if err != nil {
+		return "", fmt.Errorf("the version of the API server is not known: %w", err)
+	}
+	is, err := parse(serves.GitVersion)
+	if err != nil {
+		return "", fmt.Errorf("the version of the API server is not known: %w", err)
+	}
+	to, err := parse(want)
+	if err != nil {
+		return err.Error(), nil
+	}
+	if is.compare(to) < 0 {
+		return fmt.Sprintf("the API server is of version %s, and a kubelet %s would be newer; have the control plane updated first",
+			serves.GitVersion, want), nil
+	}
+	return "", nil
+}

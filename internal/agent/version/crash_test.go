@@ -1,0 +1,81 @@
+package version
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/capi-refit/refit/internal/agent/kubelet"
+)
+
+// TestDeathAtEachStep has the process die after each step, and another one take the change up, and then back.
+func TestDeathAtEachStep(t *testing.T) {
+	for name, tc := range map[string]struct {
+		world  func(t *testing.T) *world
+		deaths int
+	}{
+		// Three programs are installed, with a step for each call beside, kubeadm begins and ends, and systemd is told three things.
+		"a worker": {newWorld, 10},
+		// Eight moves of manifests more.
+		"a control plane with another etcd": {func(t *testing.T) *world {
+			w := newControlPlane(t, newVersion)
+			w.Put("/etcd-tag", "3.6.9-0")
+			w.Put("/next/etcd.yaml", replaced(w.manifest("etcd", newVersion), "3.6.8-0", "3.6.9-0"))
+			return w
+		}, 18},
+	} {
+		t.Run(name, func(t *testing.T) {
+			deaths := 0
+			for steps := 0; ; steps++ {
+				w := tc.world(t)
+				config := w.Get(kubelet.ConfigFile)
+				c := w.change(newVersion)
+				w.Put("/steps", strconv.Itoa(steps))
+				_, err := w.kind.Make(t.Context(), c)
+				died := err != nil
+				if died {
+					deaths++
+				}
+				w.remove("/steps")
+				if steps%2 == 0 {
+					w.make(c)
+					require.Equal(t, newVersion, w.runs(), "after %d steps", steps)
+					require.Equal(t, [2]string{newVersion, newVersion}, w.programs())
+					require.Empty(t, w.ask(newVersion, newVersion), "after %d steps", steps)
+				}
+				require.NoError(t, w.kind.Undo(t.Context(), c), "after %d steps", steps)
+				require.Equal(t, oldVersion, w.runs(), "after %d steps", steps)
+				require.Equal(t, oldVersion, w.programs()[0], "after %d steps", steps)
+				require.Equal(t, config, w.Get(kubelet.ConfigFile), "after %d steps", steps)
+				if !died {
+					break
+				}
+			}
+			require.Equal(t, tc.deaths, deaths)
+		})
+	}
+}
+
+// TestDeathAtEachStepBack has the process die after each step of going back, and another one go on.
+func TestDeathAtEachStepBack(t *testing.T) {
+	deaths := 0
+	for steps := 0; ; steps++ {
+		w := newWorld(t)
+		config := w.Get(kubelet.ConfigFile)
+		c := w.change(newVersion)
+		w.make(c)
+		w.Put("/steps", strconv.Itoa(steps))
+		err := w.kind.Undo(t.Context(), c)
+		w.remove("/steps")
+		if err == nil {
+			break
+		}
+		deaths++
+		require.NoError(t, w.kind.Undo(t.Context(), c))
+		require.Equal(t, oldVersion, w.runs(), "after %d steps", steps)
+		require.Equal(t, [2]string{oldVersion, oldVersion}, w.programs(), "after %d steps", steps)
+		require.Equal(t, config, w.Get(kubelet.ConfigFile), "after %d steps", steps)
+	}
+	require.Equal(t, 8, deaths, "two calls that install three programs, and three of systemd's")
+}

@@ -1,0 +1,73 @@
+package version
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// numberForm is that of a version of Kubernetes: semantic versioning with a "v". The metadata of a build doesn't count for the order.
+var numberForm = regexp.MustCompile(`^v(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?$`)
+
+// number is a version that can be compared.
+type number struct {
+	major, minor, patch int
+	// pre are the parts of what comes before a release, such as "rc.1". Empty: it is a release.
+	pre []string
+}
+
+// parse reads a version, or the tag of an image that stands for it.
+func parse(text string) (number, error) {
+	parts := numberForm.FindStringSubmatch(strings.ReplaceAll(text, "_", "+"))
+	if parts == nil {
+		return number{}, fmt.Errorf("%q is not a version of Kubernetes", text)
+	}
+	var n number
+	for i, field := range []*int{&n.major, &n.minor, &n.patch} {
+		var err error
+		if *field, err = strconv.Atoi(parts[i+1]); err != nil {
+			return number{}, fmt.Errorf("%q is not a version of Kubernetes", text)
+		}
+	}
+	if parts[4] != "" {
+		n.pre = strings.Split(parts[4], ".")
+	}
+	return n, nil
+}
+
+// compare is negative if n is before other, by the order of semantic versioning.
+func (n number) compare(other number) int {
+	return cmp.Or(
+		cmp.Compare(n.major, other.major), cmp.Compare(n.minor, other.minor), cmp.Compare(n.patch, other.patch),
+		comparePre(n.pre, other.pre),
+	)
+}
+
+// comparePre compares what comes before a release: that is before the release itself.
+func comparePre(a, b []string) int {
+	switch {
+	case len(a) == 0 || len(b) == 0:
+		return cmp.Compare(len(b), len(a))
+	default:
+		return slices.CompareFunc(a, b, comparePart)
+	}
+}
+
+// comparePart compares two parts: numbers by value, and before words.
+func comparePart(a, b string) int {
+	x, xErr := strconv.ParseUint(a, 10, 63)
+	y, yErr := strconv.ParseUint(b, 10, 63)
+	switch {
+	case xErr == nil && yErr == nil:
+		return cmp.Compare(x, y)
+	case xErr == nil:
+		return -1
+	case yErr == nil:
+		return 1
+	default:
+		return strings.Compare(a, b)
+	}
+}

@@ -1,0 +1,55 @@
+package version
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestOrderOfVersions(t *testing.T) {
+	ordered := []string{
+		"v1.36.0-alpha.1", "v1.36.0-alpha.beta", "v1.36.0-beta", "v1.36.0-beta.2", "v1.36.0-beta.11", "v1.36.0-rc.1", "v1.36.0", "v1.36.1+build",
+		"v1.36.9", "v1.36.10", "v1.37.0", "v2.0.0",
+	}
+	for i, a := range ordered {
+		for j, b := range ordered {
+			x, err := parse(a)
+			require.NoError(t, err)
+			y, err := parse(b)
+			require.NoError(t, err)
+			switch is := x.compare(y); {
+			case i < j:
+				require.Negative(t, is, "%s %s", a, b)
+			case i > j:
+				require.Positive(t, is, "%s %s", a, b)
+			default:
+				require.Zero(t, is, "%s %s", a, b)
+			}
+		}
+	}
+	a, err := parse("v1.36.1_one")
+	require.NoError(t, err)
+	b, err := parse("v1.36.1+other")
+	require.NoError(t, err)
+	require.Zero(t, a.compare(b), "a build does not count, and a tag stands for it")
+	for _, text := range []string{"", "1.36.1", "v1.36", "v1.36.01", "v1.36.1-", "v1.36.1+", "latest", "v1.36.1 ", "v99999999999.0.0"} {
+		_, err := parse(text)
+		require.Error(t, err, text)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, text := range []string{"v1.36.1", "v1.36.1-rc.1+build", "v1.36.1-18446744073709551616"} {
+		f.Add(text, "v1.36.0")
+	}
+	f.Fuzz(func(t *testing.T, one, other string) {
+		a, err := parse(one)
+		if err != nil {
+			return
+		}
+		require.Zero(t, a.compare(a))
+		if b, err := parse(other); err == nil {
+			require.Equal(t, a.compare(b), -b.compare(a))
+		}
+	})
+}

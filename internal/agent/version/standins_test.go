@@ -1,0 +1,115 @@
+package version
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/agent/release"
+	"github.com/capi-refit/refit/internal/agent/staticpod/staticpodtest"
+	"github.com/capi-refit/refit/internal/node"
+)
+
+// clock tells the time with a distance to the true one, by which certificates are issued, and is impatient if it is told so.
+type clock struct {
+	staticpodtest.Clock
+	ahead     time.Duration
+	impatient *staticpodtest.Impatient
+}
+
+func (c *clock) Now() time.Time { return time.Now().Add(c.ahead) }
+
+func (c *clock) Wait(ctx context.Context, d time.Duration) error {
+	if c.impatient != nil {
+		return c.impatient.Wait(ctx, d)
+	}
+	return c.Clock.Wait(ctx, d)
+}
+
+// releases stands in for the store: releases are directories of the node.
+type releases struct {
+	w       *world
+	missing []string
+	unfit   error
+	calls   []string
+}
+
+func (r *releases) Find(version string) (*release.Release, error) {
+	dir := r.w.Path("/releases/" + version)
+	if _, err := os.Stat(dir); err != nil {
+		return nil, nil //nolint:nilerr,nilnil // as Store.Find has it
+	}
+	found := &release.Release{Version: version}
+	if _, err := os.Stat(path.Join(dir, "kubeadm")); err == nil {
+		found.Kubeadm = path.Join(dir, "kubeadm")
+	}
+	return found, nil
+}
+
+func (r *releases) Missing(node.Source) ([]string, error) { return r.missing, r.unfit }
+
+func (r *releases) Install(_ context.Context, version string, programs ...string) error {
+	r.calls = append(r.calls, version+" "+strings.Join(programs, " "))
+	for _, p := range programs {
+		if err := r.w.step(); err != nil {
+			return err
+		}
+		script := r.w.Get("/releases/" + version + "/" + p)
+		if script == "(missing)" {
+			return errors.New("the release is not there")
+		}
+		r.w.Program(p, strings.TrimPrefix(script, "#!/bin/sh\n"))
+	}
+	return r.w.step()
+}
+
+// Show implements host.Units.
+func (w *world) Show(context.Context, string) (host.UnitState, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return host.UnitState{InvocationID: strconv.Itoa(w.invocation)}, nil
+}
+
+// System implements host.Units.
+func (w *world) System(context.Context) (string, error) { return "running", nil }
+
+// Do implements host.Units. A restart runs the kubelet that is installed.
+func (w *world) Do(ctx context.Context, verb, unit string) error {
+	if err := w.step(); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls = append(w.calls, strings.TrimSpace(verb+" "+unit))
+	if verb != "restart" {
+		return nil
+	}
+	version := w.kind.installedKubelet(ctx)
+	w.invocation++
+	if w.up = !w.broken[version]; w.up {
+		w.reported, w.ready = version, true
+	}
+	return nil
+}
+
+// step counts down to the death of the process.
+func (w *world) step() error {
+	text := w.Get("/steps")
+	if text == "(missing)" {
+		return nil
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(text))
+	require.NoError(w, err)
+	w.Put("/steps", strconv.Itoa(n-1))
+	if n <= 0 {
+		return errors.New("the process has died")
+	}
+	return nil
+}
