@@ -56,6 +56,7 @@ func (e *Engine) judge(ctx context.Context, r *rawRequest, l layout) (*verdict, 
 	if err != nil {
 		return nil, err
 	}
+	subject.Bootstrap = bootstrapOf(current[fieldset.BootstrapConfig])
 	decision, err := e.hear(ctx, subject, change)
 	if err != nil {
 		return nil, err

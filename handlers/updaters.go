@@ -2,8 +2,10 @@ package handlers
 
 import (
 	"context"
+	"strings"
 
 	"github.com/tidwall/gjson"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -35,6 +37,16 @@ type Subject struct {
 	Namespace, Cluster string
 	// Labels are those of the Machine, or those that the MachineSet gives to its Machines.
 	Labels map[string]string
+	// Bootstrap is what bootstraps the machine, such as a KubeadmConfig also of a MachineSet. It is empty if it is not known.
+	Bootstrap schema.GroupKind
+}
+
+// bootstrapOf returns what kind a bootstrap config is; of a template, what is made from it.
+func bootstrapOf(config object) schema.GroupKind {
+	if config.raw == "" {
+		return schema.GroupKind{}
+	}
+	return schema.FromAPIVersionAndKind(config.apiVersion, strings.TrimSuffix(config.kind, "Template")).GroupKind()
 }
 
 // subjectOf reads the Subject out of a Machine or, if template, out of a MachineSet.

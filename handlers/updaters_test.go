@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
@@ -65,8 +66,23 @@ func TestUpdatersAreAskedForTheMachine(t *testing.T) {
 			a := &asked{registry: registry}
 			_, err := NewEngine(a).Explain(t.Context(), tc.body)
 			require.NoError(t, err)
+			tc.want.Bootstrap = schema.GroupKind{Group: "bootstrap.cluster.x-k8s.io", Kind: "KubeadmConfig"}
 			require.Equal(t, []Subject{tc.want}, a.subjects)
 		})
+	}
+}
+
+func TestWhatBootstrapsAMachine(t *testing.T) {
+	for name, tc := range map[string]struct {
+		config object
+		want   schema.GroupKind
+	}{
+		"a KubeadmConfig": {object{raw: "{}", apiVersion: "bootstrap.cluster.x-k8s.io/v1beta1", kind: "KubeadmConfig"}, schema.GroupKind{Group: "bootstrap.cluster.x-k8s.io", Kind: "KubeadmConfig"}},
+		"a template":      {object{raw: "{}", apiVersion: "bootstrap.cluster.x-k8s.io/v1beta2", kind: "RKE2ConfigTemplate"}, schema.GroupKind{Group: "bootstrap.cluster.x-k8s.io", Kind: "RKE2Config"}},
+		"nothing":         {object{}, schema.GroupKind{}},
+		"one of the core": {object{raw: "{}", apiVersion: "v1", kind: "Secret"}, schema.GroupKind{Kind: "Secret"}},
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, tc.want, bootstrapOf(tc.config)) })
 	}
 }
 

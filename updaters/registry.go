@@ -31,6 +31,19 @@ func NewRegistry(updaters ...Updater) (*Registry, error) {
 	return &Registry{updaters: slices.Clone(updaters)}, nil
 }
 
+// With returns a Registry in which the updaters stand in for those of the same names. One whose name is not there yet comes last.
+func (r *Registry) With(updaters ...Updater) *Registry {
+	all := slices.Clone(r.updaters)
+	for _, u := range updaters {
+		if i := slices.IndexFunc(all, func(o Updater) bool { return o.Name() == u.Name() }); i >= 0 {
+			all[i] = u
+		} else {
+			all = append(all, u)
+		}
+	}
+	return &Registry{updaters: all}
+}
+
 // Verdict is what was decided about one field: it has an Updater, or a Reason why it has none.
 type Verdict struct {
 	Field   fieldset.Field

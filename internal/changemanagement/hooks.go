@@ -27,11 +27,19 @@ type Hooks struct {
 	Policies *Policies
 	// Client reads from a cache.
 	Client   client.Reader
+	Versions Versions
 	Clock    clock.PassiveClock
 	Recorder events.EventRecorder
 }
 
 var _ handlers.Policies = (*Hooks)(nil)
+
+// Versions says to which versions of Kubernetes machines can be brought in place.
+type Versions interface {
+	// InPlace returns nil if a Machine can be brought to a version in place, or else an error for people: why not, or why that is
+	// not known.
+	InPlace(ctx context.Context, m *clusterv1.Machine, version string) error
+}
 
 // Permit implements handlers.Policies. A machine is replaced only if no policy forbids it and all are open; with whenClosed
 // Refuse, the same holds for a change in place.
@@ -122,28 +130,26 @@ func (h *Hooks) overridden(ctx context.Context, s *Subject, by Overrides) {
 // retryUpgrade is how long Cluster API waits before it asks again about an upgrade that is held back.
 const retryUpgrade = 15 * time.Second
 
-// Upgrade implements handlers.Policies. A part of a cluster may be upgraded when the first of its machines may be updated, by no
-// policy that forbids replacement. The others wait for their own windows: each is asked about again.
+// Upgrade implements handlers.Policies. A part of a cluster may be upgraded when the first of its machines may be updated, and none
+// would have to be replaced for the version that a policy forbids to replace. The others wait for their own windows: each is asked
+// about again.
 func (h *Hooks) Upgrade(ctx context.Context, u handlers.Upgrade) (handlers.Progress, error) {
-	subjects, err := h.subjectsOf(ctx, u)
+	machines, err := h.machinesOf(ctx, u)
 	if err != nil {
 		return handlers.Progress{}, err
 	}
 	digest := upgradeDigest(u)
-	first, forbids, err := h.first(subjects, Change{Digest: digest})
+	first, forbidden, err := h.first(ctx, machines, Change{Digest: digest}, u.To)
 	if err != nil {
 		return handlers.Progress{}, err
 	}
-	h.overridden(ctx, subjects[0], first.By)
+	h.overridden(ctx, machines[0].subject, first.By)
 	what := fmt.Sprintf("the upgrade of the %s from %s to %s", u.Part, u.From, u.To)
 	if u.From == u.To { // after a control plane, the version of the workers is not known
 		what = fmt.Sprintf("the upgrade of the %s to %s", u.Part, u.To)
 	}
-	if forbids != nil {
-		return handlers.Progress{
-			Message:    fmt.Sprintf("%s is held back: policy %s forbids replacement (replacement: Forbid), and a version can't be changed in place yet; set replacement: Allow, or take the version back", what, forbids.Name),
-			RetryAfter: retryUpgrade,
-		}, nil
+	if forbidden != nil {
+		return handlers.Progress{Message: fmt.Sprintf("%s is held back: %v; set replacement: Allow, or take the version back", what, forbidden), RetryAfter: retryUpgrade}, nil
 	}
 	if first.Open {
 		return handlers.Progress{Done: true, Message: fmt.Sprintf("%s may start: %s", what, first.Message)}, nil
@@ -159,22 +165,43 @@ func (h *Hooks) Upgrade(ctx context.Context, u handlers.Upgrade) (handlers.Progr
 	}, nil
 }
 
-// first returns the decision about the machine that may be updated first, and a policy that forbids the replacement of one.
-func (h *Hooks) first(subjects []*Subject, c Change) (first *Decision, forbids *Policy, err error) {
-	for _, s := range subjects {
-		policies, err := h.Policies.Select(s)
+// upgraded is a machine of a part of a cluster that is upgraded.
+type upgraded struct {
+	subject *Subject
+	// machine is nil if the part has none yet. It is shared and is not to be changed.
+	machine *clusterv1.Machine
+}
+
+// first returns the decision about the machine that may be updated first, and says of one that a policy forbids to replace why it would
+// have to be.
+func (h *Hooks) first(ctx context.Context, machines []upgraded, c Change, to string) (first *Decision, forbidden, err error) {
+	for _, m := range machines {
+		policies, err := h.Policies.Select(m.subject)
 		if err != nil {
 			return nil, nil, err
 		}
-		d := Decide(h.Clock.Now(), s, policies, c)
+		d := Decide(h.Clock.Now(), m.subject, policies, c)
 		if first == nil || !first.Open && (d.Open || first.later(d)) {
 			first = &d
 		}
-		if i := slices.IndexFunc(policies, func(p *Policy) bool { return p.Forbid }); i >= 0 && forbids == nil {
-			forbids = policies[i]
+		if forbidden == nil {
+			forbidden = h.forbidden(ctx, m.machine, policies, to)
 		}
 	}
-	return first, forbids, nil
+	return first, forbidden, nil
+}
+
+// forbidden says why a machine would have to be replaced for a version although a policy forbids it, or nil.
+func (h *Hooks) forbidden(ctx context.Context, m *clusterv1.Machine, policies []*Policy, to string) error {
+	i := slices.IndexFunc(policies, func(p *Policy) bool { return p.Forbid })
+	if i < 0 || m == nil {
+		return nil
+	}
+	if err := h.Versions.InPlace(ctx, m, to); err != nil {
+		return fmt.Errorf("policy %s forbids replacement (replacement: Forbid), and Machine %s is not brought to the version in place: %w",
+			policies[i].Name, m.Name, err)
+	}
+	return nil
 }
 
 // later says whether a decision opens later than another, or never.
@@ -185,8 +212,8 @@ func (d *Decision) later(o Decision) bool {
 	return d.NextChangeETASeconds > o.NextChangeETASeconds
 }
 
-// subjectsOf returns the machines of a part of a cluster. A part without any stands for one without labels.
-func (h *Hooks) subjectsOf(ctx context.Context, u handlers.Upgrade) ([]*Subject, error) {
+// machinesOf returns the machines of a part of a cluster. A part without any stands for one without labels.
+func (h *Hooks) machinesOf(ctx context.Context, u handlers.Upgrade) ([]upgraded, error) {
 	role := refitv1.WorkerRole
 	if u.Part == handlers.UpgradedControlPlane {
 		role = refitv1.ControlPlaneRole
@@ -199,7 +226,7 @@ func (h *Hooks) subjectsOf(ctx context.Context, u handlers.Upgrade) ([]*Subject,
 	slices.SortFunc(list.Items, func(a, b clusterv1.Machine) int { return strings.Compare(a.Name, b.Name) })
 	// The starts of clusters are spread, not those of their machines.
 	uid := types.UID(u.Namespace + "/" + u.Cluster)
-	var out []*Subject
+	var out []upgraded
 	for i := range list.Items {
 		if RoleOf(list.Items[i].Labels) != role {
 			continue
@@ -209,13 +236,13 @@ func (h *Hooks) subjectsOf(ctx context.Context, u handlers.Upgrade) ([]*Subject,
 			return nil, err
 		}
 		s.UID = uid
-		out = append(out, s)
+		out = append(out, upgraded{s, &list.Items[i]})
 	}
 	if len(out) > 0 {
 		return out, nil
 	}
 	s := &Subject{Namespace: u.Namespace, Cluster: u.Cluster, Role: role, UID: uid}
-	return []*Subject{s}, (Subjects{h.Client}).complete(ctx, s, owner{})
+	return []upgraded{{subject: s}}, (Subjects{h.Client}).complete(ctx, s, owner{})
 }
 
 // upgradeDigest identifies an upgrade of a part, for a bypass. Not all hooks know from which version, and one change has one

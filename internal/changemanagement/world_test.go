@@ -1,6 +1,8 @@
 package changemanagement
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -205,7 +207,7 @@ func newWorld(t testing.TB, objects ...client.Object) *world {
 	require.NoError(t, w.policies.Prime(t.Context()))
 	counters := NewMetrics(w.registry)
 	w.gate = &Gate{Policies: w.policies, Client: c, Live: c, Clock: w.clock, Metrics: counters}
-	w.hooks = &Hooks{Policies: w.policies, Client: c, Clock: w.clock, Recorder: w.events}
+	w.hooks = &Hooks{Policies: w.policies, Client: c, Versions: reachable{}, Clock: w.clock, Recorder: w.events}
 	return w
 }
 
@@ -249,4 +251,14 @@ func (w *world) edit(name string, edits ...func(*refitv1.MachineUpdate)) {
 		e(mu)
 	}
 	require.NoError(w.t, w.Status().Update(w.t.Context(), mu))
+}
+
+// reachable stands in for what judges versions: machines with the label pool=gpu can't be brought to another version in place.
+type reachable struct{}
+
+func (reachable) InPlace(_ context.Context, m *clusterv1.Machine, version string) error {
+	if m.Labels["pool"] == "gpu" {
+		return errors.New("no KubernetesSource has " + version)
+	}
+	return nil
 }

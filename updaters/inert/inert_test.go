@@ -56,7 +56,7 @@ var claims = map[string]struct {
 	"a file":                           {kubeadm(`{}`, `{"files":[{"path":"/a"}]}`), silent},
 	"a field of the future":            {kubeadm(`{}`, `{"preKubeadmCommandsOfTheFuture":["a"]}`), silent},
 	"a bootstrap config of others":     {of(fieldset.BootstrapConfig, `{}`, `{"verbosity":5}`), silent},
-	"a version":                        {of(fieldset.Machine, `{"version":"v1"}`, `{"version":"v2"}`), "not changed in place yet"},
+	"a version":                        {of(fieldset.Machine, `{"version":"v1"}`, `{"version":"v2"}`), silent},
 	"a failure domain":                 {of(fieldset.Machine, `{}`, `{"failureDomain":"a"}`), "does not move to another failure domain"},
 	"something else of a machine":      {of(fieldset.Machine, `{}`, `{"x":"a"}`), silent},
 	"an infrastructure machine":        {of(fieldset.InfrastructureMachine, `{}`, `{"ami":{"id":"a"}}`), "inertFields of a NodeDisruptionPolicy"},

@@ -65,10 +65,6 @@ func config(path string, v Verdict, why string) Entry {
 
 func ofMachines() []Entry {
 	return []Entry{
-		{
-			Object: fieldset.Machine, Path: "version", Verdict: Never,
-			Why: "the version of Kubernetes is not changed in place yet; the machine is replaced",
-		},
 		{Object: fieldset.Machine, Path: "failureDomain", Verdict: Never, Why: "a machine does not move to another failure domain"},
 		{
 			Object: fieldset.InfrastructureMachine, Verdict: Never,

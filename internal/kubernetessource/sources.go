@@ -1,0 +1,141 @@
+package kubernetessource
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/selection"
+	"github.com/capi-refit/refit/internal/snapshot"
+)
+
+// +kubebuilder:rbac:groups=capi-refit.dev,resources=kubernetessources,verbs=get;list;watch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines;clusters,verbs=get;list;watch
+
+// Sources holds the sources as they were read last. Every replica has them.
+type Sources struct {
+	client client.Reader
+	read   *snapshot.Reader[*refitv1.KubernetesSource, *Source]
+}
+
+// New returns Sources that are read from a cache.
+func New(cached client.Reader) *Sources {
+	return &Sources{client: cached, read: snapshot.New(cached, snapshot.Kind[*refitv1.KubernetesSource, *Source]{
+		Name: "KubernetesSources",
+		New:  func() *refitv1.KubernetesSource { return &refitv1.KubernetesSource{} },
+		List: func() client.ObjectList { return &refitv1.KubernetesSourceList{} },
+		Read: Compile,
+	})}
+}
+
+// SetupWithManager has the manager keep the sources up to date, on every replica.
+func (s *Sources) SetupWithManager(mgr ctrl.Manager) error {
+	return s.read.SetupWithManager(mgr, "kubernetessource-reader")
+}
+
+// Prime reads all sources. Before that there is no telling which selects a Machine.
+func (s *Sources) Prime(ctx context.Context) error { return s.read.Prime(ctx) }
+
+// Reconcile reads one source again.
+func (s *Sources) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	return s.read.Reconcile(ctx, req)
+}
+
+// Ready returns an error until the sources were read.
+func (s *Sources) Ready() error { return s.read.Ready() }
+
+// Selected is the source of a Machine. It is shared and is not to be changed.
+type Selected struct {
+	// Name is that of the source.
+	Name string
+	// Early says that a version is fetched as soon as a change asks for it, and not only when the window is open.
+	Early bool
+
+	source *Source
+}
+
+// For returns where a version comes from, as a node is told, or an error for people that says why the source does not have it.
+func (s *Selected) For(version string) (*node.Source, error) { return s.source.version(version) }
+
+// Machine returns the source of a Machine; nil if none selects it.
+func (s *Sources) Machine(ctx context.Context, m *clusterv1.Machine) (*Selected, error) {
+	return s.For(ctx, handlers.Subject{Namespace: m.Namespace, Cluster: m.Spec.ClusterName, Labels: m.Labels})
+}
+
+// For returns the source of a Machine, or of the Machines of a MachineSet; nil if none selects it. The error is an *InvalidError
+// or an *AmbiguousError if somebody must correct sources first; any other one passes.
+func (s *Sources) For(ctx context.Context, of handlers.Subject) (*Selected, error) {
+	all, err := s.read.In(of.Namespace)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	var cluster clusterv1.Cluster
+	key := types.NamespacedName{Namespace: of.Namespace, Name: of.Cluster}
+	if err := s.client.Get(ctx, key, &cluster); err != nil {
+		return nil, fmt.Errorf("which KubernetesSource selects the Machine can't be told: read Cluster %s: %w", key, err)
+	}
+	role := selection.RoleOf(of.Labels)
+	var selecting []*Source
+	for _, one := range all {
+		if one.Selector.Cluster(cluster.Labels) && one.Selector.Machine(role, of.Labels) {
+			selecting = append(selecting, one)
+		}
+	}
+	return One(selecting...)
+}
+
+// One returns the source of a Machine that the sources select, which are in the order of their names; nil if there is none.
+func One(selecting ...*Source) (*Selected, error) {
+	switch len(selecting) {
+	case 0:
+		return nil, nil //nolint:nilnil // no source is an answer
+	case 1:
+	default:
+		names := make([]string, len(selecting))
+		for i, one := range selecting {
+			names[i] = one.Name
+		}
+		return nil, &AmbiguousError{Sources: names}
+	}
+	one := selecting[0]
+	if one.Err != nil {
+		return nil, &InvalidError{Source: one.Name, Err: one.Err}
+	}
+	return &Selected{Name: one.Name, Early: one.early(), source: one}, nil
+}
+
+// InvalidError says that a Machine is brought to no version until the source that selects it is corrected.
+type InvalidError struct {
+	// Source is the name of the source.
+	Source string
+	Err    error
+}
+
+// Error implements error.
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("KubernetesSource %s can't be read, so it is not known where versions come from: %v; correct the source, or delete it", e.Source, e.Err)
+}
+
+// Unwrap returns what is wrong with the source.
+func (e *InvalidError) Unwrap() error { return e.Err }
+
+// AmbiguousError says that more than one source selects a Machine.
+type AmbiguousError struct {
+	// Sources are their names, in order.
+	Sources []string
+}
+
+// Error implements error.
+func (e *AmbiguousError) Error() string {
+	return fmt.Sprintf("the KubernetesSources %s select the same machine, so it is not known which of them counts; narrow their selectors until one is left",
+		strings.Join(e.Sources, ", "))
+}
