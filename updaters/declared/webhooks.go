@@ -13,7 +13,8 @@ type webhook struct{ allows, forbids []string }
 // of a provider differ, what any of them forbids is forbidden: that an object can't be changed is found out by Cluster API
 // when the machines of a MachineDeployment are already committed to the update.
 //
-// Kinds that are not here have no webhook that forbids changes (Metal3Machine), or one that nobody has read.
+// Kinds that are not here have no webhook that forbids changes (Metal3Machine), or one that nobody has read. Which fields name a
+// machine's image is in updaters/image, which asks Forbidden whether they can change.
 var webhooks = map[string]webhook{
 	"AWSMachine": {allows: []string{
 		"providerID", "instanceID", "additionalTags", "additionalSecurityGroups",
@@ -31,11 +32,16 @@ var webhooks = map[string]webhook{
 		"providerID", "powerOffMode", "guestSoftPowerOffTimeout", "guestSoftPowerOffTimeoutSeconds", "network.devices",
 	}},
 	// The newest version also allows ports' allowedAddressPairs. providerID and instanceID can be set once.
-	"OpenStackMachine":        {allows: []string{"identityRef"}},
-	"HCloudMachine":           {forbids: []string{"type", "imageName", "imageURL", "sshKeys", "placementGroupName"}},
+	"OpenStackMachine": {allows: []string{"identityRef"}},
+	"HCloudMachine": {forbids: []string{
+		"type", "imageName", "imageURL", "imageURLCommand", "sshKeys", "placementGroupName",
+	}},
 	"HetznerBareMetalMachine": {forbids: []string{"installImage", "sshSpec", "hostSelector"}},
-	"DockerMachine":           {forbids: []string{"customImage"}},
-	"DevMachine":              {forbids: []string{"backend.docker.customImage"}},
+	// Cluster API's test provider forbids it since v1.13.5.
+	"DockerMachine": {forbids: []string{"customImage"}},
+	"DevMachine":    {forbids: []string{"backend.docker.customImage"}},
+	// It also has rules for networks, which can change within them.
+	"ProxmoxMachine": {forbids: []string{"tags"}},
 }
 
 // Forbidden says whether the provider's webhook refuses a change at a location, the names of the fields that lead to it below

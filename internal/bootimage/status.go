@@ -1,0 +1,150 @@
+package bootimage
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/changemanagement"
+)
+
+// +kubebuilder:rbac:groups=capi-refit.dev,resources=bootimagepolicies/status,verbs=update
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+const (
+	// refresh is how old a status may be: infrastructure machines are not watched.
+	refresh = 10 * time.Minute
+	// settle is how long changes of Machines are waited for to be counted together.
+	settle = time.Minute
+)
+
+// Status shows in each policy's status how the Machines stand that it selects. It runs in the leader only, and writes what has
+// changed.
+type Status struct {
+	// Client reads policies, Machines and Clusters out of caches, and writes statuses.
+	Client client.Client
+	// Live reads infrastructure machines from the API server.
+	Live     client.Reader
+	Policies *Policies
+	Recorder events.EventRecorder
+	Clock    clock.PassiveClock
+}
+
+// SetupWithManager has the manager run the Status.
+func (s *Status) SetupWithManager(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("bootimagepolicy-status").
+		For(&refitv1.BootImagePolicy{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&clusterv1.Machine{}, s.machinesChanged(), builder.WithPredicates(predicate.Or[client.Object](
+			predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{},
+		))).
+		Complete(s)
+}
+
+// machinesChanged has the policies of a Machine's namespace counted again, some time later and once for many changes.
+func (s *Status) machinesChanged() handler.EventHandler {
+	later := func(o client.Object, queue workqueue.TypedRateLimitingInterface[ctrl.Request]) {
+		all, err := s.Policies.read.In(o.GetNamespace())
+		if err != nil {
+			return // each policy is counted when it is read
+		}
+		for _, p := range all {
+			queue.AddAfter(ctrl.Request{NamespacedName: p.NamespacedName}, settle)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[ctrl.Request]) {
+			later(e.Object, q)
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[ctrl.Request]) {
+			later(e.ObjectNew, q)
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[ctrl.Request]) {
+			later(e.Object, q)
+		},
+	}
+}
+
+// Reconcile writes the status of a policy, and comes back to count its Machines again.
+func (s *Status) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var policy refitv1.BootImagePolicy
+	if err := s.Client.Get(ctx, req.NamespacedName, &policy); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	read := s.Policies.named(&policy)
+	if read == nil {
+		return ctrl.Result{RequeueAfter: time.Second}, nil // it is about to be read
+	}
+	before := policy.Status.DeepCopy()
+	st := &policy.Status
+	st.ObservedGeneration = policy.Generation
+	if err := s.fill(ctx, read, st); err != nil {
+		return ctrl.Result{}, err
+	}
+	if equality.Semantic.DeepEqual(before, st) {
+		return ctrl.Result{RequeueAfter: refresh}, nil
+	}
+	if err := s.Client.Status().Update(ctx, &policy); err != nil {
+		return ctrl.Result{}, fmt.Errorf("write the status of BootImagePolicy %s: %w", req, err)
+	}
+	s.tell(&policy, before)
+	return ctrl.Result{RequeueAfter: refresh}, nil
+}
+
+// fill writes into a status what holds now. Of a policy that can't be read nothing is known but the history.
+func (s *Status) fill(ctx context.Context, p *Policy, st *refitv1.BootImagePolicyStatus) error {
+	p.setReady(st)
+	if p.Err != nil {
+		st.Machines = nil
+		meta.RemoveStatusCondition(&st.Conditions, refitv1.BootImageSkewCondition)
+		meta.RemoveStatusCondition(&st.Conditions, refitv1.ForeignMachinesCondition)
+		return nil
+	}
+	found, err := s.count(ctx, p)
+	if err != nil {
+		return err
+	}
+	st.Machines = &found.BootImageMachines
+	st.History = remember(st.History, found.images, s.Clock.Now())
+	p.setSkew(st, found)
+	setForeign(st, found)
+	return nil
+}
+
+// tell has an Event for what operators have to know of: conditions that have come to say something else.
+func (s *Status) tell(policy *refitv1.BootImagePolicy, before *refitv1.BootImagePolicyStatus) {
+	for _, c := range []struct {
+		name string
+		bad  metav1.ConditionStatus
+	}{
+		{refitv1.ReadyCondition, metav1.ConditionFalse},
+		{refitv1.BootImageSkewCondition, metav1.ConditionTrue},
+		{refitv1.ForeignMachinesCondition, metav1.ConditionTrue},
+	} {
+		was, is := meta.FindStatusCondition(before.Conditions, c.name), meta.FindStatusCondition(policy.Status.Conditions, c.name)
+		if is == nil || was != nil && was.Status == is.Status && (was.Message == is.Message || c.name != refitv1.ReadyCondition) {
+			continue // that there is one machine more or less is in the status
+		}
+		if is.Status == c.bad {
+			s.Recorder.Eventf(policy, nil, corev1.EventTypeWarning, is.Reason, "Read", "%s", changemanagement.Note(is.Message))
+		} else if was != nil && was.Status == c.bad {
+			s.Recorder.Eventf(policy, nil, corev1.EventTypeNormal, is.Reason, "Read", "%s", changemanagement.Note(is.Message))
+		}
+	}
+}
