@@ -373,11 +373,12 @@ func TestAlertsAndMetricsAreDocumented(t *testing.T) {
 	rules := readPage(t, filepath.Join("..", "..", "config", "prometheus", "rules.yaml"))
 	alerts := regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(rules, -1)
 	require.NotEmpty(t, alerts)
-	for _, m := range alerts {
-		require.True(t, strings.Contains(page, "\n### "+m[1]+"\n"), "the alert %s has no heading", m[1])
-	}
-	for _, m := range regexp.MustCompile(`runbook_url: \S*/docs/policies\.md#(\S+)`).FindAllStringSubmatch(rules, -1) {
-		require.Contains(t, anchors(page), m[1])
+	runbooks := regexp.MustCompile(`runbook_url: \S*/docs/(\S+\.md)#(\S+)`).FindAllStringSubmatch(rules, -1)
+	require.Len(t, runbooks, len(alerts), "each alert has a runbook")
+	for i, m := range alerts {
+		runbook := readPage(t, filepath.Join(filepath.Dir(policiesPage), runbooks[i][1]))
+		require.True(t, strings.Contains(runbook, "\n### "+m[1]+"\n"), "the alert %s has no heading", m[1])
+		require.Contains(t, anchors(runbook), runbooks[i][2])
 	}
 	source := filepath.Join("..", "..", "internal", "changemanagement")
 	metric := regexp.MustCompile(`refit_change_management_[a-z_]+[a-z]`)

@@ -19,12 +19,15 @@ const explainExample = `  # What will Cluster API do with this change?
   # What with these NodeDisruptionPolicies?
   refit explain -f request.json --policy policies.yaml
 
+  # Is this version of Kubernetes reached in place, with these KubernetesSources?
+  refit explain -f request.json --source sources.yaml
+
   # The same for a machine, with the response of the hook
   refit explain -f request.json -o json`
 
 func newExplainCommand() *cobra.Command {
 	var file, output string
-	var policyFiles []string
+	var policyFiles, sourceFiles []string
 	var flags ruleFlags
 	cmd := &cobra.Command{
 		Use:   "explain -f REQUEST",
@@ -33,8 +36,8 @@ func newExplainCommand() *cobra.Command {
 field which updater makes it in place, its disruption class and what that takes on the node, or why it can't be made in
 place; and the verdict that Cluster API will reach: InPlace, or Replace. It is the server's own engine, and needs no cluster.
 
-NodeDisruptionPolicies count as far as the request tells that they select the machine. It has no labels of the Cluster: a
-policy that selects Clusters is taken to select this one, which is said.`,
+NodeDisruptionPolicies, and KubernetesSources when the version changes, count as far as the request tells that they select the
+machine. It has no labels of the Cluster: a policy or source that selects Clusters is taken to select this one, which is said.`,
 		Example: explainExample,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -45,7 +48,7 @@ policy that selects Clusters is taken to select this one, which is said.`,
 			if err != nil {
 				return err
 			}
-			policies, err := readDisruptions(cmd.InOrStdin(), policyFiles, rules)
+			policies, err := readDisruptions(cmd.InOrStdin(), policyFiles, sourceFiles, rules)
 			if err != nil {
 				return err
 			}
@@ -57,11 +60,14 @@ policy that selects Clusters is taken to select this one, which is said.`,
 			if err != nil {
 				return err
 			}
-			return printExplanation(cmd.OutOrStdout(), &explanation{Explanation: x, Policies: policies.applied, Notes: policies.notes}, output)
+			return printExplanation(cmd.OutOrStdout(), &explanation{
+				Explanation: x, Policies: policies.applied, Source: policies.source, Notes: policies.notes,
+			}, output)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "filename", "f", "", "File with the request, in JSON or YAML; - for standard input.")
 	cmd.Flags().StringArrayVar(&policyFiles, "policy", nil, "File with NodeDisruptionPolicies, in JSON or YAML; - for standard input. Can be there more than once.")
+	cmd.Flags().StringArrayVar(&sourceFiles, "source", nil, "File with KubernetesSources, in JSON or YAML; - for standard input. Can be there more than once.")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json, for programs.")
 	flags.add(cmd.Flags())
 	_ = cmd.MarkFlagRequired("filename") // the flag is there
@@ -81,7 +87,9 @@ type explanation struct {
 
 	// Policies are the names of the NodeDisruptionPolicies that count.
 	Policies []string `json:"policies"`
-	// Notes say what the request does not tell about them, or why one does not count.
+	// Source is the name of the KubernetesSource that was asked for a version.
+	Source string `json:"source,omitempty"`
+	// Notes say what the request does not tell about policies and sources, or why one does not count.
 	Notes []string `json:"notes"`
 }
 
@@ -110,6 +118,9 @@ func printExplanation(w io.Writer, x *explanation, output string) error {
 	}
 	if len(x.Policies) > 0 {
 		text += fmt.Sprintf("By the policies: %s\n", strings.Join(x.Policies, ", "))
+	}
+	if x.Source != "" {
+		text += fmt.Sprintf("By the source: %s\n", x.Source)
 	}
 	for _, note := range x.Notes {
 		text += "Note: " + note + "\n"

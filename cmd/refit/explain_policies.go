@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	sigsjson "sigs.k8s.io/json"
 	sigsyaml "sigs.k8s.io/yaml"
@@ -16,38 +17,50 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/handlers"
 	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/kubernetessource"
 	"github.com/capi-refit/refit/internal/nodedisruption"
 	"github.com/capi-refit/refit/internal/selection"
 	"github.com/capi-refit/refit/updaters"
+	kubernetesversion "github.com/capi-refit/refit/updaters/version"
 )
 
-// disruptions are NodeDisruptionPolicies out of files, as far as a request tells which of them select its machine.
+// disruptions are NodeDisruptionPolicies and KubernetesSources out of files, as far as a request tells which of them select its
+// machine.
 type disruptions struct {
 	builtIn  disruption.Rules
 	policies []*nodedisruption.Policy
-	// applied and notes are what For has found.
+	sources  []*kubernetessource.Source
+	// applied, source and notes are what For has found, and what the updaters have asked for.
 	applied, notes []string
+	source         string
 }
 
 var _ handlers.Updaters = (*disruptions)(nil)
 
-// readDisruptions reads files. Without any, what is built in counts.
-func readDisruptions(stdin io.Reader, files []string, builtIn disruption.Rules) (*disruptions, error) {
+// readDisruptions reads files with policies, and files with sources. Without policies, what is built in counts; without sources,
+// there is none.
+func readDisruptions(stdin io.Reader, policies, sources []string, builtIn disruption.Rules) (*disruptions, error) {
 	d := &disruptions{builtIn: builtIn, applied: []string{}, notes: []string{}}
-	for _, name := range files {
-		data, err := readFile(stdin, name)
-		if err != nil {
-			return nil, err
-		}
-		if err := d.read(data); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+	for _, of := range []struct {
+		kind  string
+		files []string
+		take  func(doc []byte) error
+	}{{"NodeDisruptionPolicy", policies, d.policy}, {"KubernetesSource", sources, d.kubernetes}} {
+		for _, name := range of.files {
+			data, err := readFile(stdin, name)
+			if err != nil {
+				return nil, err
+			}
+			if err := readObjects(data, of.kind, of.take); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
 		}
 	}
 	return d, nil
 }
 
-// read reads documents: each is a policy, or a list of them.
-func (d *disruptions) read(data []byte) error {
+// readObjects reads documents, each of which is an object of the kind, or a list of them.
+func readObjects(data []byte, kind string, take func(doc []byte) error) error {
 	reader := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for {
 		doc, err := reader.Read()
@@ -61,13 +74,13 @@ func (d *disruptions) read(data []byte) error {
 		if err != nil {
 			return err
 		}
-		if err := d.add(j); err != nil {
+		if err := readObject(j, kind, take); err != nil {
 			return err
 		}
 	}
 }
 
-func (d *disruptions) add(doc []byte) error {
+func readObject(doc []byte, kind string, take func(doc []byte) error) error {
 	if doc = bytes.TrimSpace(doc); string(doc) == "null" {
 		return nil
 	}
@@ -79,17 +92,22 @@ func (d *disruptions) add(doc []byte) error {
 		return err
 	}
 	switch object.Kind {
-	case "List", "NodeDisruptionPolicyList":
+	case "List", kind + "List":
 		for _, item := range object.Items {
-			if err := d.add(item); err != nil {
+			if err := readObject(item, kind, take); err != nil {
 				return err
 			}
 		}
 		return nil
-	case "NodeDisruptionPolicy":
+	case kind:
+		return take(doc)
 	default:
-		return fmt.Errorf("%q is not a NodeDisruptionPolicy", object.Kind)
+		return fmt.Errorf("%q is not a %s", object.Kind, kind)
 	}
+}
+
+// policy takes a NodeDisruptionPolicy.
+func (d *disruptions) policy(doc []byte) error {
 	var policy refitv1.NodeDisruptionPolicy
 	strict, err := sigsjson.UnmarshalStrict(doc, &policy)
 	read := nodedisruption.Compile(&policy)
@@ -100,26 +118,67 @@ func (d *disruptions) add(doc []byte) error {
 	return nil
 }
 
+// kubernetes takes a KubernetesSource.
+func (d *disruptions) kubernetes(doc []byte) error {
+	var source refitv1.KubernetesSource
+	strict, err := sigsjson.UnmarshalStrict(doc, &source)
+	read := kubernetessource.Compile(&source)
+	if err := errors.Join(append(strict, err, read.Err)...); err != nil {
+		return fmt.Errorf("source %s: %w", source.Name, err)
+	}
+	d.sources = append(d.sources, read)
+	return nil
+}
+
 // For implements handlers.Updaters.
 func (d *disruptions) For(_ context.Context, s handlers.Subject) (*updaters.Registry, error) {
 	var selecting []*nodedisruption.Policy
-	role := selection.RoleOf(s.Labels)
 	for _, p := range d.policies {
-		switch {
-		case p.Namespace != "" && s.Namespace != "" && p.Namespace != s.Namespace:
-			d.note("policy %s does not count: it is for namespace %s, and the machine is in %s", p.Name, p.Namespace, s.Namespace)
-			continue
-		case !p.Selector.Machine(role, s.Labels):
-			d.note("policy %s does not count: it does not select the machine, a %s, by its role and labels", p.Name, role)
-			continue
-		case !p.Selector.AnyCluster():
-			d.note("policy %s is taken to select Cluster %s, whose labels the request does not have", p.Name, s.Cluster)
+		if d.counts("policy", p.NamespacedName, p.Selector, s) {
+			selecting = append(selecting, p)
 		}
-		selecting = append(selecting, p)
 	}
 	effective := nodedisruption.Join(d.builtIn, selecting...)
 	d.applied = append(d.applied, effective.Policies...)
-	return registry(effective)
+	all, err := registry(effective)
+	if err != nil {
+		return nil, err
+	}
+	return all.With(kubernetesversion.New(effective.Rules, func(context.Context) (kubernetesversion.Source, error) { return d.find(s) })), nil
+}
+
+// find returns the source of a machine.
+func (d *disruptions) find(s handlers.Subject) (kubernetesversion.Source, error) {
+	if !madeByKubeadm(s) {
+		return kubernetesversion.Foreign, nil
+	}
+	var selecting []*kubernetessource.Source
+	for _, one := range d.sources {
+		if d.counts("source", one.NamespacedName, one.Selector, s) {
+			selecting = append(selecting, one)
+		}
+	}
+	selected, err := kubernetessource.One(selecting...)
+	if selected != nil {
+		d.source = selected.Name
+	}
+	return found(selected, err)
+}
+
+// counts says whether an object selects the machine, as far as a request tells.
+func (d *disruptions) counts(kind string, of types.NamespacedName, selector selection.Selector, s handlers.Subject) bool {
+	role := selection.RoleOf(s.Labels)
+	switch {
+	case of.Namespace != "" && s.Namespace != "" && of.Namespace != s.Namespace:
+		d.note("%s %s does not count: it is for namespace %s, and the machine is in %s", kind, of.Name, of.Namespace, s.Namespace)
+		return false
+	case !selector.Machine(role, s.Labels):
+		d.note("%s %s does not count: it does not select the machine, a %s, by its role and labels", kind, of.Name, role)
+		return false
+	case !selector.AnyCluster():
+		d.note("%s %s is taken to select Cluster %s, whose labels the request does not have", kind, of.Name, s.Cluster)
+	}
+	return true
 }
 
 func (d *disruptions) note(format string, args ...any) {

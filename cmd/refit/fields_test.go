@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"maps"
@@ -12,13 +13,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/fieldset"
+	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/nodedisruption"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/inert"
 	"github.com/capi-refit/refit/updaters/kubeadmconfig"
 	"github.com/capi-refit/refit/updaters/kubeadmconfig/fields"
+	kubernetesversion "github.com/capi-refit/refit/updaters/version"
 )
 
 var updatePage = flag.Bool("update-fields", false, "write docs/fields.md again")
@@ -97,6 +102,7 @@ func TestFieldsPage(t *testing.T) {
 		fmt.Fprintf(&b, "\n## %s\n\n%s| field | updater | control plane | worker | remark |\n|---|---|---|---|---|\n%s", s, fieldsNotes[s], rows[s])
 	}
 	b.WriteString("\n## Other objects\n\n| object | field | in place | why |\n|---|---|---|---|\n")
+	b.WriteString(versionRow(t))
 	for _, e := range inert.Table() {
 		if e.Object == fieldset.BootstrapConfig {
 			continue
@@ -112,6 +118,26 @@ func TestFieldsPage(t *testing.T) {
 	}
 	require.Equal(t, b.String(), readPage(t, fieldsPage),
 		"the page is out of date; write it again with go test ./cmd/refit -run TestFieldsPage -update-fields")
+}
+
+// anyVersion stands in for a KubernetesSource that has every version.
+type anyVersion struct{}
+
+func (anyVersion) For(v string) (*node.Source, error) { return &node.Source{Version: v}, nil }
+
+// versionRow is what the page says of the version of a machine.
+func versionRow(t *testing.T) string {
+	u := kubernetesversion.New(disruption.BuiltinRules(), func(context.Context) (kubernetesversion.Source, error) { return anyVersion{}, nil })
+	machine := func(v string) fieldset.Spec {
+		return fieldset.Spec{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Value: map[string]any{"version": v}}
+	}
+	oc, differs := fieldset.NewObjectChange(fieldset.Machine, machine("v1.36.3"), machine("v1.37.0"))
+	require.True(t, differs)
+	claim, err := u.Claim(t.Context(), fieldset.Change{oc})
+	require.NoError(t, err)
+	require.Len(t, claim.Covered, 1)
+	return fmt.Sprintf("| machine | `version` | a newer patch, or the next minor: %s | if a KubernetesSource of the machine has it; see [Kubernetes versions](kubernetes-versions.md) |\n",
+		strings.Join(actionWords(claim.Covered[0].Actions), ", "))
 }
 
 const theRest = "The rest"
@@ -240,7 +266,8 @@ machine, and of a worker. The page is made out of what the updaters themselves a
 same; it fails a test when it is out of date.
 
 - **None, Restart …, StaticPodRefresh, Drain …**: the change is made in place, and takes this on the node by the built-in rules. A
-  NodeDisruptionPolicy can say otherwise for files, users, SSH keys, NTP, arguments of the kubelet, the control plane and taints.
+  NodeDisruptionPolicy can say otherwise for files, users, SSH keys, NTP, arguments of the kubelet, the control plane, taints and
+  the version of Kubernetes.
 - **added, changed: …**: only such changes are made in place. The remark says what becomes of the others.
 - **by opt-in**: the running node is left as it is, and the change is for machines made later. It is claimed by a NodeDisruptionPolicy with
   ` + "`futureOnlyFields: Allow`" + `.

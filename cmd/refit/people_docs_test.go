@@ -11,7 +11,7 @@ import (
 )
 
 // peoplesPages are those about the commands for people.
-var peoplesPages = []string{"leases-and-holds.md", "troubleshooting.md", "drift.md"}
+var peoplesPages = []string{"leases-and-holds.md", "troubleshooting.md", "drift.md", "kubernetes-versions.md", "kubernetes-sources.md"}
 
 // TestReasonsAreDocumented reads the reasons where they are declared or given.
 func TestReasonsAreDocumented(t *testing.T) {
@@ -53,11 +53,11 @@ func TestLinksOfThePagesForPeople(t *testing.T) {
 func TestDocumentedCommandsForPeople(t *testing.T) {
 	commands := map[string]*cobra.Command{
 		"hold": newHoldCommand(), "release": newReleaseCommand(), "status": newStatusCommand(), "retry": newRetryCommand(),
-		"abandon": newAbandonCommand(), "drift": newDriftCommand(), "audit": newAuditCommand(), "schedule": newScheduleCommand(), "explain": newExplainCommand(), "serve": nil,
+		"abandon": newAbandonCommand(), "drift": newDriftCommand(), "audit": newAuditCommand(), "schedule": newScheduleCommand(), "explain": newExplainCommand(), "serve": nil, "restore-etcd": newRestoreEtcdCommand(),
 	}
 	for _, name := range peoplesPages {
 		page := readPage(t, filepath.Join(docsDir, name))
-		for _, m := range regexp.MustCompile("(?:`|\\$ |(?m:^))refit ([a-z]+)([^`\\n#…]*)").FindAllStringSubmatch(page, -1) {
+		for _, m := range regexp.MustCompile("(?:`|\\$ |(?m:^))refit ([a-z-]+)([^`\\n#…]*)").FindAllStringSubmatch(page, -1) {
 			cmd, ok := commands[m[1]]
 			if !ok && !strings.HasPrefix(m[0], "refit") {
 				require.Fail(t, "no such command", "%s: %s", name, m[0])

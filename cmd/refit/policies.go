@@ -36,7 +36,7 @@ func (c *changeManagement) lifecycle(scope handlers.Scope) []webhook.Hook {
 }
 
 // addChangeManagement has the manager keep the policies, show what they mean, and measure it.
-func addChangeManagement(mgr ctrl.Manager) (*changeManagement, error) {
+func addChangeManagement(mgr ctrl.Manager, versions changemanagement.Versions) (*changeManagement, error) {
 	now := clock.RealClock{}
 	counters := changemanagement.NewMetrics(metrics.Registry)
 	policies := &changemanagement.Policies{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}
@@ -52,7 +52,9 @@ func addChangeManagement(mgr ctrl.Manager) (*changeManagement, error) {
 		gate: &changemanagement.Gate{
 			Policies: policies, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: now, Metrics: counters,
 		},
-		hooks: &changemanagement.Hooks{Policies: policies, Client: mgr.GetClient(), Clock: now, Recorder: mgr.GetEventRecorder("refit")},
+		hooks: &changemanagement.Hooks{
+			Policies: policies, Client: mgr.GetClient(), Versions: versions, Clock: now, Recorder: mgr.GetEventRecorder("refit"),
+		},
 	}, nil
 }
 
@@ -62,6 +64,7 @@ func cached() []client.Object {
 	deployments.SetGroupVersionKind(clusterv1.GroupVersion.WithKind("MachineDeployment"))
 	return []client.Object{
 		&clusterv1.Machine{}, &clusterv1.Cluster{}, deployments, &refitv1.MachineUpdate{}, &refitv1.ChangeManagementPolicy{}, &refitv1.NodeDisruptionPolicy{},
+		&refitv1.KubernetesSource{}, &refitv1.BootImagePolicy{},
 	}
 }
 

@@ -15,10 +15,12 @@ import (
 	"github.com/capi-refit/refit/updaters/controlplane"
 	"github.com/capi-refit/refit/updaters/declared"
 	"github.com/capi-refit/refit/updaters/files"
+	"github.com/capi-refit/refit/updaters/image"
 	"github.com/capi-refit/refit/updaters/inert"
 	"github.com/capi-refit/refit/updaters/kubelet"
 	"github.com/capi-refit/refit/updaters/ntp"
 	"github.com/capi-refit/refit/updaters/users"
+	kubernetesversion "github.com/capi-refit/refit/updaters/version"
 )
 
 // ruleFlags are the flags that say what a change takes on a node. serve and explain share them, so that they agree.
@@ -49,6 +51,8 @@ func registry(e nodedisruption.Effective) (*updaters.Registry, error) {
 		ntp.New(e.Rules),
 		kubelet.New(e.Rules),
 		controlplane.New(e.Rules),
+		image.New(nil),                      // it judges in versioned, which knows the BootImagePolicies of a machine
+		kubernetesversion.New(e.Rules, nil), // it judges in versioned, which knows the KubernetesSource of a machine
 	)
 }
 

@@ -240,7 +240,7 @@ func (o *serveOptions) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrl
 	if err != nil {
 		return err
 	}
-	disruptions, err := addDisruptions(mgr, o.rules)
+	judges, err := addJudges(mgr, o.rules)
 	if err != nil {
 		return err
 	}
@@ -248,12 +248,12 @@ func (o *serveOptions) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrl
 	if err != nil {
 		return err
 	}
-	changes, err := addChangeManagement(mgr)
+	changes, err := addChangeManagement(mgr, judges)
 	if err != nil {
 		return err
 	}
 	reconciler := &machineupdate.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Disruptions: disruptions, OnConflict: conflict,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Disruptions: judges.disruptions, Releases: judges.sources, OnConflict: conflict,
 		Dialer: node.SSHDialer{}, Agents: agents, Recorder: mgr.GetEventRecorder("refit"), Clock: clock.RealClock{}, Gate: changes.gate,
 		Metrics:  machineupdate.NewMetrics(metrics.Registry),
 		Instance: fmt.Sprintf("%s_%.8s_%d", hostname, uuid.NewUUID(), os.Getpid()), // in a container, each start has the same process id
@@ -267,8 +267,11 @@ func (o *serveOptions) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrl
 	if err := o.drift.addTo(mgr, reconciler); err != nil {
 		return err
 	}
+	if err := addRotation(mgr, judges); err != nil {
+		return err
+	}
 	scope := handlers.Scope(o.namespace)
-	canUpdate := handlers.NewCanUpdate(handlers.NewEngine(disruptions), changes.hooks, handlers.NewMetrics(metrics.Registry), scope)
+	canUpdate := handlers.NewCanUpdate(handlers.NewEngine(judges), changes.hooks, handlers.NewMetrics(metrics.Registry), scope)
 	update := handlers.NewUpdate(&machineupdate.Store{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}, scope)
 	server, err := webhook.NewServer(ctrl.Log.WithName("hooks"), webhook.NewMetrics(metrics.Registry))
 	if err != nil {

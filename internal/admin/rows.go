@@ -115,6 +115,7 @@ var waits = map[string]string{
 	refitv1.ReasonWorkload:    "for the workload cluster",
 	refitv1.ReasonAudit:       "for the audit log",
 	refitv1.ReasonNode:        "for the node",
+	refitv1.ReasonStaging:     "for a version to be fetched",
 }
 
 // summaryOf counts rows, in their order.

@@ -59,6 +59,8 @@ type fakeNode struct {
 	applied  []node.Status // one for apply, then one a status
 	err      *node.AgentError
 	drift    []node.DriftReport // one a check; the last one stays
+	staged   []node.StageStatus // one a call of stage; the last one stays
+	sources  []*node.Source     // of each plan
 	calls    []string
 	tokens   []int64
 	repairs  []bool // of each plan and apply, whether it is to repair
@@ -102,7 +104,7 @@ func (f *fakeNode) Run(_ context.Context, command string, stdin io.Reader, stdou
 		if err := json.NewDecoder(stdin).Decode(&r); err != nil {
 			return err
 		}
-		f.repairs = append(f.repairs, r.Repair)
+		f.repairs, f.sources = append(f.repairs, r.Repair), append(f.sources, r.Source)
 		return json.NewEncoder(stdout).Encode(node.Answer{Plan: ptr.To(next(&f.plans))})
 	case "apply":
 		if f.applyErr != nil {
@@ -114,6 +116,8 @@ func (f *fakeNode) Run(_ context.Context, command string, stdin io.Reader, stdou
 		}
 		f.tokens, f.digest, f.repairs = append(f.tokens, r.Token), r.Digest, append(f.repairs, r.Repair)
 		return json.NewEncoder(stdout).Encode(node.Answer{Status: f.status()})
+	case "stage":
+		return json.NewEncoder(stdout).Encode(node.Answer{Stage: ptr.To(next(&f.staged))})
 	case "status":
 		return json.NewEncoder(stdout).Encode(node.Answer{Status: f.status()})
 	default:

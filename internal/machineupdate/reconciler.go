@@ -42,6 +42,8 @@ type Reconciler struct {
 	Live client.Reader
 	// Disruptions says what changes take on a node, and has the updaters that follow from that.
 	Disruptions Disruptions
+	// Releases says where another version of Kubernetes comes from. Nil: nowhere.
+	Releases Releases
 	// OnConflict says what to do with a file that was changed on the node as well.
 	OnConflict node.ConflictPolicy
 	Dialer     node.Dialer

@@ -73,7 +73,7 @@ func withoutAction(rules disruption.Rules, p node.Problem) bool {
 		return says(err)
 	}
 	domains := []disruption.Domain{
-		disruption.SSHKeys, disruption.Users, disruption.NTP, disruption.KubeletArguments, disruption.ControlPlane, disruption.Taints,
+		disruption.SSHKeys, disruption.Users, disruption.NTP, disruption.KubeletArguments, disruption.ControlPlane, disruption.Taints, disruption.KubernetesVersion,
 	}
 	return slices.ContainsFunc(domains, func(d disruption.Domain) bool {
 		_, err := rules.Domain(d)

@@ -24,6 +24,8 @@ type update struct {
 	selected *nodedisruption.Selected
 	// object is what the Node is to be. It is there before the node is connected to.
 	object *nodeObject
+	// release is where another version of Kubernetes comes from. It is there before the node is connected to.
+	release release
 	// closed is what holds the update back if it has not started yet and disturbs the node. The node tells.
 	closed   *wait
 	occupied occupancy
@@ -158,6 +160,7 @@ func (u *update) request(ctx context.Context, machine *clusterv1.Machine) (*node
 	if err != nil {
 		return nil, &wait{reason: refitv1.ReasonSpecs, message: "what bootstrap laid down on the node can't be told: " + err.Error()}, nil
 	}
+	u.release = u.findRelease(ctx, machine)
 	u.object = u.nodeObject(specs.desired, made.registration)
 	return &node.Request{
 		Protocol:   node.Protocol,
@@ -166,6 +169,7 @@ func (u *update) request(ctx context.Context, machine *clusterv1.Machine) (*node
 		Resources:  resources,
 		Baseline:   made.baseline,
 		Rules:      u.selected.Rules,
+		Source:     u.release.source,
 		OnConflict: u.OnConflict,
 		Repair:     u.mu.Status.Repair != nil,
 	}, nil, nil

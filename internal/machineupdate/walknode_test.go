@@ -137,7 +137,7 @@ func verbOf(command string) string {
 
 func (n *walkNode) config() agent.Config {
 	cfg := agent.Config{Root: n.root, Clock: nodeClock{n.clock}, Units: walkUnits{n}, Settle: -1, NoSync: true}
-	cfg.Launcher = agent.LauncherFunc(func(_ context.Context, name string) error {
+	cfg.Launcher = agent.LauncherFunc(func(context.Context, string, string) error {
 		worker, err := agent.New(cfg)
 		if err != nil {
 			return err

@@ -60,7 +60,7 @@ func (u *update) look(ctx context.Context, client *node.Client, a *access, reque
 		return result, err
 	}
 	if len(plan.Blocked) > 0 {
-		return u.await(ctx, &wait{reason: refitv1.ReasonBlocked, message: u.blocked(plan.Blocked)})
+		return u.await(ctx, &wait{reason: refitv1.ReasonBlocked, message: u.blocked(u.release.because(plan.Blocked))})
 	}
 	last, err := u.lastRun(ctx, client, request)
 	if err != nil {
@@ -68,6 +68,9 @@ func (u *update) look(ctx context.Context, client *node.Client, a *access, reque
 	}
 	if w := u.refused(plan, last); w != nil {
 		return u.await(ctx, w)
+	}
+	if u.staging(plan) {
+		return u.stage(ctx, client, request, plan)
 	}
 	w, err := u.admit(ctx, last, plan, func(admission refitv1.Admission) error { return u.claim(ctx, a, plan, admission) })
 	switch {
@@ -77,6 +80,9 @@ func (u *update) look(ctx context.Context, client *node.Client, a *access, reque
 		return u.await(ctx, w)
 	}
 	u.closed = nil
+	if len(plan.Stage) > 0 { // the window has opened just now
+		return ctrl.Result{RequeueAfter: retryStage}, nil
+	}
 	return u.work(ctx, client, request, plan, last)
 }
 

@@ -1,0 +1,100 @@
+package machineupdate
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/kubernetessource"
+	"github.com/capi-refit/refit/internal/node"
+)
+
+const (
+	// stageWaitSeconds is how long one call of the agent waits for the end of staging.
+	stageWaitSeconds = 10
+	// retryStage is how soon a node is asked again that is still at it.
+	retryStage = time.Second
+)
+
+// Releases says where another version of Kubernetes comes from.
+type Releases interface {
+	// Machine returns the source of a Machine; nil if none selects it.
+	Machine(ctx context.Context, m *clusterv1.Machine) (*kubernetessource.Selected, error)
+}
+
+// release is where the version that the specs want comes from, as far as that is known. Only a node that does not run that version
+// asks for it.
+type release struct {
+	source *node.Source
+	// early says that it may be fetched before the update may start.
+	early bool
+	// lack says why there is no source.
+	lack error
+}
+
+// findRelease looks for where a version comes from. What it can't tell holds back nothing but a change of the version.
+func (u *update) findRelease(ctx context.Context, machine *clusterv1.Machine) release {
+	version := machine.Spec.Version
+	if version == "" || u.Releases == nil {
+		return release{}
+	}
+	selected, err := u.Releases.Machine(ctx, machine)
+	if err != nil || selected == nil {
+		return release{lack: err}
+	}
+	source, err := selected.For(version)
+	return release{source: source, early: selected.Early, lack: err}
+}
+
+// because adds to what is in the way of a version why it has no source.
+func (r release) because(list []node.Problem) []node.Problem {
+	if r.lack == nil {
+		return list
+	}
+	for i := range list {
+		if list[i].Path == (node.Ref{Kind: node.VersionKind}).String() {
+			list[i].Reason += "; " + r.lack.Error()
+		}
+	}
+	return list
+}
+
+// staging says whether a release has to be brought to the node now. While a policy holds the update back that is left for later, unless
+// the source lets it be early.
+func (u *update) staging(plan node.Plan) bool {
+	return len(plan.Stage) > 0 && u.release.source != nil && (u.closed == nil || u.release.early)
+}
+
+// stage has the node bring a release to its disk. Nothing there is disturbed, so nobody is kept off the node meanwhile.
+func (u *update) stage(ctx context.Context, client *node.Client, request *node.Request, plan node.Plan) (ctrl.Result, error) {
+	what := strings.Join(plan.Stage, ", ")
+	if u.mu.Status.Reason != refitv1.ReasonStaging {
+		if err := u.enter(ctx, refitv1.PhaseStaging, "stage", "the node fetches "+what); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	u.closed = nil // that is not what it waits for now
+	status, err := client.Stage(ctx, node.StageRequest{Machine: request.Machine, Source: *u.release.source, WaitSeconds: stageWaitSeconds})
+	switch {
+	case err != nil:
+		return u.nodeError(ctx, err)
+	case status.State == node.Staged && status.Version == u.release.source.Version:
+		return ctrl.Result{RequeueAfter: time.Millisecond}, nil // and the node says what else there is to do
+	case status.State == node.StageFailed:
+		return u.await(ctx, &wait{reason: refitv1.ReasonStaging, message: fmt.Sprintf(
+			"Kubernetes %s can't be brought to the node: %s; nothing was changed, and it is tried again; where it comes from is in KubernetesSource %s",
+			status.Version, status.Message, u.release.source.Name,
+		)})
+	default:
+		return u.await(ctx, &wait{
+			reason: refitv1.ReasonStaging, retry: retryStage,
+			message: fmt.Sprintf("the node fetches Kubernetes %s: %s", status.Version, status.Message),
+		})
+	}
+}
