@@ -126,7 +126,7 @@ type group struct {
 
 // inMemory are the groups for Cluster API's in-memory backend, with a node beside each Machine.
 var inMemory = []group{
-	{name: "updates", scenarios: slices.Concat(common, fieldsBesideFiles, disturbances, replaces)},
+	{name: "updates", scenarios: slices.Concat(common, fieldsBesideFiles, disturbances, replaces, bootImages)},
 	{name: "conditions", scenarios: conditions},
 	{name: "upgrades", scenarios: upgrades, shared: true},
 }

@@ -3,10 +3,14 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,12 +18,16 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/ssh"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
+	"sigs.k8s.io/cluster-api/controllers/external"
 
+	"github.com/capi-refit/refit/handlers"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -166,38 +174,55 @@ func (u *suite) kubeletArguments(ctx context.Context, t *testing.T) {
 	require.Equal(t, standard, pods())
 }
 
-// controlPlaneArguments changes an argument of a static pod, and takes it away again.
-func (u *suite) controlPlaneArguments(ctx context.Context, t *testing.T) {
-	before := u.identities(ctx, t)
-	verbosity := func() map[string]bool {
-		workload, err := u.Cluster.WorkloadClient(ctx)
-		require.NoError(t, err)
-		machines, err := u.Cluster.ControlPlaneMachines(ctx)
-		require.NoError(t, err)
-		out := map[string]bool{}
-		for _, m := range machines {
-			var pod corev1.Pod
-			require.NoError(t, workload.Get(ctx, client.ObjectKey{Namespace: "kube-system", Name: "kube-scheduler-" + m.Status.NodeRef.Name}, &pod))
-			out[m.Name] = slices.Contains(pod.Spec.Containers[0].Command, "--v=3")
+// question is what Cluster API asks about a change of the control plane's configuration, for one of its Machines. All of them are up
+// to date, and one that kubeadm init has made is compared as one that has joined.
+func (u *suite) question(ctx context.Context, t *testing.T, change func(*bootstrapv1.KubeadmConfigSpec)) *runtimehooksv1.CanUpdateMachineRequest {
+	t.Helper()
+	machines, err := u.Cluster.ControlPlaneMachines(ctx)
+	require.NoError(t, err)
+	machine := machines[0]
+	machine.SetGroupVersionKind(clusterv1.GroupVersion.WithKind("Machine"))
+	infrastructure, err := external.GetObjectFromContractVersionedRef(ctx, u.Client, machine.Spec.InfrastructureRef, machine.Namespace)
+	require.NoError(t, err)
+	spec := u.controlPlaneConfig(ctx, t)
+	objects := func() runtimehooksv1.CanUpdateMachineRequestObjects {
+		config := &bootstrapv1.KubeadmConfig{Spec: *spec.DeepCopy()}
+		config.SetGroupVersionKind(bootstrapv1.GroupVersion.WithKind("KubeadmConfig"))
+		config.Namespace, config.Name, config.Labels = machine.Namespace, machine.Name, machine.Labels
+		config.Spec.InitConfiguration = bootstrapv1.InitConfiguration{}
+		config.Spec.JoinConfiguration.ControlPlane = &bootstrapv1.JoinControlPlane{}
+		return runtimehooksv1.CanUpdateMachineRequestObjects{
+			Machine: machine, InfrastructureMachine: raw(t, infrastructure), BootstrapConfig: raw(t, config),
 		}
-		return out
 	}
-	set := func(args ...bootstrapv1.Arg) {
-		require.NoError(t, u.Cluster.ChangeControlPlane(ctx, func(kcp *controlplanev1.KubeadmControlPlane) {
-			kcp.Spec.KubeadmConfigSpec.ClusterConfiguration.Scheduler.ExtraArgs = args
-		}))
-		u.rollOut(ctx, t, before)
-		u.healthy(ctx, t)
+	request := &runtimehooksv1.CanUpdateMachineRequest{Current: objects()}
+	change(&spec)
+	request.Desired = objects()
+	request.SetGroupVersionKind(runtimehooksv1.GroupVersion.WithKind("CanUpdateMachineRequest"))
+	return request
+}
+
+func raw(t *testing.T, object any) runtime.RawExtension {
+	t.Helper()
+	content, err := json.Marshal(object)
+	require.NoError(t, err)
+	return runtime.RawExtension{Raw: content}
+}
+
+// explain returns what "refit explain" says, and demands that the change is made in place.
+func (u *suite) explain(ctx context.Context, t *testing.T, request *runtimehooksv1.CanUpdateMachineRequest) *handlers.Explanation {
+	t.Helper()
+	content, err := json.Marshal(request)
+	require.NoError(t, err)
+	cmd := exec.CommandContext(ctx, filepath.Join("..", "..", "bin", "refit"), "explain", "-f", "-", "-o", "json", "--allow-paths", app)
+	cmd.Stdin = bytes.NewReader(content)
+	output, err := cmd.CombinedOutput()
+	require.NoError(t, err, "refit explain: %s", output)
+	var x handlers.Explanation
+	require.NoError(t, json.Unmarshal(output, &x))
+	for _, f := range x.Fields {
+		t.Logf("refit explain: %s: %s, by %s %s", f.Path, strings.Join(f.Actions, ", "), f.Updater, f.Reason)
 	}
-	set(bootstrapv1.Arg{Name: "v", Value: new("3")})
-	for name, verbose := range verbosity() {
-		require.True(t, verbose, name)
-		mu, err := u.Update(ctx, name)
-		require.NoError(t, err)
-		require.Equal(t, []string{"StaticPodRefresh"}, mu.Status.Actions)
-	}
-	set()
-	for name, verbose := range verbosity() {
-		require.False(t, verbose, name)
-	}
+	require.Equal(t, handlers.VerdictInPlace, x.Verdict)
+	return &x
 }

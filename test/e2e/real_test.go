@@ -35,12 +35,23 @@ var realMachines = group{
 		{"a drop-in of the kubelet restarts it, and the Node is Ready again", (*suite).kubeletDropIn},
 		{"an argument of the kubelet takes effect, and goes again", (*suite).kubeletArguments},
 		{"an argument that the kubelet does not start with is rolled back", (*suite).brokenArgument},
-		{"an argument of a static pod takes effect on one control plane after the other, and goes again", (*suite).controlPlaneArguments},
-	}, exclusive, common, replaces),
+		{"fields of a control plane are put back where a node can't take them, take effect, and go again", (*suite).controlPlaneFields},
+	}, exclusive, common, replaces, versions),
+}
+
+// slowFields are the scenarios of fields that take three minutes a node. While the etcd of a node is down, so is its API server, and
+// there the kubelet first deletes the old etcd's pod: it starts the new etcd when that has timed out, after 34 seconds.
+var slowFields = group{
+	name: "slow fields", machines: true, scenarios: []scenario{
+		{"arguments, environment and volumes of API servers and arguments of etcds take effect", (*suite).apiServerAndEtcdFields},
+	},
 }
 
 // TestRealMachines runs the scenarios of real machines.
 func TestRealMachines(t *testing.T) { run(t, realMachines) }
+
+// TestSlowFields runs those that are too slow to be among the others.
+func TestSlowFields(t *testing.T) { run(t, slowFields) }
 
 // healthy demands what the control plane's controller checks before it goes on: etcd and the static pods.
 func (u *suite) healthy(ctx context.Context, t *testing.T) {

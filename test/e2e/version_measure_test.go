@@ -1,0 +1,222 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/node"
+)
+
+// course is how the update of one machine goes, as it is seen from outside.
+type course struct {
+	machine, node string
+	phases        []phaseSince
+	// cordoned is since when the node takes no pods; zero if it does. disrupted is for how long it took none before that.
+	cordoned  time.Time
+	disrupted time.Duration
+}
+
+type phaseSince struct {
+	phase refitv1.Phase
+	since time.Time
+}
+
+// spent is how long the update was in a phase, all stays together.
+func (c *course) spent(phase refitv1.Phase) time.Duration {
+	var sum time.Duration
+	for i, p := range c.phases {
+		if p.phase == phase && i+1 < len(c.phases) {
+			sum += c.phases[i+1].since.Sub(p.since)
+		}
+	}
+	return sum
+}
+
+// total is how long it took from when it was asked for until it has succeeded.
+func (c *course) total() time.Duration {
+	if len(c.phases) == 0 {
+		return 0
+	}
+	return c.phases[len(c.phases)-1].since.Sub(c.phases[0].since)
+}
+
+// observation looks ten times a second how updates go, and whether the service has as many pods as it is to have.
+type observation struct {
+	suite    *suite
+	workload client.Client
+	service  *service
+	old      map[string]string // the digests before, by machine
+
+	mu      sync.Mutex
+	courses []*course
+	fewest  int32
+}
+
+// observe begins to look at the updates of machines, and at a service. The function that it returns ends that.
+func (u *suite) observe(ctx context.Context, t *testing.T, s *service, machines []string) (*observation, func()) {
+	t.Helper()
+	o := &observation{suite: u, workload: u.workload(ctx, t), service: s, old: map[string]string{}, fewest: 3}
+	for _, name := range machines {
+		o.courses = append(o.courses, &course{machine: name, node: u.nodeOf(ctx, t, name)})
+		mu, err := u.Update(ctx, name)
+		require.NoError(t, err)
+		if mu != nil {
+			o.old[name] = mu.Spec.Digest
+		}
+	}
+	looking, stop := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() {
+		for looking.Err() == nil {
+			o.look(looking)
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
+	end := func() { stop(); done.Wait() }
+	t.Cleanup(end)
+	return o, end
+}
+
+// look looks once. What can't be read now is read the next time.
+func (o *observation) look(ctx context.Context) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var nodes corev1.NodeList
+	if err := o.workload.List(ctx, &nodes); err == nil {
+		for _, n := range nodes.Items {
+			o.sawNode(&n)
+		}
+	}
+	if available, err := o.service.available(ctx, o.workload); err == nil {
+		o.fewest = min(o.fewest, available)
+	}
+	for _, c := range o.courses {
+		mu, err := o.suite.Update(ctx, c.machine)
+		if err != nil || mu == nil || mu.Spec.Digest == o.old[c.machine] || mu.Status.Phase == "" {
+			continue
+		}
+		phase := mu.Status.Phase
+		if waiting(refitv1.ReasonStaging)(mu) {
+			phase = refitv1.PhaseStaging // it is the node that works
+		}
+		if len(c.phases) == 0 || c.phases[len(c.phases)-1].phase != phase {
+			c.phases = append(c.phases, phaseSince{phase, time.Now()})
+		}
+	}
+}
+
+func (o *observation) sawNode(n *corev1.Node) {
+	for _, c := range o.courses {
+		if c.node != n.Name {
+			continue
+		}
+		switch {
+		case n.Spec.Unschedulable && c.cordoned.IsZero():
+			c.cordoned = time.Now()
+		case !n.Spec.Unschedulable && !c.cordoned.IsZero():
+			c.disrupted += time.Since(c.cordoned)
+			c.cordoned = time.Time{}
+		}
+	}
+}
+
+// requireBudgetKept demands that the service always had its pods, and that each node was cordoned and is not any more.
+func (o *observation) requireBudgetKept(t *testing.T) {
+	t.Helper()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	require.GreaterOrEqual(t, o.fewest, int32(serviceAvailable), "the PodDisruptionBudget was kept")
+	for _, c := range o.courses {
+		require.Positive(t, c.disrupted, "%s was cordoned", c.machine)
+		require.Zero(t, c.cordoned, "%s is cordoned", c.machine)
+	}
+}
+
+// print prints how long each update took.
+func (o *observation) print(ctx context.Context, t *testing.T, title string) {
+	t.Helper()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "machine\twaiting\tstaging\tdrain\tkubeadm\tkubelet\tapplying\tverifying\tdisrupted\ttotal")
+	for _, c := range o.courses {
+		kubeadm, kubelet := o.suite.bySteps(ctx, t, c.machine)
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.machine,
+			seconds(c.spent(refitv1.PhaseWaiting)), seconds(c.spent(refitv1.PhaseStaging)), seconds(c.spent(refitv1.PhaseDraining)),
+			seconds(kubeadm), seconds(kubelet), seconds(c.spent(refitv1.PhaseApplying)), seconds(c.spent(refitv1.PhaseVerifying)),
+			seconds(c.disrupted), seconds(c.total()))
+	}
+	_ = table.Flush() // into memory
+	t.Logf("%s, in seconds:\n%s", title, text.String())
+}
+
+func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) }
+
+// bySteps is how long a node took until its new kubelet was started, and from there until that was well. The journal tells of the step
+// that makes both, and systemd when the kubelet was started, to the second.
+func (u *suite) bySteps(ctx context.Context, t *testing.T, machine string) (kubeadm, kubelet time.Duration) {
+	t.Helper()
+	mu, err := u.Update(ctx, machine)
+	require.NoError(t, err)
+	var begun, done time.Time
+	for _, e := range u.journalOf(ctx, t, machine, mu.Spec.Digest) {
+		switch {
+		case versionStep(e, "step-started"):
+			begun = e.Time // the last time, if it was begun again
+		case versionStep(e, "step-done"):
+			done = e.Time
+		}
+	}
+	const script = `date --date "$(systemctl show --value --property ExecMainStartTimestamp kubelet.service)" +%s`
+	out, err := u.Fleet.Node(machine).Exec(ctx, "sh", "-c", script)
+	require.NoError(t, err)
+	at, err := strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
+	require.NoError(t, err)
+	started := time.Unix(at, 0)
+	if begun.IsZero() || started.Before(begun) {
+		return 0, 0
+	}
+	return started.Sub(begun), done.Sub(started)
+}
+
+// journalOf are the entries of a node's journal about a digest.
+func (u *suite) journalOf(ctx context.Context, t *testing.T, machine, digest string) []node.JournalEntry {
+	t.Helper()
+	entries, err := u.Fleet.Node(machine).Journal(ctx)
+	require.NoError(t, err)
+	return slices.DeleteFunc(entries, func(e node.JournalEntry) bool { return e.Digest != digest })
+}
+
+// printReplacement prints how long Cluster API took to make the newest of the machines, which is what a replacement takes at least: the
+// old machine is drained and deleted beside it.
+func (u *suite) printReplacement(ctx context.Context, t *testing.T, machines []string) {
+	t.Helper()
+	var newest *clusterv1.Machine
+	for _, name := range machines {
+		if m := u.machine(ctx, t, name); newest == nil || newest.CreationTimestamp.Time.Before(m.CreationTimestamp.Time) {
+			newest = m
+		}
+	}
+	available := meta.FindStatusCondition(newest.Status.Conditions, clusterv1.MachineAvailableCondition)
+	require.NotNil(t, available)
+	t.Logf("to compare with: machine %s was made within %s s, from when it was asked for until it was last found available",
+		newest.Name, seconds(available.LastTransitionTime.Sub(newest.CreationTimestamp.Time)))
+}
