@@ -267,9 +267,6 @@ func (o *serveOptions) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrl
 	if err := o.drift.addTo(mgr, reconciler); err != nil {
 		return err
 	}
-	if err := addRotation(mgr, judges); err != nil {
-		return err
-	}
 	scope := handlers.Scope(o.namespace)
 	canUpdate := handlers.NewCanUpdate(handlers.NewEngine(judges), changes.hooks, handlers.NewMetrics(metrics.Registry), scope)
 	update := handlers.NewUpdate(&machineupdate.Store{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}, scope)

@@ -105,7 +105,11 @@ func addJudges(mgr ctrl.Manager, flags ruleFlags) (versioned, error) {
 		return versioned{}, err
 	}
 	images, err := addImages(mgr)
-	return versioned{disruptions, sources, images}, err
+	if err != nil {
+		return versioned{}, err
+	}
+	judges := versioned{disruptions, sources, images}
+	return judges, addRotation(mgr, judges)
 }
 
 // addSources has the manager keep the KubernetesSources, and show whether they can be read.

@@ -88,13 +88,10 @@ func (a *Agent) awaitStage(ctx context.Context, patience time.Duration) (node.St
 		switch {
 		case err != nil:
 			return node.StageStatus{}, err
-		case s.Status.State == node.StageFailed && !alive:
-			s.Told = true
-			return s.Status, a.state.save(stageFile, s)
-		case s.Status.State != node.Staging && !alive:
-			return s.Status, nil
 		case alive:
 			unattended = 0
+		case s.Status.State != node.Staging:
+			return a.tellStage(s)
 		default:
 			unattended++
 		}
@@ -107,6 +104,15 @@ func (a *Agent) awaitStage(ctx context.Context, patience time.Duration) (node.St
 		}
 		patience -= pause
 	}
+}
+
+// tellStage returns how staging has ended, and notes that a failure was told.
+func (a *Agent) tellStage(s staging) (node.StageStatus, error) {
+	if s.Status.State != node.StageFailed {
+		return s.Status, nil
+	}
+	s.Told = true
+	return s.Status, a.state.save(stageFile, s)
 }
 
 // RunStage brings what Stage has asked for. If somebody else does already it waits for that one's end, and does nothing more.

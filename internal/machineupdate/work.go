@@ -69,9 +69,16 @@ func (u *update) look(ctx context.Context, client *node.Client, a *access, reque
 	if w := u.refused(plan, last); w != nil {
 		return u.await(ctx, w)
 	}
-	if u.staging(plan) {
+	if last.State != node.Running && u.staging(plan) {
 		return u.stage(ctx, client, request, plan)
 	}
+	return u.start(ctx, client, a, request, plan, last)
+}
+
+// start has the node do what it has planned, when it may.
+func (u *update) start(
+	ctx context.Context, client *node.Client, a *access, request *node.Request, plan node.Plan, last node.Status,
+) (ctrl.Result, error) {
 	w, err := u.admit(ctx, last, plan, func(admission refitv1.Admission) error { return u.claim(ctx, a, plan, admission) })
 	switch {
 	case err != nil:
@@ -80,7 +87,7 @@ func (u *update) look(ctx context.Context, client *node.Client, a *access, reque
 		return u.await(ctx, w)
 	}
 	u.closed = nil
-	if len(plan.Stage) > 0 { // the window has opened just now
+	if len(plan.Stage) > 0 && last.State != node.Running { // the window has opened just now
 		return ctrl.Result{RequeueAfter: retryStage}, nil
 	}
 	return u.work(ctx, client, request, plan, last)
