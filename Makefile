@@ -55,8 +55,12 @@ e2e-everything: build ## The scenarios of e2e and of e2e-real side by side, in o
 	go test -tags e2e -count=1 -parallel 4 -timeout 75m -v -run '^TestEverything$$' ./test/e2e
 
 .PHONY: e2e-real
-e2e-real: build ## The same on real kubeadm machines, made by Cluster API's Docker provider, and what only they can show.
+e2e-real: build ## What only real kubeadm machines can show, made by Cluster API's Docker provider: among it a new Kubernetes version.
 	go test -tags e2e -count=1 -timeout 75m -v -run '^TestRealMachines$$' ./test/e2e
+
+.PHONY: e2e-real-more
+e2e-real-more: build ## The other scenarios of e2e on real kubeadm machines, and fields that take minutes a node. Not in .ci/run: half an hour.
+	go test -tags e2e -count=1 -timeout 75m -v -run '^TestMoreOnRealMachines$$' ./test/e2e
 
 .PHONY: bench
 bench: build ## Compare refit with what one would take instead: the reference extension, Ansible, OpenSSH, rrule-go, cron; prints ratios.

@@ -36,22 +36,23 @@ var realMachines = group{
 		{"an argument of the kubelet takes effect, and goes again", (*suite).kubeletArguments},
 		{"an argument that the kubelet does not start with is rolled back", (*suite).brokenArgument},
 		{"fields of a control plane are put back where a node can't take them, take effect, and go again", (*suite).controlPlaneFields},
-	}, exclusive, common, replaces, versions),
+	}, exclusive, common[:1], versions),
 }
 
-// slowFields are the scenarios of fields that take three minutes a node. While the etcd of a node is down, so is its API server, and
-// there the kubelet first deletes the old etcd's pod: it starts the new etcd when that has timed out, after 34 seconds.
-var slowFields = group{
-	name: "slow fields", machines: true, scenarios: []scenario{
+// moreOnRealMachines are those scenarios of the in-memory backend that show on real machines just the same, and fields that take three
+// minutes a node. While the etcd of a node is down, so is its API server, and there the kubelet first deletes the old etcd's pod: it
+// starts the new etcd when that has timed out, after 34 seconds.
+var moreOnRealMachines = group{
+	name: "more", machines: true, scenarios: slices.Concat(common[1:], []scenario{
 		{"arguments, environment and volumes of API servers and arguments of etcds take effect", (*suite).apiServerAndEtcdFields},
-	},
+	}, replaces),
 }
 
 // TestRealMachines runs the scenarios of real machines.
 func TestRealMachines(t *testing.T) { run(t, realMachines) }
 
-// TestSlowFields runs those that are too slow to be among the others.
-func TestSlowFields(t *testing.T) { run(t, slowFields) }
+// TestMoreOnRealMachines runs what would take continuous integration too long.
+func TestMoreOnRealMachines(t *testing.T) { run(t, moreOnRealMachines) }
 
 // healthy demands what the control plane's controller checks before it goes on: etcd and the static pods.
 func (u *suite) healthy(ctx context.Context, t *testing.T) {

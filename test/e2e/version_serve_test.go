@@ -33,8 +33,8 @@ const (
 	servicePort = 18090
 )
 
-// serviceCorefile has CoreDNS answer HTTP for ten seconds more when it is told to end: as a pod does that is to lose no request.
-const serviceCorefile = ".:15454 {\n  health :%d {\n    lameduck 10s\n  }\n}\n"
+// serviceCorefile has CoreDNS answer HTTP for five seconds more when it is told to end: as a pod does that is to lose no request.
+const serviceCorefile = ".:15454 {\n  health :%d {\n    lameduck 5s\n  }\n}\n"
 
 // service is one in the cluster, and how often it was asked and answered.
 type service struct {
