@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/agent/kind"
@@ -116,6 +117,7 @@ func (k *Kind) propose(ctx context.Context, q kind.Question, s shown, d differen
 	if err != nil {
 		return kind.Answer{}, err
 	}
+	b.Patience = patience(actions)
 	conflict := false
 	if was != nil {
 		old, err := k.compare(s, was, nil)
@@ -127,6 +129,16 @@ func (k *Kind) propose(ctx context.Context, q kind.Question, s shown, d differen
 	}
 	raw, err := json.Marshal(b)
 	return kind.Answer{Operation: node.Write, Conflict: conflict, Actions: actions, Before: raw}, err
+}
+
+// patience is how long the rules give static pods to be replaced. 0: they don't say.
+func patience(actions []disruption.Action) (p time.Duration) {
+	for _, a := range actions {
+		if a.Type == disruption.StaticPodRefresh {
+			p = max(p, a.Timeout)
+		}
+	}
+	return p
 }
 
 // ready returns an error if the change can't be made now.
@@ -165,7 +177,7 @@ func (k *Kind) Undo(ctx context.Context, c kind.Change) error {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, podPatience)
+	ctx, cancel := context.WithTimeout(ctx, max(podPatience, b.Patience)) // what worked before is not given up early
 	defer cancel()
 	if err := staticpod.Await(ctx, k.host, b.Pods); err != nil {
 		return err

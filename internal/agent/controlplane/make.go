@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +45,7 @@ func (k *Kind) Make(ctx context.Context, c kind.Change) (note string, err error)
 	if note, err = k.bring(ctx, b, want, was); err != nil {
 		return "", err
 	}
+	k.Tidy()
 	return note, k.await(ctx, b, want)
 }
 
@@ -178,7 +180,7 @@ func proxies(s shown, specs []node.Env) []string {
 
 // await waits until the control plane of the node works, whatever action the rules say.
 func (k *Kind) await(ctx context.Context, b Saved, want *node.ControlPlane) error {
-	ctx, cancel := context.WithTimeout(ctx, podPatience)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(b.Patience, podPatience))
 	defer cancel()
 	if err := staticpod.Await(ctx, k.host, b.Pods); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/agent/kind"
@@ -19,6 +20,8 @@ type Saved struct {
 	Files map[string]File `json:"files"`
 	// Pods are those that ran.
 	Pods staticpod.Note `json:"pods"`
+	// Patience is how long the rules give static pods to be replaced, in nanoseconds. 0: they don't say.
+	Patience time.Duration `json:"patience,omitempty"`
 	// Remade says that another version of Kubernetes was brought to the node after the change was planned, for which kubeadm has made
 	// all manifests anew, and that the rest is of the time after that.
 	Remade bool `json:"remade,omitempty"`

@@ -42,6 +42,7 @@ func (k *Kind) Make(ctx context.Context, c kind.Change) (note string, err error)
 	if b.Pods == nil {
 		return joined(note, health), nil
 	}
+	k.pods.Tidy()
 	return joined(note, health), k.awaitPods(ctx, *b.Pods)
 }
 
