@@ -132,7 +132,11 @@ func (r *runner) failureMessage(cause node.JournalEntry, changes []node.Change, 
 	case len(changes) == 0:
 		return message + r.leftBehind()
 	}
-	message += "the files were put back"
+	what := "the files were"
+	if slices.ContainsFunc(changes, func(c node.Change) bool { return c.Kind != node.FileKind }) {
+		what = "what was changed was"
+	}
+	message += what + " put back"
 	for i, a := range actions {
 		if i == len(actions)-1 {
 			message += " and "
