@@ -5,7 +5,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -273,6 +272,6 @@ func (u *suite) changesNothingMore(ctx context.Context, t *testing.T, name strin
 			done[e.Step]++
 		}
 	}
-	require.Len(t, done, 1)
-	require.Equal(t, []int{1}, slices.Collect(maps.Values(done)), "%s: %v", name, done)
+	delete(done, "put back Kubernetes version") // of an attempt that failed
+	require.Equal(t, map[string]int{"write Kubernetes version": 1}, done, name)
 }
