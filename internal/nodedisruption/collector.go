@@ -28,11 +28,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	default:
 		return
 	}
-	current := c.Policies.current.Load()
-	if current == nil {
-		return
-	}
-	for _, policies := range *current {
+	for _, policies := range c.Policies.read.All() {
 		for _, p := range policies {
 			ready := 1.0
 			if p.Err != nil {

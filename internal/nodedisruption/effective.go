@@ -2,6 +2,7 @@ package nodedisruption
 
 import (
 	"slices"
+	"strings"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/disruption"
@@ -29,7 +30,7 @@ type Effective struct {
 //   - fields that any of the policies declares inert are.
 func Join(base disruption.Rules, policies ...*Policy) Effective {
 	e := Effective{Drift: refitv1.ReportDrift}
-	sorted := slices.SortedFunc(slices.Values(policies), byName)
+	sorted := slices.SortedFunc(slices.Values(policies), func(a, b *Policy) int { return strings.Compare(a.Name, b.Name) })
 	rules := make([]disruption.PolicyRules, len(sorted))
 	paths := map[inertKind][]string{}
 	allowed, never := false, false

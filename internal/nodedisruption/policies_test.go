@@ -23,14 +23,14 @@ import (
 func TestUnreadPoliciesAreNotNoPolicies(t *testing.T) {
 	w := newWorld(t, cluster("c1", nil), policy("a"))
 	w.policies = w.newPolicies()
-	require.ErrorIs(t, w.policies.Ready(), errUnread)
+	require.ErrorContains(t, w.policies.Ready(), "have not been read yet")
 	_, err := w.policies.For(t.Context(), worker)
-	require.ErrorIs(t, err, errUnread)
+	require.ErrorContains(t, err, "have not been read yet")
 	require.Equal(t, time.Second, w.reread("a").RequeueAfter, "one of them is not all of them")
-	require.ErrorIs(t, w.policies.Ready(), errUnread)
+	require.ErrorContains(t, w.policies.Ready(), "have not been read yet")
 	w.down = true
 	require.ErrorIs(t, w.policies.Prime(t.Context()), errDown)
-	require.ErrorIs(t, w.policies.Ready(), errUnread)
+	require.ErrorContains(t, w.policies.Ready(), "have not been read yet")
 	w.down = false
 	require.NoError(t, w.policies.Prime(t.Context()))
 	require.NoError(t, w.policies.Ready())
@@ -147,9 +147,7 @@ func TestWhatPoliciesMakeTogetherIsKept(t *testing.T) {
 // TestPoliciesChangeWhileHooksAsk is for the race detector.
 func TestPoliciesChangeWhileHooksAsk(t *testing.T) {
 	w := newWorld(t, cluster("c1", nil), policy("a"))
-	calls := w.newPolicies()
-	calls.client = w.Client // the fake of an API server has a lock of its own, and w has none
-	calls.build = w.policies.build
+	calls := NewPolicies(w.Client, disruption.BuiltinRules(), w.policies.build) // the fake of an API server has a lock of its own, and w has none
 	require.NoError(t, calls.Prime(t.Context()))
 	_, err := calls.For(t.Context(), worker)
 	require.NoError(t, err)
@@ -182,14 +180,13 @@ func (c cached) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ 
 }
 
 func BenchmarkFor200Policies(b *testing.B) {
-	w := newWorld(b)
-	all := snapshot{}
+	var all []client.Object
 	for i := range 200 {
 		p := policy(fmt.Sprintf("p%03d", i), file(fmt.Sprintf("/etc/app%d", i), act(refitv1.NoDisruption)))
 		p.Spec.Selector.Machines = metav1.LabelSelector{MatchLabels: map[string]string{"pool": fmt.Sprintf("p%d", i%100)}}
-		all["fleet"] = append(all["fleet"], Compile(p))
+		all = append(all, p)
 	}
-	w.policies.current.Store(&all)
+	w := newWorld(b, all...)
 	w.policies.client = cached{cluster: cluster("c1", map[string]string{"env": "prod"})}
 	s := handlers.Subject{Namespace: "fleet", Cluster: "c1", Labels: map[string]string{"pool": "p7"}}
 	require.Len(b, w.selected(s).Policies, 2)

@@ -33,6 +33,9 @@ type Policy struct {
 	spec  refitv1.NodeDisruptionPolicySpec
 }
 
+// GetName implements snapshot.Named.
+func (p *Policy) GetName() string { return p.Name }
+
 // InvalidError says that nothing can be decided for a Machine until a policy that selects it is corrected.
 type InvalidError struct {
 	// Policy is the name of the policy.

@@ -80,11 +80,11 @@ func (s *Status) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 
 // named returns what was read of this very version of a policy, or nil.
 func (p *Policies) named(policy *refitv1.NodeDisruptionPolicy) *Policy {
-	current := p.current.Load()
-	if current == nil {
-		return nil
+	all, err := p.read.In(policy.Namespace)
+	if err != nil {
+		return nil // they have not been read yet
 	}
-	for _, one := range (*current)[policy.Namespace] {
+	for _, one := range all {
 		if one.UID == policy.UID && one.Generation == policy.Generation {
 			return one
 		}

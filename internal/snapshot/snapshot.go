@@ -133,6 +133,14 @@ func (r *Reader[O, T]) Ready() error {
 	return nil
 }
 
+// All returns what was read, by namespace, in the order of the names; nothing before it was. It is shared and is not to be changed.
+func (r *Reader[O, T]) All() map[string][]T {
+	if current := r.current.Load(); current != nil {
+		return *current
+	}
+	return nil
+}
+
 // In returns what was read of the objects of a namespace, in the order of their names, or an error until they were read. It is
 // shared and is not to be changed.
 func (r *Reader[O, T]) In(namespace string) ([]T, error) {
