@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/agent/kubelet"
 	"github.com/capi-refit/refit/internal/agent/staticpod"
 	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/node"
 )
 
 const (
@@ -25,9 +27,9 @@ func (a *Agent) host() host.Host {
 }
 
 // notePods notes what the static pods are, if the actions have some replaced. Nothing has been written yet: which pod is the old one can't
-// be told afterwards.
-func (a *Agent) notePods(ctx context.Context, actions []disruption.Action) error {
-	if !disruption.Has(actions, disruption.StaticPodRefresh) {
+// be told afterwards. Under a kubelet of another version the same manifest can have another hash.
+func (a *Agent) notePods(ctx context.Context, plan node.Plan) error {
+	if !disruption.Has(plan.Actions, disruption.StaticPodRefresh) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.ActionTimeout)
@@ -35,6 +37,9 @@ func (a *Agent) notePods(ctx context.Context, actions []disruption.Action) error
 	note, err := staticpod.Observe(ctx, a.host())
 	if err != nil {
 		return err
+	}
+	if slices.ContainsFunc(plan.Changes, func(c node.Change) bool { return c.Kind == node.VersionKind }) {
+		note = note.Unhashed()
 	}
 	return a.state.save(podsFile, note)
 }

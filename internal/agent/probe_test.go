@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/capi-refit/refit/internal/agent/staticpod"
 	"github.com/capi-refit/refit/internal/agent/staticpod/staticpodtest"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
@@ -69,7 +70,7 @@ func TestStaticPodsAreWaitedFor(t *testing.T) {
 	t.Run("until they are those of the new manifests", func(t *testing.T) {
 		n, s := newNode(t)
 		require.NoError(t, n.agent.state.create())
-		require.NoError(t, n.agent.notePods(t.Context(), refresh))
+		require.NoError(t, n.agent.notePods(t.Context(), node.Plan{Actions: refresh}))
 		n.put(manifest, staticpodtest.Pod("a", "a:2"))
 		s.Set(func(s *staticpodtest.Node) { s.Lag, s.Down = 3, 2 })
 		note, err := n.agent.act(t.Context(), refresh[0])
@@ -79,7 +80,7 @@ func TestStaticPodsAreWaitedFor(t *testing.T) {
 	t.Run("and are not done before", func(t *testing.T) {
 		n, s := newNode(t)
 		require.NoError(t, n.agent.state.create())
-		require.NoError(t, n.agent.notePods(t.Context(), refresh))
+		require.NoError(t, n.agent.notePods(t.Context(), node.Plan{Actions: refresh}))
 		n.put(manifest, staticpodtest.Pod("a", "a:2"))
 		s.Set(func(s *staticpodtest.Node) { s.Broken["a"] = true })
 		n.agent.cfg.Clock = &staticpodtest.Impatient{Left: 5}
@@ -90,11 +91,33 @@ func TestStaticPodsAreWaitedFor(t *testing.T) {
 		_, err = n.agent.again(t.Context(), refresh[0])
 		require.NoError(t, err, "it is as it was when the manifest is put back")
 	})
+	t.Run("whatever their hashes are, under a kubelet of another version", func(t *testing.T) {
+		for _, changes := range [][]node.Change{nil, {{Ref: node.Ref{Kind: node.VersionKind}, Operation: node.Write}}} {
+			n, _ := newNode(t)
+			require.NoError(t, n.agent.state.create())
+			require.NoError(t, n.agent.notePods(t.Context(), node.Plan{Actions: refresh, Changes: changes}))
+			var noted staticpod.Note
+			_, err := n.agent.state.load(podsFile, &noted)
+			require.NoError(t, err)
+			if was := noted[manifest]; changes == nil {
+				was.Hash = "the other kubelet's"
+				noted[manifest] = was
+			}
+			require.NoError(t, n.agent.state.save(podsFile, noted))
+			n.agent.cfg.Clock = &staticpodtest.Impatient{Left: 5}
+			_, err = n.agent.act(t.Context(), refresh[0])
+			if changes == nil {
+				require.ErrorContains(t, err, "is not yet that of the manifest", "by its hash it is another")
+				continue
+			}
+			require.NoError(t, err)
+		}
+	})
 	t.Run("but not without a note", func(t *testing.T) {
 		n, _ := newNode(t)
 		_, err := n.agent.act(t.Context(), refresh[0])
 		require.ErrorContains(t, err, "was not noted")
-		require.NoError(t, n.agent.notePods(t.Context(), nil), "and none is made where nothing is replaced")
+		require.NoError(t, n.agent.notePods(t.Context(), node.Plan{}), "and none is made where nothing is replaced")
 	})
 	t.Run("in a run", func(t *testing.T) {
 		n, s := newNode(t)

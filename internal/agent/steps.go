@@ -76,7 +76,7 @@ func actionNames(actions []disruption.Action) []string {
 // prepare keeps copies of all that is about to be overwritten, and looks for what the run needs before it changes
 // anything.
 func (a *Agent) prepare(ctx context.Context, w *work) (string, error) {
-	if err := errors.Join(a.able(w.Plan.Actions), a.notePods(ctx, w.Plan.Actions)); err != nil {
+	if err := errors.Join(a.able(w.Plan.Actions), a.notePods(ctx, w.Plan)); err != nil {
 		return "", err
 	}
 	for _, p := range w.Keep {

@@ -26,6 +26,19 @@ const (
 // Note is what the static pods of a node were before a change, by the path of the manifest.
 type Note map[string]Noted
 
+// Unhashed returns a note for a kubelet of another version, which can have other hashes for the same manifests: Await then demands of each
+// pod that was Ready that it is, whatever its hash.
+func (n Note) Unhashed() Note {
+	out := Note{}
+	for p, was := range n {
+		out[p] = Noted{Pod: was.Pod}
+		if !was.Ready {
+			out[p] = Noted{Pod: was.Pod, Digest: was.Digest}
+		}
+	}
+	return out
+}
+
 // Noted is one of them.
 type Noted struct {
 	// Pod is the name at the API server, with the namespace.

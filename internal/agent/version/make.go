@@ -76,14 +76,6 @@ func (k *Kind) replaced(ctx context.Context, b controlplane.Saved) error {
 // awaitPods waits until the control plane of the node works under the kubelet that runs now. Whatever its hashes are, each pod that was ready
 // has to be.
 func (k *Kind) awaitPods(ctx context.Context, b controlplane.Saved) error {
-	note := staticpod.Note{}
-	for p, was := range b.Pods {
-		if was.Ready {
-			note[p] = staticpod.Noted{Pod: was.Pod}
-		} else {
-			note[p] = staticpod.Noted{Pod: was.Pod, Digest: was.Digest}
-		}
-	}
-	b.Pods = note
+	b.Pods = b.Pods.Unhashed()
 	return k.pods.Await(ctx, b)
 }
