@@ -9,16 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/changemanagement"
-	"github.com/capi-refit/refit/internal/selection"
 )
 
 // +kubebuilder:rbac:groups=capi-refit.dev,resources=kubernetessources/status,verbs=update
@@ -54,7 +50,7 @@ func (s *Status) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	before := source.Status.DeepCopy()
 	st := &source.Status
 	st.ObservedGeneration = source.Generation
-	selected, err := s.count(ctx, read)
+	selected, err := read.Selector.Count(ctx, s.Client, read.Namespace)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -70,34 +66,6 @@ func (s *Status) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	}
 	s.tell(&source, before)
 	return ctrl.Result{RequeueAfter: statusRefresh}, nil
-}
-
-// count counts the Machines that the source selects. Those whose Cluster is gone go with it.
-func (s *Status) count(ctx context.Context, of *Source) (int32, error) {
-	var machines clusterv1.MachineList
-	if err := s.Client.List(ctx, &machines, client.InNamespace(of.Namespace)); err != nil {
-		return 0, fmt.Errorf("list Machines: %w", err)
-	}
-	clusters := map[string]bool{}
-	var selected int32
-	for i := range machines.Items {
-		m := &machines.Items[i]
-		matches, known := clusters[m.Spec.ClusterName]
-		if !known {
-			var cluster clusterv1.Cluster
-			key := types.NamespacedName{Namespace: m.Namespace, Name: m.Spec.ClusterName}
-			err := s.Client.Get(ctx, key, &cluster)
-			if client.IgnoreNotFound(err) != nil {
-				return 0, fmt.Errorf("read Cluster %s: %w", key, err)
-			}
-			matches = err == nil && of.Selector.Cluster(cluster.Labels)
-			clusters[m.Spec.ClusterName] = matches
-		}
-		if matches && of.Selector.Machine(selection.RoleOf(m.Labels), m.Labels) {
-			selected++
-		}
-	}
-	return selected, nil
 }
 
 // condition says whether the source can be read.
