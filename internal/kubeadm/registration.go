@@ -102,13 +102,13 @@ func args(value any) []node.Arg {
 	var out []node.Arg
 	if m, ok := value.(map[string]any); ok {
 		for _, name := range slices.Sorted(maps.Keys(m)) {
-			out = append(out, node.Arg{Name: name, Value: text(m, name)})
+			out = append(out, node.Arg{Name: name, Value: Text(m, name)})
 		}
 		return out
 	}
 	for _, m := range items(value) {
-		if name := text(m, "name"); name != "" {
-			out = append(out, node.Arg{Name: name, Value: text(m, "value")})
+		if name := Text(m, "name"); name != "" {
+			out = append(out, node.Arg{Name: name, Value: Text(m, "value")})
 		}
 	}
 	return out
@@ -117,7 +117,7 @@ func args(value any) []node.Arg {
 // Taint reads an item of a list of taints.
 func Taint(item any) corev1.Taint {
 	m, _ := item.(map[string]any)
-	return corev1.Taint{Key: text(m, "key"), Value: text(m, "value"), Effect: corev1.TaintEffect(text(m, "effect"))}
+	return corev1.Taint{Key: Text(m, "key"), Value: Text(m, "value"), Effect: corev1.TaintEffect(Text(m, "effect"))}
 }
 
 // Registration returns what the options come to on a running node.

@@ -15,14 +15,14 @@ func StaticPods(configuration map[string]any) node.ControlPlane {
 		Scheduler:         component(mapping(configuration, "scheduler")),
 		CertSANs:          texts(apiServer["certSANs"]),
 		FeatureGates:      gates(configuration["featureGates"]),
-		ImageRepository:   text(configuration, "imageRepository"),
+		ImageRepository:   Text(configuration, "imageRepository"),
 	}
 	etcd := mapping(configuration, "etcd")
 	if len(mapping(etcd, "external")) == 0 {
 		// kubeadm's default is an etcd of its own.
 		local := mapping(etcd, "local")
 		e := component(local)
-		e.ImageRepository, e.ImageTag = text(local, "imageRepository"), text(local, "imageTag")
+		e.ImageRepository, e.ImageTag = Text(local, "imageRepository"), Text(local, "imageTag")
 		c.Etcd = &e
 	}
 	return c
@@ -34,13 +34,13 @@ func component(m map[string]any) node.Component {
 	SortArgs(c.ExtraArgs)
 	for _, m := range items(m["extraEnvs"]) {
 		if Carried(m) {
-			c.ExtraEnvs = append(c.ExtraEnvs, node.Env{Name: text(m, "name"), Value: text(m, "value")})
+			c.ExtraEnvs = append(c.ExtraEnvs, node.Env{Name: Text(m, "name"), Value: Text(m, "value")})
 		}
 	}
 	for _, m := range items(m["extraVolumes"]) {
 		c.ExtraVolumes = append(c.ExtraVolumes, node.ExtraVolume{
-			Name: text(m, "name"), HostPath: text(m, "hostPath"), MountPath: text(m, "mountPath"), ReadOnly: m["readOnly"] == true,
-			PathType: text(m, "pathType"),
+			Name: Text(m, "name"), HostPath: Text(m, "hostPath"), MountPath: Text(m, "mountPath"), ReadOnly: m["readOnly"] == true,
+			PathType: Text(m, "pathType"),
 		})
 	}
 	return c
@@ -61,7 +61,8 @@ func mapping(m map[string]any, name string) map[string]any {
 	return inner
 }
 
-func text(m map[string]any, name string) string {
+// Text returns the text that a field has; empty if it has none.
+func Text(m map[string]any, name string) string {
 	s, _ := m[name].(string)
 	return s
 }

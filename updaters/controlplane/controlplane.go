@@ -75,6 +75,6 @@ func (*Updater) Desire(d updaters.Desired) ([]node.Resource, error) {
 		return nil, nil
 	}
 	c := kubeadm.StaticPods(kubeadmconfig.Mapping(d.BootstrapConfig, cluster))
-	c.PatchesDirectory = text(kubeadmconfig.Mapping(d.BootstrapConfig, kubeadm.Section(spec), "patches"), "directory")
+	c.PatchesDirectory = kubeadm.Text(kubeadmconfig.Mapping(d.BootstrapConfig, kubeadm.Section(spec), "patches"), "directory")
 	return []node.Resource{{ControlPlane: &c}}, nil
 }

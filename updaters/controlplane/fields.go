@@ -175,7 +175,7 @@ func patchesOf(section string) judgeFunc {
 				return harmless, errors.New("this version of refit does not know all fields of patches")
 			}
 		}
-		if dir := text(patches, "directory"); dir != "" && disruption.ValidPath(dir) != nil {
+		if dir := kubeadm.Text(patches, "directory"); dir != "" && disruption.ValidPath(dir) != nil {
 			return harmless, errors.New("the directory is not an absolute, clean path")
 		}
 		return regenerated, nil

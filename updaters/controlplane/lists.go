@@ -59,12 +59,6 @@ var owned = map[string]map[string]string{
 	},
 }
 
-// text returns a text of a mapping, or nothing.
-func text(m map[string]any, name string) string {
-	s, _ := m[name].(string)
-	return s
-}
-
 var errForm = errors.New("it is not of the form that this version of refit knows")
 
 // touched returns the items of the field's list that it is about, before and after: the one that it belongs to, or all that differ
@@ -86,7 +80,7 @@ func (q question) touched() ([]map[string]any, error) {
 			return nil, err
 		}
 		for _, m := range items {
-			if !single || text(m, "name") == name {
+			if !single || kubeadm.Text(m, "name") == name {
 				out = append(out, m)
 			}
 		}
@@ -103,7 +97,7 @@ func itemsOf(value any) ([]map[string]any, error) {
 	out := make([]map[string]any, 0, len(entries))
 	for _, e := range entries {
 		m, ok := e.(map[string]any)
-		if !ok || text(m, "name") == "" {
+		if !ok || kubeadm.Text(m, "name") == "" {
 			return nil, errForm
 		}
 		out = append(out, m)
@@ -129,7 +123,7 @@ func listJudge(judge func(item map[string]any) error) judgeFunc {
 
 func argsOf(program string) judgeFunc {
 	judge := listJudge(func(item map[string]any) error {
-		name := text(item, "name")
+		name := kubeadm.Text(item, "name")
 		if !kubeadm.Carried(item) {
 			return errForm
 		}
@@ -150,7 +144,7 @@ func argsOf(program string) judgeFunc {
 }
 
 var envs = listJudge(func(item map[string]any) error {
-	switch name := text(item, "name"); {
+	switch name := kubeadm.Text(item, "name"); {
 	case !kubeadm.Carried(item):
 		return fmt.Errorf("the variable %s takes its value from elsewhere, or has fields that this version of refit does not know", name)
 	case len(validation.IsEnvVarName(name)) > 0:
@@ -164,7 +158,7 @@ var envs = listJudge(func(item map[string]any) error {
 var pathTypes = []string{"", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"}
 
 var volumes = listJudge(func(item map[string]any) error {
-	name := text(item, "name")
+	name := kubeadm.Text(item, "name")
 	for field, value := range item {
 		_, isText := value.(string)
 		_, isFlag := value.(bool)
@@ -176,9 +170,9 @@ var volumes = listJudge(func(item map[string]any) error {
 	switch {
 	case len(validation.IsDNS1123Label(name)) > 0:
 		return errors.New("a volume's name is not of the form that Kubernetes takes")
-	case disruption.ValidPath(text(item, "hostPath")) != nil, disruption.ValidPath(text(item, "mountPath")) != nil:
+	case disruption.ValidPath(kubeadm.Text(item, "hostPath")) != nil, disruption.ValidPath(kubeadm.Text(item, "mountPath")) != nil:
 		return fmt.Errorf("a path of volume %s is not absolute and clean", name)
-	case !slices.Contains(pathTypes, text(item, "pathType")):
+	case !slices.Contains(pathTypes, kubeadm.Text(item, "pathType")):
 		return fmt.Errorf("the pathType of volume %s is none that Kubernetes knows", name)
 	default:
 		return nil

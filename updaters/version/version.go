@@ -73,7 +73,7 @@ func (u *Updater) Claim(ctx context.Context, c fieldset.Change) (updaters.Claim,
 		actions, left := u.actions(oc)
 		if left == nil {
 			var err error
-			if left, err = u.lacks(ctx, text(kubeadmconfig.Mapping(oc.Desired), field)); err != nil {
+			if left, err = u.lacks(ctx, kubeadm.Text(kubeadmconfig.Mapping(oc.Desired), field)); err != nil {
 				return updaters.Claim{}, err
 			}
 		}
@@ -84,7 +84,7 @@ func (u *Updater) Claim(ctx context.Context, c fieldset.Change) (updaters.Claim,
 
 // actions returns what another version takes, or why the machine can't be brought to it, whatever its source has.
 func (u *Updater) actions(oc fieldset.ObjectChange) ([]disruption.Action, error) {
-	if err := Step(text(kubeadmconfig.Mapping(oc.Current), field), text(kubeadmconfig.Mapping(oc.Desired), field)); err != nil {
+	if err := Step(kubeadm.Text(kubeadmconfig.Mapping(oc.Current), field), kubeadm.Text(kubeadmconfig.Mapping(oc.Desired), field)); err != nil {
 		return nil, err
 	}
 	return u.rules.Domain(disruption.KubernetesVersion)
@@ -109,7 +109,7 @@ func (u *Updater) lacks(ctx context.Context, version string) (left, err error) {
 
 // Desire implements updaters.NodeUpdater.
 func (*Updater) Desire(d updaters.Desired) ([]node.Resource, error) {
-	version := text(kubeadmconfig.Mapping(d.Machine), field)
+	version := kubeadm.Text(kubeadmconfig.Mapping(d.Machine), field)
 	if version == "" || !kubeadmconfig.Is(d.BootstrapConfig) {
 		return nil, nil
 	}
@@ -121,14 +121,8 @@ func (*Updater) Desire(d updaters.Desired) ([]node.Resource, error) {
 	return []node.Resource{{Version: &node.Version{
 		Kubernetes:            version,
 		IgnorePreflightErrors: ignored,
-		PatchesDirectory:      text(kubeadmconfig.Mapping(d.BootstrapConfig, section, "patches"), "directory"),
+		PatchesDirectory:      kubeadm.Text(kubeadmconfig.Mapping(d.BootstrapConfig, section, "patches"), "directory"),
 	}}}, nil
-}
-
-// text returns the text that a field has; empty if it has none.
-func text(m map[string]any, name string) string {
-	s, _ := m[name].(string)
-	return s
 }
 
 func texts(value any) ([]string, error) {
