@@ -32,7 +32,7 @@ type Kind struct {
 var _ kind.Kind = (*Kind)(nil)
 
 // New returns the kind for a node.
-func New(h host.Host) *Kind { return &Kind{host: h, free: freeSpace} }
+func New(h host.Host) *Kind { return &Kind{host: h, free: host.FreeSpace} }
 
 // Plan implements kind.Kind. A control plane that the specs no longer speak of is left as it is. Where nothing was applied before, or it
 // is not known, only what the manifests don't show counts as changed: so the first update of something else does not restart the

@@ -6,7 +6,6 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/capi-refit/refit/internal/agent/etcd"
 	"github.com/capi-refit/refit/internal/agent/staticpod"
@@ -71,13 +70,4 @@ func (k *Kind) awaitEtcd(ctx context.Context) error {
 		return fmt.Errorf("etcd of this node is not as it has to be: %w", err)
 	}
 	return nil
-}
-
-// freeSpace returns how many bytes can be written below a directory.
-func freeSpace(dir string) (uint64, error) {
-	var fs syscall.Statfs_t
-	if err := syscall.Statfs(dir, &fs); err != nil {
-		return 0, err
-	}
-	return fs.Bavail * uint64(max(fs.Bsize, 0)), nil
 }

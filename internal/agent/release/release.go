@@ -54,7 +54,7 @@ type Store struct {
 }
 
 // New returns the Store of a node.
-func New(h host.Host) *Store { return &Store{host: h, free: freeSpace, writable: writable} }
+func New(h host.Host) *Store { return &Store{host: h, free: host.FreeSpace, writable: writable} }
 
 // Stage fetches a release and verifies it, and what goes back from it to the one that is installed now. It disturbs nothing, can be
 // repeated, and goes on where it was. tell is told what is under way, for people.
@@ -173,15 +173,6 @@ func (s *Store) rootOwned() (host.State, error) {
 		want.UID, want.GID = uid, gid
 	}
 	return want, nil
-}
-
-// freeSpace returns how many bytes can be written below a directory.
-func freeSpace(dir string) (uint64, error) {
-	var fs syscall.Statfs_t
-	if err := syscall.Statfs(dir, &fs); err != nil {
-		return 0, err
-	}
-	return fs.Bavail * uint64(max(fs.Bsize, 0)), nil
 }
 
 // writable returns EROFS for a directory on a read-only file system, for root too.
