@@ -130,7 +130,7 @@ func TestStatusOfAPolicyThatCanNotBeRead(t *testing.T) {
 	s := newStatus(t, policy("a", file("/a", act("Explode"))), policy("b"))
 	elected := make(chan struct{})
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(&Collector{Policies: s.policies, Elected: elected})
+	reg.MustRegister(s.policies.Collector(elected))
 	n, err := testutil.GatherAndCount(reg)
 	require.NoError(t, err)
 	require.Zero(t, n, "another server leads")
