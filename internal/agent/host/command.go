@@ -43,12 +43,26 @@ func (r Root) Run(ctx context.Context, c Command) ([]byte, error) {
 	return out, err
 }
 
+// SaidError is the failure of a program that may be quoted.
+type SaidError struct {
+	// Err says how it ended.
+	Err error
+	// Said is all that it has written to its standard error.
+	Said string
+}
+
+// Error ends with the last lines of what the program said.
+func (e *SaidError) Error() string { return fmt.Sprintf("%v: %s", e.Err, lastLines(e.Said)) }
+
+// Unwrap returns how the program ended.
+func (e *SaidError) Unwrap() error { return e.Err }
+
 // RunTelling is Run for programs whose messages hold no secrets: an error ends with the last lines of what the program wrote to
-// its standard error.
+// its standard error, and is a SaidError.
 func (r Root) RunTelling(ctx context.Context, c Command) ([]byte, error) {
 	out, said, err := r.run(ctx, c)
 	if err != nil && len(said) > 0 {
-		err = fmt.Errorf("%w: %s", err, lastLines(string(said)))
+		err = &SaidError{Err: err, Said: string(said)}
 	}
 	return out, err
 }

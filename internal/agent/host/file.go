@@ -2,17 +2,8 @@ package host
 
 import (
 	"bytes"
-	"context"
 	"io"
-	"time"
 )
-
-// Clock tells the time and lets it pass.
-type Clock interface {
-	Now() time.Time
-	// Wait returns after d, or with ctx's error when ctx ends before.
-	Wait(ctx context.Context, d time.Duration) error
-}
 
 // Host is a node as a kind of resource gets it.
 type Host struct {

@@ -40,6 +40,8 @@ type Question struct {
 	Kubernetes string
 	// Repair says that what the node shows otherwise than what was applied is to be brought back, as if the specs had changed it.
 	Repair bool
+	// UnderWay says that a run is under way on the node. What it needs it looks for itself, and what it has taken is not to stop it.
+	UnderWay bool
 }
 
 // Changed says whether the specs have changed the resource since it was applied, as far as that is known, or whether it is to be
@@ -80,4 +82,6 @@ type Change struct {
 	Was     *node.Resource  `json:"was,omitempty"`
 	Desired *node.Resource  `json:"desired,omitempty"`
 	Before  json.RawMessage `json:"before,omitempty"`
+	// Again says that it was begun before, by a process that did not come to its end: the node may have lost power meanwhile.
+	Again bool `json:"-"`
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -27,7 +26,15 @@ type apt struct{ packages }
 // calm are options by which a call leaves no trace but what it is for: apt's caches of what it knows are not rewritten, and what it
 // downloads need not be readable for a user without rights. It waits for other calls of dpkg.
 var calm = []string{
-	"-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=", "-o", "APT::Sandbox::User=root", "-o", "DPkg::Lock::Timeout=300",
+	"-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=", "-o", "APT::Sandbox::User=root",
+	"-o", fmt.Sprintf("DPkg::Lock::Timeout=%d", int(dpkgPatience.Seconds())),
+}
+
+// strict are options by which apt takes nothing without a signature, whatever the node's apt.conf allows (apt-secure(8)). They go with a
+// source's own repository, whose text can't allow it either (see unsigned). For the node's own repositories the node's configuration decides.
+var strict = []string{
+	"-o", "APT::Get::AllowUnauthenticated=false", "-o", "Acquire::AllowInsecureRepositories=false",
+	"-o", "Acquire::AllowWeakRepositories=false", "-o", "Acquire::AllowDowngradeToInsecureRepositories=false",
 }
 
 // missing implements supply.
@@ -99,7 +106,8 @@ func (a apt) sources(ctx context.Context) ([]string, error) {
 		if err := a.host.Disk.Mkdirs(filepath.Join(lists, "partial"), 0o700); err != nil {
 			return nil, err
 		}
-		options = append(options, "-o", "Dir::Etc::sourcelist="+list, "-o", "Dir::Etc::sourceparts=-", "-o", "Dir::State::lists="+lists)
+		options = append(options, "-o", "Dir::Etc::sourcelist="+list, "-o", "Dir::Etc::sourceparts=/dev/null", "-o", "Dir::State::lists="+lists)
+		options = append(options, strict...)
 	}
 	a.tell("asking the repository for the packages of Kubernetes")
 	args := slices.Concat([]string{"update", "-q"}, options)
@@ -187,103 +195,27 @@ func (a apt) openDeb(ctx context.Context, file string, each func(e entry) error)
 
 // versions returns those of the packages that are installed, by name.
 func (a apt) versions(ctx context.Context) (map[string]string, error) {
-	out, err := a.call(ctx, "dpkg-query", "--show", "--showformat=${Package} ${Version} ${db:Status-Status}\n")
-	if err != nil {
-		return nil, err
-	}
 	all := map[string]string{}
+	err := a.each(ctx, func(name, version, status string) {
+		if status == "installed" {
+			all[name] = version
+		}
+	})
+	return all, err
+}
+
+// each calls do for each package that dpkg knows.
+func (a apt) each(ctx context.Context, do func(name, version, status string)) error {
+	out, err := a.call(ctx, "dpkg-query", "--show", "--showformat=${Package} ${Version} ${db:Status-Status}\n")
 	for line := range strings.Lines(string(out)) {
-		if columns := strings.Fields(line); len(columns) == 3 && columns[2] == "installed" {
-			all[columns[0]] = columns[1]
+		if columns := strings.Fields(line); len(columns) == 3 {
+			do(columns[0], columns[1], columns[2])
 		}
 	}
-	return all, nil
-}
-
-// install implements installer. apt gets the files that were staged, and no repository, so it asks nobody. Conffiles that were edited stay.
-func (a apt) install(ctx context.Context, r *record, programs []string) error {
-	if err := a.settle(ctx); err != nil {
-		return err
-	}
-	installed, err := a.versions(ctx)
-	if err != nil {
-		return err
-	}
-	all, err := a.pending(ctx, r, programs, func(name string) (string, error) { return installed[name], nil })
-	if err != nil || len(all) == 0 {
-		return err
-	}
-	files, err := a.verify(r, all)
-	if err != nil {
-		return err
-	}
-	var names []string
-	for _, of := range all {
-		names = append(names, of.Name)
-	}
-	args := slices.Concat([]string{
-		"install", "-q", "-y", "--reinstall", "--allow-downgrades", "--allow-change-held-packages", "--no-install-recommends", "--no-remove",
-		"-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold",
-		"-o", "Dir::Etc::sourcelist=/dev/null", "-o", "Dir::Etc::sourceparts=-",
-	}, calm, files)
-	err = a.unlocked(ctx, debs, names, func() error {
-		_, err := a.call(ctx, "apt-get", args...)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	return a.done(ctx, r, programs)
-}
-
-// settle ends what dpkg was in the midst of when it was killed; until then it refuses everything.
-func (a apt) settle(ctx context.Context) error {
-	journal, err := a.host.Resolve("/var/lib/dpkg/updates")
-	if err != nil {
-		return err
-	}
-	entries, err := os.ReadDir(journal)
-	if err != nil && !os.IsNotExist(err) {
-		return err
-	}
-	if len(entries) == 0 {
-		return nil
-	}
-	_, err = a.call(ctx, "dpkg", "--force-confdef", "--force-confold", "--configure", "-a")
 	return err
 }
 
 // call runs a program of apt's or dpkg's.
 func (a apt) call(ctx context.Context, name string, args ...string) ([]byte, error) {
 	return a.manage(ctx, host.Command{Name: name, Args: args})
-}
-
-// holds are apt's locks.
-type holds struct{ *Store }
-
-// locked implements locks.
-func (h holds) locked(ctx context.Context, names []string) ([]string, error) {
-	out, err := h.host.RunTelling(ctx, host.Command{Name: "apt-mark", Args: []string{"showhold"}})
-	if err != nil {
-		return nil, err
-	}
-	var all []string
-	for _, name := range strings.Fields(string(out)) {
-		if slices.Contains(names, name) {
-			all = append(all, name)
-		}
-	}
-	return all, nil
-}
-
-// lock implements locks.
-func (h holds) lock(ctx context.Context, names []string) error {
-	_, err := h.host.RunTelling(ctx, host.Command{Name: "apt-mark", Args: append([]string{"hold"}, names...)})
-	return err
-}
-
-// unlock implements locks.
-func (h holds) unlock(ctx context.Context, names []string) error {
-	_, err := h.host.RunTelling(ctx, host.Command{Name: "apt-mark", Args: append([]string{"unhold"}, names...)})
-	return err
 }

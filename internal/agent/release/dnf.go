@@ -15,8 +15,14 @@ import (
 // dnf is that of Fedora and Red Hat's systems, of version 4. Version 5 does the same but for locks, see versionLocks.
 type dnf struct{ packages }
 
-// queryForm has rpm show the version of a package as dnf does.
-const queryForm = "%{NAME} %|EPOCH?{%{EPOCH}:}|%{VERSION}-%{RELEASE} %{ARCH}\n"
+// everything has dnf not pass over packages that the node's configuration excludes, as Kubernetes' documentation has it do. Version 4 says
+// "all" for that, and version 5 "*".
+const everything = "--setopt=disable_excludes=all,*"
+
+// verifiedBefore has dnf not verify the signatures of files once more, as localpkg_gpgcheck of a hardened node has it do (dnf.conf(5)): it would do
+// so with the keys that the node's rpm has, and a source's key is not among them. It is only for files whose signature staging has verified,
+// and whose digest is still the same.
+const verifiedBefore = "--setopt=localpkg_gpgcheck=False"
 
 // missing implements supply.
 func (d dnf) missing(r *record) []string { return d.lacking(r, rpms) }
@@ -51,16 +57,12 @@ func (d dnf) stage(ctx context.Context, r *record) error {
 	if err != nil {
 		return err
 	}
-	repos := filepath.Join(d.place, "repositories")
-	if err := d.clear(repos); err != nil {
-		return err
-	}
-	list, key, err := d.repository(func(string) string { return filepath.Join("repositories", "refit-kubernetes.repo") })
+	options, key, err := d.sources(options)
 	if err != nil {
 		return err
 	}
-	if list != "" {
-		options = append(options, "--setopt=reposdir="+repos)
+	if err := d.refresh(ctx, options); err != nil {
+		return err
 	}
 	chosen := map[string]string{}
 	for _, name := range Programs {
@@ -80,14 +82,36 @@ func (d dnf) stage(ctx context.Context, r *record) error {
 	return d.look(ctx, r, d.openRPM)
 }
 
+// sources adds the options by which dnf has the source's repository and no other, or the node's own where the source has none, and returns
+// where the source's key is.
+func (d dnf) sources(options []string) (with []string, key string, err error) {
+	repos := filepath.Join(d.place, "repositories")
+	if err := d.clear(repos); err != nil {
+		return nil, "", err
+	}
+	list, key, err := d.repository(func(string) string { return filepath.Join("repositories", "refit-kubernetes.repo") })
+	if list != "" {
+		// Many a node passes over a repository that is away, or is signed by another key.
+		options = append(options, "--setopt=reposdir="+repos, "--setopt=skip_if_unavailable=False")
+	}
+	return options, key, err
+}
+
 // unhindered returns the options by which dnf does not pass over packages that the node's configuration excludes, or that are locked.
 func (d dnf) unhindered(ctx context.Context) ([]string, error) {
-	options := []string{"-y", "--disableexcludes=all"}
+	options := []string{"-y", everything}
 	locked, err := versionLocks{d.Store}.locked(ctx, Programs)
 	if err == nil && len(locked) > 0 {
 		options = append(options, "--disableplugin=versionlock")
 	}
 	return options, err
+}
+
+// refresh has dnf ask the repositories anew. It goes by what it knows of them for two days otherwise.
+func (d dnf) refresh(ctx context.Context, options []string) error {
+	d.tell("asking the repository for the packages of Kubernetes")
+	_, err := d.call(ctx, slices.Concat([]string{"-q"}, options, []string{"--refresh", "makecache"})...)
+	return err
 }
 
 // choose returns the newest version of a package that the source's pattern matches.
@@ -136,9 +160,9 @@ func (d dnf) download(ctx context.Context, r *record, options []string, chosen m
 		return err
 	}
 	err := d.collect(r, ".rpm", chosen, func(file string) (string, string, error) {
-		out, err := d.manage(ctx, host.Command{Name: "rpm", Args: []string{"-q", "--nosignature", "--qf", queryForm, "-p", file}})
-		if columns := strings.Fields(string(out)); err == nil && len(columns) == 3 {
-			return columns[0], columns[1], nil
+		all, err := d.query(ctx, "--nosignature", "-p", file)
+		if err == nil && len(all) == 1 {
+			return all[0].name, all[0].version, nil
 		}
 		return "", "", errors.Join(err, fmt.Errorf("%s is not a package", filepath.Base(file)))
 	})
@@ -178,25 +202,12 @@ func (d dnf) openRPM(ctx context.Context, file string, each func(e entry) error)
 	return d.stream(ctx, host.Command{Name: "rpm2cpio", Args: []string{file}}, func(r io.Reader) error { return readCPIO(r, each) })
 }
 
-// version returns that of an installed package, or "".
-func (d dnf) version(ctx context.Context, name string) (string, error) {
-	out, err := d.manage(ctx, host.Command{Name: "rpm", Args: []string{"-q", "--qf", queryForm, name}})
-	if strings.Contains(string(out), "is not installed") {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	columns := strings.Fields(string(out))
-	if len(columns) != 3 {
-		return "", fmt.Errorf("rpm does not tell the one version of %s", name)
-	}
-	return columns[1], nil
-}
-
 // install implements installer. dnf gets the files that were staged, and no repository, so it asks nobody. It has a verb of its own for
 // each direction, so the packages go by groups; what others need comes first.
-func (d dnf) install(ctx context.Context, r *record, programs []string) error {
+func (d dnf) install(ctx context.Context, r *record, programs []string) (note string, err error) {
+	if err := d.settle(ctx, concerned(r)); err != nil {
+		return "", err
+	}
 	versions := map[string]string{}
 	all, err := d.pending(ctx, r, programs, func(name string) (version string, err error) {
 		version, err = d.version(ctx, name)
@@ -204,16 +215,11 @@ func (d dnf) install(ctx context.Context, r *record, programs []string) error {
 		return version, err
 	})
 	if err != nil || len(all) == 0 {
-		return err
+		return "", err
 	}
 	groups, names := map[string][]pkg{}, []string(nil)
 	for _, of := range all {
-		verb := "install"
-		if has := versions[of.Name]; has == of.Version {
-			verb = "reinstall"
-		} else if has != "" && older(of.Version, has) {
-			verb = "downgrade"
-		}
+		verb := toward(of.Version, versions[of.Name])
 		groups[verb] = append(groups[verb], of)
 		names = append(names, of.Name)
 	}
@@ -226,9 +232,20 @@ func (d dnf) install(ctx context.Context, r *record, programs []string) error {
 		return nil
 	})
 	if err != nil {
-		return err
+		return "", err
 	}
-	return d.done(ctx, r, programs)
+	return "", d.done(ctx, r, programs)
+}
+
+// toward returns the verb by which a package comes to have a version.
+func toward(version, has string) string {
+	switch {
+	case has == version:
+		return "reinstall"
+	case has != "" && older(version, has):
+		return "downgrade"
+	}
+	return "install"
 }
 
 func (d dnf) transact(ctx context.Context, r *record, verb string, all []pkg) error {
@@ -239,71 +256,10 @@ func (d dnf) transact(ctx context.Context, r *record, verb string, all []pkg) er
 	if err != nil {
 		return err
 	}
-	_, err = d.call(ctx, slices.Concat([]string{"-y", "--disableexcludes=all", "--disablerepo=*", verb}, files)...)
+	_, err = d.call(ctx, slices.Concat([]string{"-y", everything, verifiedBefore, "--disablerepo=*", verb}, files)...)
 	return err
 }
 
 func (d dnf) call(ctx context.Context, args ...string) ([]byte, error) {
 	return d.manage(ctx, host.Command{Name: "dnf", Args: args})
-}
-
-// versionLocks are those of dnf's plugin of that name.
-type versionLocks struct{ *Store }
-
-// locked implements locks. Locks of dnf 5 can't be passed over without taking them off, which staging must not do.
-func (v versionLocks) locked(_ context.Context, names []string) ([]string, error) {
-	other, _, err := v.host.ReadFile("/etc/dnf/versionlock.toml")
-	if err != nil {
-		return nil, err
-	}
-	data, _, err := v.host.ReadFile("/etc/dnf/plugins/versionlock.list")
-	if err != nil {
-		return nil, err
-	}
-	var all []string
-	for _, name := range names {
-		if lists(string(other), func(line string) bool {
-			_, value, ok := strings.Cut(line, "=")
-			return ok && strings.Trim(strings.TrimSpace(value), `"'`) == name
-		}) {
-			return nil, fmt.Errorf("package %s is locked in /etc/dnf/versionlock.toml: remove that lock", name)
-		}
-		if lists(string(data), func(line string) bool {
-			rest, ok := strings.CutPrefix(strings.TrimSpace(line), name+"-")
-			return ok && rest != "" && digit(rune(rest[0]))
-		}) {
-			all = append(all, name)
-		}
-	}
-	return all, nil
-}
-
-// lists says whether a text has such a line.
-func lists(text string, such func(line string) bool) bool {
-	for line := range strings.Lines(text) {
-		if such(line) {
-			return true
-		}
-	}
-	return false
-}
-
-// lock implements locks. What a death has left locked is not locked twice.
-func (v versionLocks) lock(ctx context.Context, names []string) error {
-	already, err := v.locked(ctx, names)
-	if err != nil {
-		return err
-	}
-	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(already, name) })
-	if len(names) == 0 {
-		return nil
-	}
-	_, err = v.host.RunTelling(ctx, host.Command{Name: "dnf", Args: append([]string{"-q", "versionlock", "add"}, names...)})
-	return err
-}
-
-// unlock implements locks.
-func (v versionLocks) unlock(ctx context.Context, names []string) error {
-	_, err := v.host.RunTelling(ctx, host.Command{Name: "dnf", Args: append([]string{"-q", "versionlock", "delete"}, names...)})
-	return err
 }

@@ -11,12 +11,14 @@ import (
 	"github.com/capi-refit/refit/internal/node"
 )
 
-// Stand-ins for dnf and rpm. What is installed is in /rpmdb, what the repository has in /pool.
+// Stand-ins for dnf and rpm. What is installed is in /rpmdb, and since when, what the repository has in /pool. A package that states an
+// epoch of 0 is in /epoch. With /localpkg_gpgcheck dnf verifies files with rpm's keys, of which the source's is none.
 const (
 	rpm = `
 for p; do :; done
 case "$*" in
-*" -p "*) basename $p .rpm | sed 's/^\([a-z]*\)-\(.*\)\.\([^.]*\)$/\1 \2 \3/';;
+*" -p "*) basename $p .rpm | sed "s/^\([a-z]*\)-\(.*\)\.\([^.]*\)$/\1 \2 \3 (none)/; s/^$(cat $REFIT_ROOT/epoch) /&0:/";;
+-e*) sed -i "/^$(echo $p | sed 's/-/ /; s/\.\([^.]*\)$/ \1/') /d" $REFIT_ROOT/rpmdb;;
 *) grep "^$p " $REFIT_ROOT/rpmdb || { echo "package $p is not installed"; exit 1; };;
 esac`
 	rpmkeys = `
@@ -31,16 +33,19 @@ for a; do case $a in --destdir=*) dir=${a#*=};; esac; done
 case "$*" in
 *"list --showduplicates"*) for name; do :; done; cat $REFIT_ROOT/list-$name;;
 *" download "*) for a; do case $a in ku*) cp $REFIT_ROOT/pool/$a.x86_64.rpm $dir/ || { echo "No package $a available." >&2; exit 1; };; esac; done;;
-*versionlock*) verb=$3; shift 3; for p; do
+*makecache) exit 0;;
+*versionlock*) [ $2 = '--disablerepo=*' ] || { echo "a repository is away" >&2; exit 1; }
+	verb=$4; shift 4; for p; do
 	if [ $verb = delete ]; then sed -i "/^$p-/d" $REFIT_ROOT/etc/dnf/plugins/versionlock.list
 	else echo "$p-0:$(grep "^$p " $REFIT_ROOT/rpmdb | cut -d' ' -f2).*" >>$REFIT_ROOT/etc/dnf/plugins/versionlock.list; fi; done;;
 *)	[ "$SYSTEMD_OFFLINE" = 1 ] || exit 99
+	case "$*" in *localpkg_gpgcheck=False*) ;; *) [ -e $REFIT_ROOT/localpkg_gpgcheck ] && { echo "Public key is not installed" >&2; exit 1; };; esac
 	for a; do case $a in *.rpm)
 		name=$(basename $a .rpm | sed 's/^\([a-z]*\)-.*/\1/'); version=$(basename $a .x86_64.rpm | sed 's/^[a-z]*-//')
 		grep -q "^$name-" $REFIT_ROOT/etc/dnf/plugins/versionlock.list 2>/dev/null && { echo "locked" >&2; exit 1; }
 		last=$(printf '%s\n' $version $(grep "^$name " $REFIT_ROOT/rpmdb | cut -d' ' -f2) | sort -V | tail -n1)
 		case "$*" in *" install "*) [ $last = $version ] || exit 3;; *" downgrade "*) [ $last != $version ] || exit 4;; esac
-		sed -i "/^$name /d" $REFIT_ROOT/rpmdb; echo $name $version x86_64 >>$REFIT_ROOT/rpmdb
+		sed -i "/^$name .* x86_64 /d" $REFIT_ROOT/rpmdb; echo $name $version x86_64 2 >>$REFIT_ROOT/rpmdb
 		cp $REFIT_ROOT/unpacked/$name-$version $REFIT_ROOT/usr/bin/$name;;
 	esac; done;;
 esac`
@@ -54,7 +59,7 @@ func newDNF(t *testing.T) (*fixture, node.Source) {
 	}
 	db := ""
 	for _, name := range Programs {
-		db += name + " 1.36.1-150500.1.1 x86_64\n"
+		db += name + " 1.36.1-150500.1.1 x86_64 1\n"
 		x.put("/list-"+name, fmt.Sprintf("Available Packages\n%[1]s.x86_64  1.36.3-150500.1.9  kubernetes\n%[1]s.x86_64  1.36.3-150500.1.10  kubernetes\n"+
 			"%[1]s.src  1.36.3-150500.1.99  kubernetes\n%[1]s.x86_64  1.36.4-150500.1.1  kubernetes\n", name), 0o644)
 		for release, version := range map[string]string{"1.36.3-150500.1.10": target, "1.36.1-150500.1.1": before} {
@@ -63,6 +68,7 @@ func newDNF(t *testing.T) (*fixture, node.Source) {
 		}
 	}
 	x.put("/rpmdb", db, 0o644)
+	x.put("/epoch", "none", 0o644)
 	return x, node.Source{Name: "inside", Version: target, Packages: &node.Packages{
 		Manager: node.DNF, PackageVersion: "{number}-*", Key: "the key",
 		Repository: "[kubernetes]\nbaseurl=https://pkgs.example.com/{minor}/rpm/\nexclude=kubelet\ngpgkey=file://{keyring}",
@@ -80,24 +86,25 @@ func TestDNF(t *testing.T) {
 	require.NotNil(t, x.find(before))
 	require.Contains(t, x.get(Dir+"/v1.36.3/repositories/refit-kubernetes.repo"), "gpgkey=file://"+x.path(Dir+"/v1.36.3/repository.asc"))
 	calls := x.calls()
-	require.Len(t, shows(calls, "dnf -q -y --disableexcludes=all --disableplugin=versionlock --setopt=reposdir="+x.path(Dir)), 3)
+	require.Len(t, shows(calls, "dnf -q -y --setopt=disable_excludes=all,* --disableplugin=versionlock --setopt=reposdir="+x.path(Dir)), 4)
+	require.Contains(t, strings.Join(calls, "\n"), " --setopt=skip_if_unavailable=False --refresh makecache\n")
 	require.Len(t, shows(calls, "rpmkeys --dbpath "+x.path(Dir+"/v1.36.3/keys")), 4, "the source's key and no other")
 	require.Equal(t, lockList, x.get("/etc/dnf/plugins/versionlock.list"), "staging disturbs nothing")
 
-	require.NoError(t, x.store.Install(t.Context(), target, kubeadm))
+	require.NoError(t, x.install(target, kubeadm))
 	require.Equal(t, "v1.36.3,v1.36.1,v1.36.1", x.versions())
-	require.NoError(t, x.store.Install(t.Context(), target, kubelet, kubectl))
+	require.NoError(t, x.install(target, kubelet, kubectl))
 	require.Equal(t, "v1.36.3,v1.36.3,v1.36.3", x.versions())
 	require.Contains(t, x.get("/etc/dnf/plugins/versionlock.list"), "kubelet-0:1.36.3-150500.1.10.*")
 	require.Contains(t, x.get("/etc/dnf/plugins/versionlock.list"), "kernel-0:6.1-1.*")
 	require.NotContains(t, x.get("/etc/dnf/plugins/versionlock.list"), "kubeadm")
 	x.calls()
-	require.NoError(t, x.store.Install(t.Context(), target, Programs...))
+	require.NoError(t, x.install(target, Programs...))
 	require.Empty(t, shows(x.calls(), "dnf"), "nothing is done twice")
 
-	require.NoError(t, x.store.Install(t.Context(), before, Programs...))
+	require.NoError(t, x.install(before, Programs...))
 	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions())
-	require.Len(t, shows(x.calls(), "dnf -y --disableexcludes=all --disablerepo=* downgrade"), 1)
+	require.Len(t, shows(x.calls(), "dnf -y --setopt=disable_excludes=all,* --setopt=localpkg_gpgcheck=False --disablerepo=* downgrade"), 1)
 	require.Contains(t, x.get("/etc/dnf/plugins/versionlock.list"), "kubelet-0:1.36.1-150500.1.1.*")
 }
 
@@ -125,16 +132,50 @@ func TestDNFCannotStage(t *testing.T) {
 	}
 }
 
+func TestDNFOfAHardenedNode(t *testing.T) {
+	x, src := newDNF(t)
+	x.put("/localpkg_gpgcheck", "", 0o644)
+	require.NoError(t, x.stage(src))
+	require.NoError(t, x.install(target, Programs...))
+	require.NoError(t, x.install(before, Programs...))
+	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions())
+}
+
 func TestDNFFallsBackToCopies(t *testing.T) {
 	x, src := newDNF(t)
 	require.NoError(t, os.Remove(x.path("/pool/kubelet-1.36.1-150500.1.1.x86_64.rpm")))
 	require.NoError(t, x.stage(src))
-	require.NoError(t, x.store.Install(t.Context(), target, Programs...))
-	require.NoError(t, x.store.Install(t.Context(), before, Programs...))
+	require.NoError(t, x.install(target, Programs...))
+	require.NoError(t, x.install(before, Programs...))
 	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions())
-	require.NoError(t, x.store.Install(t.Context(), target, Programs...), "rpm takes it for installed, which it is not")
+	require.NoError(t, x.install(target, Programs...), "rpm takes it for installed, which it is not")
 	require.Equal(t, "v1.36.3,v1.36.3,v1.36.3", x.versions())
-	require.Len(t, shows(x.calls(), "dnf -y --disableexcludes=all --disablerepo=* reinstall"), 1)
+	require.Len(t, shows(x.calls(), "dnf -y --setopt=disable_excludes=all,* --setopt=localpkg_gpgcheck=False --disablerepo=* reinstall"), 1)
+}
+
+// rpm has both packages when it is killed between the two.
+func TestDNFAfterRPMWasKilled(t *testing.T) {
+	x, src := newDNF(t)
+	require.NoError(t, x.stage(src))
+	x.put("/rpmdb", x.get("/rpmdb")+"kubelet 1.36.3-150500.1.10 x86_64 2\nkubelet 1.36.1-150500.1.1 i686 1\n", 0o644)
+	require.NoError(t, x.stage(src))
+	require.NoError(t, x.install(target, Programs...))
+	require.Equal(t, "v1.36.3,v1.36.3,v1.36.3", x.versions())
+	require.NotContains(t, x.get("/rpmdb"), "kubelet 1.36.1-150500.1.1 x86_64")
+	require.Contains(t, x.get("/rpmdb"), "kubelet 1.36.1-150500.1.1 i686", "it is another one")
+
+	x.put("/rpmdb", x.get("/rpmdb")+"kubeadm 1.36.1-150500.1.1 x86_64 3\n", 0o644)
+	x.put("/etc/dnf/plugins/versionlock.list", "", 0o644)
+	x.put(Dir+"/held.json", `{"manager":"dnf","packages":["kubeadm"]}`, 0o600)
+	require.NoError(t, x.stage(src))
+	require.Equal(t, "kubeadm-0:1.36.1-150500.1.1.*\n", x.get("/etc/dnf/plugins/versionlock.list"), "one of the two is locked")
+}
+
+func TestDNFTakesNoEpochForOneOfZero(t *testing.T) {
+	x, src := newDNF(t)
+	x.put("/epoch", kubelet, 0o644)
+	require.NoError(t, x.stage(src))
+	require.NotNil(t, x.find(target))
 }
 
 func TestVersionsOfRPM(t *testing.T) {

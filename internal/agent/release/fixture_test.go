@@ -138,6 +138,15 @@ func (x *fixture) stage(src node.Source) error {
 	return x.store.Stage(x.Context(), src, true, func(s string) { x.told = append(x.told, s) })
 }
 
+// install notes what people are told.
+func (x *fixture) install(version string, programs ...string) error {
+	note, err := x.store.Install(x.Context(), version, programs...)
+	if note != "" {
+		x.told = append(x.told, note)
+	}
+	return err
+}
+
 func (x *fixture) missing(src node.Source) []string {
 	x.Helper()
 	all, err := x.store.Missing(src)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/agent/staticpod"
@@ -16,18 +17,20 @@ const (
 	apiServer = "kube-apiserver"
 	// apiServerManifest is where the registry of the control plane's images is read.
 	apiServerManifest = staticpod.Dir + "/" + apiServer + ".yaml"
+	// listPatience is how long containerd may take to list its images.
+	listPatience = 10 * time.Second
 )
 
-// missingImages lists, in words for people, which images of the source are not on the node. What the kubelet may have removed since is not
-// seen.
+// missingImages lists, in words for people, which images of the source are not on the node, or not any more.
 func (j *job) missingImages(r *record) []string {
 	var all []string
+	lost := j.lost(context.Background(), r)
 	for _, text := range j.Images.Archives {
 		u, err := j.address(text, "")
 		if err != nil {
 			continue // check has seen to it
 		}
-		if want, err := j.sum(fileName(u)); err != nil || !slices.Contains(r.Imported, want) {
+		if want, err := j.sum(fileName(u)); err != nil || !slices.Contains(r.Imported, want) || slices.Contains(lost, want) {
 			all = append(all, fileName(u))
 		}
 	}
@@ -37,8 +40,52 @@ func (j *job) missingImages(r *record) []string {
 	return all
 }
 
+// lost returns the SHA-256 of the archives that were imported and of which containerd no longer has each image: the kubelet collects what no
+// pod uses, when the disk is getting full or after its imageMaximumGCAge, and between staging and the update there can be days. What can't be
+// asked counts as there.
+func (j *job) lost(ctx context.Context, r *record) []string {
+	if len(r.Images) == 0 {
+		return nil
+	}
+	has, err := j.imageNames(ctx)
+	if err != nil {
+		return nil
+	}
+	var all []string
+	for archive, names := range r.Images {
+		if slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(has, name) }) {
+			all = append(all, archive)
+		}
+	}
+	return all
+}
+
+// imageNames returns those of all images that the kubelet sees in containerd.
+func (j *job) imageNames(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, listPatience)
+	defer cancel()
+	out, err := j.host.Run(ctx, host.Command{Name: "ctr", Args: []string{"-n", "k8s.io", "images", "ls", "-q"}})
+	return strings.Fields(string(out)), err
+}
+
+// named returns the names of the images that an import has told of, as far as containerd lists them by the same names.
+func (j *job) named(ctx context.Context, told []byte) []string {
+	words := strings.Fields(string(told))
+	if len(words) == 0 {
+		return nil
+	}
+	has, err := j.imageNames(ctx)
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(has, func(name string) bool { return !slices.Contains(words, name) })
+}
+
 // images brings those of the source.
 func (j *job) images(ctx context.Context, r *record, controlPlane bool) error {
+	for _, archive := range j.lost(ctx, r) {
+		r.forget(archive)
+	}
 	for _, text := range j.Images.Archives {
 		if err := j.importImages(ctx, r, text); err != nil {
 			return err
@@ -84,10 +131,11 @@ func (j *job) importImages(ctx context.Context, r *record, text string) error {
 		strings.Contains(string(help), "--local") {
 		args = append(args, "--local")
 	}
-	if _, err := j.host.RunTelling(ctx, host.Command{Name: "ctr", Args: append(args, to)}); err != nil {
+	told, err := j.host.RunTelling(ctx, host.Command{Name: "ctr", Args: append(args, to)})
+	if err != nil {
 		return fmt.Errorf("%s could not be imported: %w", name, err)
 	}
-	r.Imported = append(r.Imported, want)
+	r.imported(want, j.named(ctx, told))
 	if err := j.save(r, draft); err != nil {
 		return err
 	}
@@ -126,6 +174,8 @@ func (j *job) pull(ctx context.Context, r *record) error {
 	if sum != f.SHA256 {
 		return fmt.Errorf("%s is no longer what was staged: stage the release again", at)
 	}
-	_, err = j.run(ctx, at, "config", "images", "pull", "--kubernetes-version", j.Version, "--image-repository", repository)
-	return err
+	if _, err := j.run(ctx, at, "config", "images", "pull", "--kubernetes-version", j.Version, "--image-repository", repository); err != nil {
+		return fmt.Errorf("the images of the control plane could not be pulled from %s: %w", repository, err)
+	}
+	return nil
 }

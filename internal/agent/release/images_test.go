@@ -94,3 +94,85 @@ func TestPulling(t *testing.T) {
 	require.Empty(t, x.missing(src))
 	require.Empty(t, x.calls())
 }
+
+func TestPullingFromARegistryThatIsAway(t *testing.T) {
+	x := newFixture(t)
+	x.put(apiServerManifest, staticpodtest.Pod(apiServer, "mirror.example.com/kube-apiserver:v1.36.1"), 0o600)
+	// kubeadm says it like this.
+	x.files["/v1.36.3/kubeadm"] = program(kubeadm, target) + `[ -e $REFIT_ROOT/away ] || exit 0
+cat >&2 <<'EOC'
+E1121 17:00:00.000000     123 log.go:32] "PullImage from image service failed" err="..." image="mirror.example.com/kube-apiserver:v1.36.3"
+error: failed to pull image "mirror.example.com/kube-apiserver:v1.36.3": unexpected status from HEAD request: 503 Service Unavailable
+To see the stack trace of this error execute with --v=5 or higher
+EOC
+exit 1
+`
+	src := x.binaries()
+	src.Checksums[0] = checksum(kubeadm, x.files["/v1.36.3/kubeadm"])
+	src.Images.Pull = true
+	x.put("/away", "", 0o644)
+	err := x.stage(src)
+	require.ErrorContains(t, err, "could not be pulled from mirror.example.com: ")
+	require.ErrorContains(t, err, ": 503 Service Unavailable", "the cause is told, and is not the last line")
+	require.NotContains(t, err.Error(), "stack trace")
+	require.Nil(t, x.find(target))
+
+	require.NoError(t, os.Remove(x.path("/away")))
+	asked := len(x.requests)
+	require.NoError(t, x.stage(src))
+	require.NotNil(t, x.find(target))
+	require.Len(t, x.requests, asked, "the programs are not fetched again")
+}
+
+// containerd stands in for ctr: it lists what was imported and not collected since, and says of an import what the genuine one does.
+const containerd = `
+for f; do :; done
+case "$*" in
+"-n k8s.io images ls -q") [ ! -e $REFIT_ROOT/away ] || exit 1; cat $REFIT_ROOT/listed;;
+*--help) ;;
+*)
+	name="registry.example/$(tr ' ' - <$f):v1.36.3"
+	echo "$name" >>$REFIT_ROOT/listed
+	echo "unpacking $name (sha256:0123)...done";;
+esac`
+
+func TestImagesThatTheKubeletHasCollected(t *testing.T) {
+	x := newFixture(t)
+	x.script("ctr", containerd)
+	x.put("/listed", "registry.example/pause:3.10\n", 0o644)
+	src := x.withImages()
+	require.NoError(t, x.stage(src))
+	require.Empty(t, x.missing(src))
+	asked := len(x.requests)
+
+	x.put("/listed", "registry.example/pause:3.10\nregistry.example/images-b:v1.36.3\n", 0o644)
+	x.put("/away", "", 0o644)
+	require.Empty(t, x.missing(src), "what can't be asked counts as there")
+	require.NoError(t, os.Remove(x.path("/away")))
+	require.Equal(t, []string{"a.tar"}, x.missing(src))
+	require.NotNil(t, x.find(target), "the programs are there all the same")
+	require.NoError(t, x.stage(src))
+	require.Equal(t, []string{"/a.tar"}, x.requests[asked:], "only what is gone is fetched again")
+	require.Contains(t, x.get("/listed"), "registry.example/images-a:v1.36.3")
+	require.Empty(t, x.missing(src))
+	require.NotNil(t, x.find(target))
+}
+
+// TestImagesOfWhichTheNamesAreNotKnown has a record that does not say what was in an archive, as older agents wrote it.
+func TestImagesOfWhichTheNamesAreNotKnown(t *testing.T) {
+	for name, ctr := range map[string]string{
+		"an import that says nothing":                `[ "$5" = -q ] || exit 0`,
+		"an import that says other names":            `[ "$5" = -q ] && echo registry.example/a:v1.36.3 || echo unpacking docker.io/a`,
+		"a containerd that does not list its images": `[ "$5" != -q ] || exit 1; echo unpacking registry.example/a:v1.36.3`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newFixture(t)
+			x.script("ctr", ctr)
+			src := x.withImages()
+			require.NoError(t, x.stage(src))
+			require.NotContains(t, x.get(Dir+"/v1.36.3/staged.json"), `"images"`)
+			x.script("ctr", "")
+			require.Empty(t, x.missing(src))
+		})
+	}
+}

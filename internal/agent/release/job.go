@@ -21,9 +21,9 @@ type supply interface {
 	stage(ctx context.Context, r *record) error
 }
 
-// installer installs releases of one form.
+// installer installs releases of one form. The note, if there is one, is for people.
 type installer interface {
-	install(ctx context.Context, r *record, programs []string) error
+	install(ctx context.Context, r *record, programs []string) (note string, err error)
 }
 
 // installer returns the one of a form that parseRecord knows.

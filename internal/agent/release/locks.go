@@ -16,8 +16,9 @@ import (
 const (
 	// heldFile is where the node's own locks of packages are remembered while they are taken off.
 	heldFile = "held.json"
-	// lockPatience is how long it may take to put locks back, which is done even when the work has been called off.
-	lockPatience = 5 * time.Minute
+	// lockPatience is how long it may take to put locks back, which is done even when the work has been called off. Within it others of dpkg
+	// are waited for.
+	lockPatience = dpkgPatience + 5*time.Minute
 )
 
 // locks keep packages from being changed by accident: apt's holds, and dnf's versionlock.
@@ -61,8 +62,14 @@ func (s *Store) unlocked(ctx context.Context, f form, names []string, do func() 
 	if len(locked) == 0 {
 		return do()
 	}
-	slices.Sort(locked)
-	data, err := json.Marshal(held{Manager: f, Packages: locked})
+	off := slices.Clone(locked)
+	if before, err := s.held(); err != nil {
+		return err
+	} else if before != nil && before.Manager == f { // what could not be put back yet
+		off = append(off, before.Packages...)
+	}
+	slices.Sort(off)
+	data, err := json.Marshal(held{Manager: f, Packages: slices.Compact(off)})
 	if err != nil {
 		return err
 	}
@@ -79,19 +86,28 @@ func (s *Store) unlocked(ctx context.Context, f form, names []string, do func() 
 	return errors.Join(err, s.mend(ctx))
 }
 
-// mend puts back the locks that were off when the agent died.
-func (s *Store) mend(ctx context.Context) error {
+// held returns the locks that were off when the agent died, or nil.
+func (s *Store) held() (*held, error) {
 	name := filepath.Join(s.top(), heldFile)
 	data, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var h held
-	if err := json.Unmarshal(data, &h); err != nil {
-		return fmt.Errorf("%s can't be read: lock the packages of Kubernetes that were locked, and remove it", name)
+	h := &held{}
+	if err := json.Unmarshal(data, h); err != nil {
+		return nil, fmt.Errorf("%s can't be read: lock the packages of Kubernetes that were locked, and remove it", name)
+	}
+	return h, nil
+}
+
+// mend puts back the locks that were off when the agent died.
+func (s *Store) mend(ctx context.Context) error {
+	h, err := s.held()
+	if err != nil || h == nil {
+		return err
 	}
 	l, err := s.locks(h.Manager)
 	if err != nil {
@@ -100,5 +116,5 @@ func (s *Store) mend(ctx context.Context) error {
 	if err := l.lock(ctx, h.Packages); err != nil {
 		return fmt.Errorf("the locks of %v could not be put back: %w", h.Packages, err)
 	}
-	return s.host.Disk.Remove(name)
+	return s.host.Disk.Remove(filepath.Join(s.top(), heldFile))
 }

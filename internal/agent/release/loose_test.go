@@ -89,7 +89,7 @@ func TestArchives(t *testing.T) {
 			require.Equal(t, c.kubectl, x.get(Dir+"/v1.36.3/kubectl"))
 			require.Equal(t, "(missing)", x.get(Dir+"/v1.36.3/archive"))
 			require.Equal(t, "(missing)", x.get(Dir+"/v1.36.3/kube-proxy"))
-			require.NoError(t, x.store.Install(t.Context(), target, Programs...))
+			require.NoError(t, x.install(target, Programs...))
 			want := "v1.36.3,v1.36.3," + map[bool]string{true: before, false: target}[c.kubectl == "(missing)"]
 			require.Equal(t, want, x.versions())
 			src.Checksums[0].SHA256 = sum("another archive")
@@ -111,7 +111,7 @@ func TestDirectories(t *testing.T) {
 	require.Equal(t, "(missing)", x.get(Dir+"/v1.36.3/kubelet"))
 	x.put("/srv/v1.36.3/kubelet", program(kubelet, target), 0o755)
 	require.NoError(t, x.stage(src))
-	require.NoError(t, x.store.Install(t.Context(), target, Programs...))
+	require.NoError(t, x.install(target, Programs...))
 	require.Equal(t, "v1.36.3,v1.36.3,v1.36.3", x.versions())
 
 	src.Checksums = src.Checksums[:2]
@@ -128,7 +128,7 @@ func TestProgramsAreReplacedWhereTheyAre(t *testing.T) {
 	require.NoError(t, os.Symlink("/opt/kubernetes/kubelet", x.path("/usr/bin/kubelet")))
 	require.NoError(t, x.stage(x.binaries()))
 	for range 2 {
-		require.NoError(t, x.store.Install(t.Context(), target, Programs...))
+		require.NoError(t, x.install(target, Programs...))
 		require.Equal(t, program(kubelet, target), x.get("/opt/kubernetes/kubelet"))
 		require.Equal(t, program(kubeadm, target), x.get("/usr/local/bin/kubeadm"))
 		require.Equal(t, "(missing)", x.get("/usr/bin/kubectl"), "a node without kubectl stays without")
@@ -142,7 +142,7 @@ func TestProgramsAreReplacedWhereTheyAre(t *testing.T) {
 
 	was, err := os.Stat(x.path("/usr/local/bin/kubeadm"))
 	require.NoError(t, err)
-	require.NoError(t, x.store.Install(t.Context(), target, kubeadm))
+	require.NoError(t, x.install(target, kubeadm))
 	now, err := os.Stat(x.path("/usr/local/bin/kubeadm"))
 	require.NoError(t, err)
 	require.True(t, os.SameFile(was, now), "what is there already stays")
@@ -153,7 +153,7 @@ func TestWhatWasAlteredIsNotInstalled(t *testing.T) {
 	require.NoError(t, x.stage(x.binaries()))
 	other := strings.Replace(program(kubelet, target), "echo", "eval", 1) // as long as before
 	x.put(Dir+"/v1.36.3/kubelet", other, 0o700)
-	require.ErrorContains(t, x.store.Install(t.Context(), target, kubelet), "has to be")
+	require.ErrorContains(t, x.install(target, kubelet), "has to be")
 	require.Equal(t, program(kubelet, before), x.get("/usr/bin/kubelet"))
 	left, err := filepath.Glob(x.path("/usr/bin/.refit*"))
 	require.NoError(t, err)
@@ -163,9 +163,9 @@ func TestWhatWasAlteredIsNotInstalled(t *testing.T) {
 	require.Nil(t, x.find(target), "without its kubelet it is no release")
 	require.NotEmpty(t, x.missing(x.binaries()))
 	require.NoError(t, x.stage(x.binaries()))
-	require.NoError(t, x.store.Install(t.Context(), target, kubelet))
-	require.ErrorContains(t, x.store.Install(t.Context(), target, "kube-proxy"), `"kube-proxy" is none of`)
-	require.ErrorContains(t, x.store.Install(t.Context(), "v1.36.2", kubelet), "has to be staged first")
+	require.NoError(t, x.install(target, kubelet))
+	require.ErrorContains(t, x.install(target, "kube-proxy"), `"kube-proxy" is none of`)
+	require.ErrorContains(t, x.install("v1.36.2", kubelet), "has to be staged first")
 }
 
 func TestAKubeadmOfAnotherVersionIsNotKept(t *testing.T) {
@@ -173,14 +173,14 @@ func TestAKubeadmOfAnotherVersionIsNotKept(t *testing.T) {
 	x.put("/usr/bin/kubeadm", program(kubeadm, "v1.36.2"), 0o755)
 	require.NoError(t, x.stage(x.binaries()))
 	require.Equal(t, &Release{Version: before}, x.find(before))
-	require.ErrorContains(t, x.store.Install(t.Context(), before, kubeadm), "the release has no kubeadm")
+	require.ErrorContains(t, x.install(before, kubeadm), "the release has no kubeadm")
 }
 
 func TestAKubeadmThatIsMissingComesBesideTheKubelet(t *testing.T) {
 	x := newFixture(t)
 	require.NoError(t, os.Remove(x.path("/usr/bin/kubeadm")))
 	require.NoError(t, x.stage(x.binaries()))
-	require.NoError(t, x.store.Install(t.Context(), target, kubeadm))
+	require.NoError(t, x.install(target, kubeadm))
 	require.Equal(t, program(kubeadm, target), x.get("/usr/bin/kubeadm"))
 }
 
@@ -296,10 +296,11 @@ func TestInstallingThatIsCalledOff(t *testing.T) {
 	require.NoError(t, x.stage(x.binaries()))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, x.store.Install(ctx, target, Programs...), context.Canceled)
+	_, err := x.store.Install(ctx, target, Programs...)
+	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions())
 	x.put("/usr/bin/.refit-1.tmp", "half", 0o600) // as if the agent had died while it wrote
-	require.NoError(t, x.store.Install(t.Context(), target, Programs...))
+	require.NoError(t, x.install(target, Programs...))
 	require.Equal(t, "v1.36.3,v1.36.3,v1.36.3", x.versions())
 	require.Equal(t, "(missing)", x.get("/usr/bin/.refit-1.tmp"))
 }

@@ -28,7 +28,7 @@ var quiet = []string{"SYSTEMD_OFFLINE=1", "NEEDRESTART_SUSPEND=1", "DEBIAN_FRONT
 var userInfo = regexp.MustCompile(`://[^/\s]*@`)
 
 // unsigned is what has apt take packages of anybody. What dnf is told of signatures does not count, see dnf.signed.
-var unsigned = regexp.MustCompile(`(?i)(trusted|allow-insecure|allow-weak|allow-downgrade-to-insecure)\s*[=:]\s*(yes|true|on|1)`)
+var unsigned = regexp.MustCompile(`(?i)(trusted|allow-insecure|allow-weak|allow-downgrade-to-insecure)\s*[=:]\s*"?(yes|true|with|on|enable|1)`)
 
 // packages are what apt and dnf have in common. The repository of a source and its key are kept with the release, and only the calls made
 // here see them: among the node's own, a second entry for the same repository with another key would make apt refuse all of them.

@@ -12,8 +12,27 @@ import (
 )
 
 // Stand-ins for apt and dpkg. What is installed is in /dpkg, what the repository has in /pool, holds in /holds. A package is its archive of
-// files, and its name says the rest.
+// files, and its name says the rest. Somebody else has dpkg for as many calls as /busy says, and with /broken another package can't be set up.
 const (
+	dpkgBusy = `
+n=$(cat $REFIT_ROOT/busy 2>/dev/null)
+if [ 0$n -gt 0 ]; then
+	echo $((n-1)) >$REFIT_ROOT/busy
+	echo "dpkg: error: dpkg frontend lock was locked by another process with pid 2425
+Note: removing the lock file is always wrong, and can end up damaging the
+locked area and the entire system. See <https://wiki.debian.org/Teams/Dpkg/FAQ>." >&2
+	[ $0 = $REFIT_ROOT/usr/bin/dpkg ] && exit 2
+	echo "E: Sub-process dpkg --set-selections returned an error code (2)
+E: Executing dpkg failed. Are you root?" >&2
+	exit 100
+fi`
+	dpkgBroken = `
+if [ -e $REFIT_ROOT/broken ]; then
+	echo "dpkg: error processing package grub-pc (--configure):
+Errors were encountered while processing:
+ grub-pc" >&2
+	exit 1
+fi`
 	dpkgQuery = `cat $REFIT_ROOT/dpkg`
 	dpkgDeb   = `
 for f; do :; done
@@ -23,16 +42,17 @@ case $1 in
 esac`
 	dpkg = `
 case $1 in
---compare-versions) last=$(printf '%s\n' $2 $4 | sort -V | tail -n1); case $3 in lt) [ $2 != $4 -a $last = $4 ];; ge) [ $2 = $4 -o $last = $2 ];; esac;;
-*) rm -f $REFIT_ROOT/var/lib/dpkg/updates/*;;
-esac`
+--compare-versions) last=$(printf '%s\n' $2 $4 | sort -V | tail -n1); case $3 in lt) [ $2 != $4 -a $last = $4 ];; ge) [ $2 = $4 -o $last = $2 ];; esac; exit;;
+esac` + dpkgBusy + `
+rm -f $REFIT_ROOT/var/lib/dpkg/updates/*
+sed -i 's/ \(half-configured\|triggers-pending\)$/ installed/' $REFIT_ROOT/dpkg` + dpkgBroken
 	aptCache = `for name; do :; done; cat $REFIT_ROOT/madison-$name`
 	aptMark  = `
 verb=$1; shift
 [ -e $REFIT_ROOT/fail-$verb ] && exit 1
 touch $REFIT_ROOT/holds
+[ $verb = showhold ] && exec cat $REFIT_ROOT/holds` + dpkgBusy + `
 case $verb in
-showhold) cat $REFIT_ROOT/holds;;
 hold) for p; do grep -q "^$p$" $REFIT_ROOT/holds || echo $p >>$REFIT_ROOT/holds; done;;
 unhold) for p; do sed -i "/^$p$/d" $REFIT_ROOT/holds; done;;
 esac`
@@ -55,7 +75,7 @@ for a; do case $a in *.deb)
 	[ -e $REFIT_ROOT/fail-install-$name ] && { echo "E: no space" >&2; exit 100; }
 	sed -i "/^$name /d" $REFIT_ROOT/dpkg; echo $name $version installed >>$REFIT_ROOT/dpkg
 	tar -xf $a -C $REFIT_ROOT; } || exit;;
-esac; done`
+esac; done` + dpkgBroken
 )
 
 func newAPT(t *testing.T) (*fixture, node.Source) {
@@ -115,21 +135,21 @@ func TestAPT(t *testing.T) {
 	require.NotContains(t, strings.Join(calls, ""), "secret")
 	update := shows(calls, "apt-get update")
 	require.Len(t, update, 1)
-	require.Contains(t, update[0], "Dir::Etc::sourcelist="+x.path(Dir+"/v1.36.3/repository.list")+" -o Dir::Etc::sourceparts=- ")
+	require.Contains(t, update[0], "Dir::Etc::sourcelist="+x.path(Dir+"/v1.36.3/repository.list")+" -o Dir::Etc::sourceparts=/dev/null ")
 	require.Empty(t, shows(calls, "apt-mark"), "staging disturbs nothing")
 	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions())
 
-	require.NoError(t, x.store.Install(t.Context(), target, kubeadm))
+	require.NoError(t, x.install(target, kubeadm))
 	require.Equal(t, "v1.36.3,v1.36.1,v1.36.1", x.versions())
 	calls = x.calls()
 	require.Equal(t, []string{"apt-mark showhold", "apt-mark unhold kubeadm", "apt-mark hold kubeadm"}, shows(calls, "apt-mark"))
-	require.NoError(t, x.store.Install(t.Context(), target, kubeadm))
+	require.NoError(t, x.install(target, kubeadm))
 	require.Empty(t, shows(x.calls(), "apt-"), "nothing is done twice")
 
-	require.NoError(t, x.store.Install(t.Context(), target, kubelet, kubectl))
+	require.NoError(t, x.install(target, kubelet, kubectl))
 	require.Equal(t, "v1.36.3,v1.36.3,v1.36.3", x.versions())
 	require.ElementsMatch(t, []string{"kubelet", "kubeadm", "linux-image"}, strings.Fields(x.get("/holds")), "kubectl was not held")
-	require.NoError(t, x.store.Install(t.Context(), before, Programs...))
+	require.NoError(t, x.install(before, Programs...))
 	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions())
 	require.Contains(t, x.get("/dpkg"), "kubelet 1.36.1-1.1 installed")
 	require.ElementsMatch(t, []string{"kubelet", "kubeadm", "linux-image"}, strings.Fields(x.get("/holds")))
@@ -140,11 +160,12 @@ func TestAPTCannotStage(t *testing.T) {
 		change func(x *fixture, src *node.Source)
 		err    string
 	}{
-		"no such version":    {func(_ *fixture, src *node.Source) { src.Packages.PackageVersion = "{number}-2*" }, `no version of package kubeadm matches "1.36.3-2*"`},
-		"no version":         {func(_ *fixture, src *node.Source) { src.Packages.PackageVersion = "" }, `no version of package kubeadm matches ""`},
-		"no pattern":         {func(_ *fixture, src *node.Source) { src.Packages.PackageVersion = "[" }, `"[" is not a pattern`},
-		"no package manager": {func(_ *fixture, src *node.Source) { src.Packages.Manager = "zypper" }, `"zypper" is not known`},
-		"trust in anybody":   {func(_ *fixture, src *node.Source) { src.Packages.Repository = "deb [trusted=yes] http://x /" }, "need no signature"},
+		"no such version":      {func(_ *fixture, src *node.Source) { src.Packages.PackageVersion = "{number}-2*" }, `no version of package kubeadm matches "1.36.3-2*"`},
+		"no version":           {func(_ *fixture, src *node.Source) { src.Packages.PackageVersion = "" }, `no version of package kubeadm matches ""`},
+		"no pattern":           {func(_ *fixture, src *node.Source) { src.Packages.PackageVersion = "[" }, `"[" is not a pattern`},
+		"no package manager":   {func(_ *fixture, src *node.Source) { src.Packages.Manager = "zypper" }, `"zypper" is not known`},
+		"trust in anybody":     {func(_ *fixture, src *node.Source) { src.Packages.Repository = "deb [trusted=yes] http://x /" }, "need no signature"},
+		"trust in other words": {func(_ *fixture, src *node.Source) { src.Packages.Repository = "Types: deb\nTrusted: enable\n" }, "need no signature"},
 		"a package that is gone": {func(x *fixture, _ *node.Source) {
 			require.NoError(x, os.Remove(x.path("/pool/kubelet_1.36.3-1.10_amd64.deb")))
 		}, "was not found"},
@@ -171,52 +192,15 @@ func TestAPTCannotStage(t *testing.T) {
 	}
 }
 
-// Holds are put back whatever happened: by the call itself, or, when the agent died, by the next one.
-func TestAPTHoldsComeBack(t *testing.T) {
-	x, src := newAPT(t)
-	require.NoError(t, x.stage(src))
-	x.put("/fail-install-kubelet", "", 0o644)
-	require.ErrorContains(t, x.store.Install(t.Context(), target, kubeadm, kubelet), "no space")
-	require.ElementsMatch(t, []string{"kubelet", "kubeadm", "linux-image"}, strings.Fields(x.get("/holds")))
-	require.Equal(t, "(missing)", x.get(Dir+"/held.json"))
-
-	for name, next := range map[string]func() error{
-		"installing":    func() error { return x.store.Install(t.Context(), target, Programs...) },
-		"going back":    func() error { return x.store.Install(t.Context(), before, Programs...) },
-		"staging again": func() error { return x.stage(src) },
-	} {
-		require.NoError(t, x.store.Install(t.Context(), before, Programs...))
-		require.NoError(t, os.RemoveAll(x.path("/fail-install-kubelet")))
-		x.put("/fail-hold", "", 0o644) // as if the agent had died before it
-		require.ErrorContains(t, x.store.Install(t.Context(), target, kubelet), "could not be put back", name)
-		require.NotContains(t, x.get("/holds"), "kubelet", name)
-		require.NoError(t, os.Remove(x.path("/fail-hold")))
-		require.NoError(t, next(), name)
-		require.ElementsMatch(t, []string{"kubelet", "kubeadm", "linux-image"}, strings.Fields(x.get("/holds")), name)
-		require.Equal(t, "(missing)", x.get(Dir+"/held.json"), name)
-	}
-
-	x.put(Dir+"/held.json", "{", 0o600)
-	require.ErrorContains(t, x.store.Install(t.Context(), target, kubelet), "can't be read")
-}
-
-func TestAPTAfterDPKGWasInterrupted(t *testing.T) {
-	x, src := newAPT(t)
-	require.NoError(t, x.stage(src))
-	x.put("/var/lib/dpkg/updates/0001", "", 0o644)
-	require.NoError(t, x.store.Install(t.Context(), target, kubelet))
-	require.Contains(t, x.calls(), "dpkg --force-confdef --force-confold --configure -a")
-}
-
 func TestAPTFallsBackToCopies(t *testing.T) {
 	x, src := newAPT(t)
 	require.NoError(t, os.Remove(x.path("/pool/kubelet_1.36.1-1.1_amd64.deb")))
 	require.NoError(t, x.stage(src))
 	require.Contains(t, strings.Join(x.told, "\n"), "the packages of v1.36.1 can't be had any more")
-	require.NoError(t, x.store.Install(t.Context(), target, Programs...))
-	require.NoError(t, x.store.Install(t.Context(), before, Programs...))
+	require.NoError(t, x.install(target, Programs...))
+	require.NoError(t, x.install(before, Programs...))
 	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions())
-	require.NoError(t, x.store.Install(t.Context(), target, Programs...), "dpkg takes it for installed, which it is not")
+	require.NoError(t, x.install(target, Programs...), "dpkg takes it for installed, which it is not")
 	require.Equal(t, "v1.36.3,v1.36.3,v1.36.3", x.versions())
 }
 
@@ -224,10 +208,10 @@ func TestAPTBringsWhatPackagesNeed(t *testing.T) {
 	x, src := newAPT(t)
 	x.put("/pool/needed.deb", tarred(t, packed{name: "./usr/bin/crictl", content: "#!", mode: 0o755}), 0o644)
 	require.NoError(t, x.stage(src))
-	require.NoError(t, x.store.Install(t.Context(), target, kubeadm))
+	require.NoError(t, x.install(target, kubeadm))
 	require.Equal(t, "#!", x.get("/usr/bin/crictl"))
 	x.put(Dir+"/v1.36.3/packages/kubelet_1.36.3-1.10_amd64.deb", x.get("/pool/kubelet_1.36.1-1.1_amd64.deb"), 0o600)
-	require.ErrorContains(t, x.store.Install(t.Context(), target, kubelet), "no longer what was staged")
+	require.ErrorContains(t, x.install(target, kubelet), "no longer what was staged")
 }
 
 func TestAPTListsOfOtherForms(t *testing.T) {
@@ -273,13 +257,13 @@ func TestInstallingPackagesSurvivesDeathAnywhere(t *testing.T) {
 				require.NoError(t, x.stage(src))
 				x.calls()
 				x.put("/die", fmt.Sprint(n), 0o644)
-				err := x.store.Install(t.Context(), target, Programs...)
+				err := x.install(target, Programs...)
 				if err == nil && len(x.calls()) < n {
 					break
 				}
 				deaths++
 				require.NoError(t, os.Remove(x.path("/die")))
-				require.NoError(t, x.store.Install(t.Context(), target, Programs...), n)
+				require.NoError(t, x.install(target, Programs...), n)
 				require.Equal(t, "v1.36.3,v1.36.3,v1.36.3", x.versions(), n)
 				require.ElementsMatch(t, c.want, strings.Fields(x.get(c.locks)), n)
 				require.Equal(t, "(missing)", x.get(Dir+"/held.json"), n)

@@ -113,19 +113,23 @@ func (s *Store) run(ctx context.Context, at string, args ...string) ([]byte, err
 		case errors.Is(err, fs.ErrPermission):
 			return nil, fmt.Errorf("%s can't be run: %w; is its file system mounted noexec?", at, syscall.EACCES)
 		}
-		return nil, fmt.Errorf("%s can't be run: %w%s", at, err, lastLine(said.String()))
+		return nil, fmt.Errorf("%s: %w%s", at, err, lastLine(said.String()))
 	}
 }
 
-// lastLine returns the end of what a program said, with a colon before it.
+// lastLine returns the end of what a program said, with a colon before it. Below its error kubeadm says how to see more of it.
 func lastLine(said string) string {
 	const size = 300
+	said, _, _ = strings.Cut(said, "\nTo see the stack trace of this error")
 	lines := strings.Split(strings.TrimSpace(said), "\n")
 	last := lines[len(lines)-1]
 	if last == "" {
 		return ""
 	}
-	return ": " + last[max(0, len(last)-size):]
+	if len(last) > size {
+		last = "…" + strings.ToValidUTF8(last[len(last)-size:], "")
+	}
+	return ": " + last
 }
 
 // write puts a program of a release on the disk, and returns what it has become.

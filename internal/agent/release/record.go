@@ -71,6 +71,8 @@ type record struct {
 	Target    string `json:"target,omitempty"`
 	// Imported are the SHA-256 of the image archives that were imported.
 	Imported []string `json:"imported,omitempty"`
+	// Images are the names of those that were in them, by that SHA-256, as far as they are known.
+	Images map[string][]string `json:"images,omitempty"`
 	// Pulled says that the images which kubeadm pulls are there, as far as this node needs them.
 	Pulled bool `json:"pulled,omitempty"`
 	// Note is for people.
@@ -99,6 +101,24 @@ func (r *record) put(f file) {
 
 func (r *record) drop(name string) {
 	r.Files = slices.DeleteFunc(r.Files, func(f file) bool { return f.Name == name })
+}
+
+// imported notes an archive of images, and the names of those.
+func (r *record) imported(archive string, names []string) {
+	r.Imported = append(r.Imported, archive)
+	if len(names) == 0 {
+		return
+	}
+	if r.Images == nil {
+		r.Images = map[string][]string{}
+	}
+	r.Images[archive] = names
+}
+
+// forget has an archive of images imported again.
+func (r *record) forget(archive string) {
+	r.Imported = slices.DeleteFunc(r.Imported, func(s string) bool { return s == archive })
+	delete(r.Images, archive)
 }
 
 // pkg returns a package, or nil.

@@ -40,6 +40,8 @@ type Release struct {
 	Version string `json:"version"`
 	// Kubeadm is a program that can be run before anything of the release is installed; empty when there is none.
 	Kubeadm string `json:"kubeadm,omitempty"`
+	// Extension says that it is a system extension: what its programs say is what is merged, and not what the next boot merges.
+	Extension bool `json:"extension,omitempty"`
 }
 
 // Store keeps releases.
@@ -91,7 +93,7 @@ func (s *Store) Find(version string) (*Release, error) {
 	if err != nil || r == nil {
 		return nil, err
 	}
-	found := &Release{Version: version}
+	found := &Release{Version: version, Extension: r.Form == extension}
 	if r.file(kubeadm) != nil {
 		found.Kubeadm = filepath.Join(s.dir(version), kubeadm)
 	}
@@ -100,31 +102,42 @@ func (s *Store) Find(version string) (*Release, error) {
 
 // Install makes programs of a release those that the node runs from now on. What runs goes on as it is until it is restarted. It can be
 // repeated, and it is how one goes back too. A system extension has all programs in it, so that whichever is asked for brings the others
-// too. kubectl is passed over if the release or the node has none.
-func (s *Store) Install(ctx context.Context, version string, programs ...string) error {
-	if err := s.install(ctx, version, programs); err != nil {
-		return fmt.Errorf("%s of Kubernetes %s can't be installed: %w", strings.Join(programs, ", "), version, err)
+// too. kubectl is passed over if the release or the node has none. The note, if there is one, is for people.
+func (s *Store) Install(ctx context.Context, version string, programs ...string) (note string, err error) {
+	if note, err = s.install(ctx, version, programs); err != nil {
+		return "", fmt.Errorf("%s of Kubernetes %s can't be installed: %w", strings.Join(programs, ", "), version, err)
 	}
-	return nil
+	return note, nil
 }
 
-func (s *Store) install(ctx context.Context, version string, programs []string) error {
+func (s *Store) install(ctx context.Context, version string, programs []string) (note string, err error) {
 	for _, p := range programs {
 		if !slices.Contains(Programs, p) {
-			return fmt.Errorf("%q is none of %s", p, strings.Join(Programs, ", "))
+			return "", fmt.Errorf("%q is none of %s", p, strings.Join(Programs, ", "))
 		}
 	}
 	r, err := s.complete(version)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if r == nil {
-		return fmt.Errorf("the release is not complete in %s; it has to be staged first", s.dir(version))
+		return "", fmt.Errorf("the release is not complete in %s; it has to be staged first", s.dir(version))
 	}
-	if err := s.mend(ctx); err != nil {
-		return err
+	unmended := s.mend(ctx) // going back does not fail for a lock
+	if note, err = s.installer(r.Form).install(ctx, r, programs); err != nil {
+		return "", errors.Join(err, unmended)
 	}
-	return s.installer(r.Form).install(ctx, r, programs)
+	if unmended != nil {
+		if err := s.mend(ctx); err != nil {
+			note = joined(note, err.Error())
+		}
+	}
+	return note, nil
+}
+
+// joined returns the notes that there are.
+func joined(notes ...string) string {
+	return strings.Join(slices.DeleteFunc(notes, func(n string) bool { return n == "" }), "; ")
 }
 
 // Prune removes all releases but those. One whose system extension the node uses stays.

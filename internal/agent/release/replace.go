@@ -13,16 +13,16 @@ import (
 type replacer struct{ *Store }
 
 // install implements installer.
-func (p replacer) install(ctx context.Context, r *record, programs []string) error {
+func (p replacer) install(ctx context.Context, r *record, programs []string) (note string, err error) {
 	for _, name := range programs {
 		if err := ctx.Err(); err != nil {
-			return err
+			return "", err
 		}
 		if err := p.replace(r, name); err != nil {
-			return err
+			return "", err
 		}
 	}
-	return nil
+	return "", nil
 }
 
 func (p replacer) replace(r *record, name string) error {

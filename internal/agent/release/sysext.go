@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 
 	"github.com/capi-refit/refit/internal/agent/host"
 )
@@ -48,15 +49,7 @@ func (x sysext) missing(r *record) []string {
 // that is no link is going to be replaced by one, so it is copied.
 func (x sysext) keep(_ context.Context, r *record) error {
 	name := x.SystemExtension.Name
-	link, err := x.link(name)
-	if err != nil {
-		return err
-	}
-	info, err := os.Lstat(link)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("the node has no %s, so its Kubernetes does not come from this system extension: the first one has to be a part of "+
-			"the node's image", path.Join(extensionDir, name+imageSuffix))
-	}
+	link, info, err := x.merged(name)
 	if err != nil {
 		return err
 	}
@@ -70,13 +63,29 @@ func (x sysext) keep(_ context.Context, r *record) error {
 	return err
 }
 
+// merged returns where the node has the extension, by a link or not.
+func (x sysext) merged(name string) (link string, info fs.FileInfo, err error) {
+	if link, err = x.link(name); err != nil {
+		return "", nil, err
+	}
+	info, err = os.Lstat(link)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("the node has no %s, so its Kubernetes does not come from this system extension: the first one has to be a part of "+
+			"the node's image", path.Join(extensionDir, name+imageSuffix))
+	}
+	return link, info, err
+}
+
 // stage implements supply. A kubeadm that can be run before comes out of the image where the node has a systemd-dissect that can do that.
 func (x sysext) stage(ctx context.Context, r *record) error {
 	if x.host.Program("systemd-sysext") == "" {
 		return fmt.Errorf("systemd-sysext: %w", host.ErrNoProgram)
 	}
-	r.become(extension)
 	name := x.SystemExtension.Name
+	if _, _, err := x.merged(name); err != nil { // what is installed now may have been kept for another source
+		return err
+	}
+	r.become(extension)
 	from, err := x.address(x.SystemExtension.URL, "")
 	if err != nil {
 		return err
@@ -135,32 +144,78 @@ func (x sysext) look(ctx context.Context, r *record) error {
 }
 
 // install implements installer. The link leads to the image of the release, and systemd-sysext merges it instead of the other one. All
-// programs change at once. What runs keeps its file open, and goes on.
-func (x sysext) install(ctx context.Context, r *record, _ []string) error {
+// programs change at once. What runs keeps its file open, and goes on. A new image that can't be merged must not be what the next boot
+// merges, so the link then leads to the old one again. On the way back it stays with the old one.
+func (x sysext) install(ctx context.Context, r *record, _ []string) (note string, err error) {
 	target, err := x.target(r)
 	if err != nil {
-		return err
+		return "", err
 	}
 	link, err := x.link(r.Extension)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if now, err := os.Readlink(link); err != nil || now != target {
+	said, _ := x.installedVersion(ctx) // none where nothing is merged
+	was, err := x.ledTo(link, r.Extension, said)
+	if err != nil || was == target && said == r.Version {
+		return "", err
+	}
+	if was != target {
 		if err := x.relink(link, target); err != nil {
-			return err
+			return "", err
 		}
-	} else if said, err := x.installedVersion(ctx); err == nil && said == r.Version {
-		return nil
 	}
+	err = x.merge(ctx, r)
+	if err != nil && was != "" && forward(said, r.Version) {
+		err = errors.Join(err, x.relink(link, was))
+	}
+	return "", err
+}
+
+// ledTo returns where the link of an extension leads. For an image that is no link it is where the copy of the version that it has was kept;
+// "" without one, and when there is nothing.
+func (x sysext) ledTo(link, name, version string) (string, error) {
+	to, err := os.Readlink(link)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return to, nil
+	}
+	if !errors.Is(err, syscall.EINVAL) { // which says that it is no link
+		return "", err
+	}
+	if version == "" {
+		return "", nil
+	}
+	kept, err := x.complete(version)
+	if err != nil || kept == nil || kept.Extension != name {
+		return "", err
+	}
+	return x.target(kept)
+}
+
+// forward says whether a version is newer than the one that was there before. What is before a release is before it.
+func forward(was, version string) bool {
+	return was != "" && compareSegments(strings.ReplaceAll(was, "-", "~"), strings.ReplaceAll(version, "-", "~")) < 0
+}
+
+// merge has systemd-sysext merge what the links lead to, and returns an error unless the node then has the release.
+func (x sysext) merge(ctx context.Context, r *record) error {
 	if _, err := x.host.RunTelling(ctx, host.Command{Name: "systemd-sysext", Args: []string{"refresh"}}); err != nil {
 		return err
 	}
+	return x.proven(ctx, r)
+}
+
+// proven returns an error unless the node's kubelet is of the release.
+func (x sysext) proven(ctx context.Context, r *record) error {
 	said, err := x.installedVersion(ctx)
-	if err == nil && said != r.Version {
-		err = fmt.Errorf("the node's kubelet is %s with system extension %s merged: is it for this system, and has it Kubernetes %s in it? "+
-			"(see systemd-sysext status on the node)", said, r.Extension, r.Version)
+	if err == nil && said == r.Version {
+		return nil
 	}
-	return err
+	if err == nil {
+		err = fmt.Errorf("the node's kubelet is %s", said)
+	}
+	return fmt.Errorf("%w, with system extension %s merged: is it for this system, and has it Kubernetes %s in it? "+
+		"(see systemd-sysext status on the node)", err, r.Extension, r.Version)
 }
 
 // target returns where the link has to lead, after it has seen that the image is there, and is what was staged.

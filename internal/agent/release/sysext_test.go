@@ -3,6 +3,7 @@ package release
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -58,15 +59,15 @@ func TestSystemExtensions(t *testing.T) {
 	require.Equal(t, []string{"system extension kubernetes v1.36.3"}, x.missing(src))
 	require.NoError(t, x.stage(src))
 	require.Empty(t, x.missing(src))
-	require.Equal(t, &Release{Version: target, Kubeadm: x.path(Dir + "/v1.36.3/kubeadm")}, x.find(target))
-	require.Equal(t, &Release{Version: before}, x.find(before))
+	require.Equal(t, &Release{Version: target, Kubeadm: x.path(Dir + "/v1.36.3/kubeadm"), Extension: true}, x.find(target))
+	require.Equal(t, &Release{Version: before, Extension: true}, x.find(before))
 	require.Equal(t, "/opt/extensions/kubernetes-v1.36.1.raw", x.leads(), "staging disturbs nothing")
 	x.calls()
 
-	require.NoError(t, x.store.Install(t.Context(), target, kubeadm))
+	require.NoError(t, x.install(target, kubeadm))
 	require.Equal(t, "v1.36.3,v1.36.3,v1.36.3", x.versions(), "an extension brings all of them")
 	require.Equal(t, Dir+"/v1.36.3/kubernetes.raw", x.leads())
-	require.NoError(t, x.store.Install(t.Context(), target, kubelet, kubectl))
+	require.NoError(t, x.install(target, kubelet, kubectl))
 	require.Equal(t, []string{"systemd-sysext refresh"}, x.calls(), "nothing is done twice")
 	require.NoError(t, x.store.Prune())
 	require.NotNil(t, x.find(target), "the node uses it")
@@ -76,44 +77,101 @@ func TestSystemExtensions(t *testing.T) {
 func TestSystemExtensionsGoBack(t *testing.T) {
 	x, src := newSysext(t)
 	require.NoError(t, x.stage(src))
-	require.NoError(t, x.store.Install(t.Context(), target, kubelet))
-	require.NoError(t, x.store.Install(t.Context(), before, kubelet))
+	require.NoError(t, x.install(target, kubelet))
+	require.NoError(t, x.install(before, kubelet))
 	require.Equal(t, "/opt/extensions/kubernetes-v1.36.1.raw", x.leads())
 	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions())
-	require.NoError(t, x.store.Install(t.Context(), target, kubelet))
+	require.NoError(t, x.install(target, kubelet))
 	require.NoError(t, os.Remove(x.path("/opt/extensions/kubernetes-v1.36.1.raw")))
-	require.ErrorContains(t, x.store.Install(t.Context(), before, kubelet), "is gone")
+	require.ErrorContains(t, x.install(before, kubelet), "is gone")
 
 	x, src = newSysext(t)
 	require.NoError(t, os.Remove(x.path("/etc/extensions/kubernetes.raw")))
 	x.put("/etc/extensions/kubernetes.raw", image(t, before), 0o644)
 	require.NoError(t, x.stage(src))
-	require.NoError(t, x.store.Install(t.Context(), target, kubelet))
-	require.NoError(t, x.store.Install(t.Context(), before, kubelet))
+	require.NoError(t, x.install(target, kubelet))
+	require.NoError(t, x.install(before, kubelet))
 	require.Equal(t, Dir+"/v1.36.1/kubernetes.raw", x.leads(), "one that was no link is kept as a copy")
 	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions())
 }
 
-// Dead between the link and the merge, or merged without success: the next call goes on.
+func TestSystemExtensionsOfAnotherNameAreNotAdded(t *testing.T) {
+	x, src := newSysext(t)
+	require.NoError(t, x.stage(src))
+	src.SystemExtension.Name = "k8s"
+	require.ErrorContains(t, x.stage(src), "the node has no /etc/extensions/k8s.raw")
+	require.Nil(t, x.find(target))
+}
+
+// Whatever systemd-sysext does, the next boot merges what was merged before, and the next call goes on.
 func TestSystemExtensionsThatWereNotMerged(t *testing.T) {
+	const old = "/opt/extensions/kubernetes-v1.36.1.raw"
 	x, src := newSysext(t)
 	require.NoError(t, x.stage(src))
 	x.put("/fail-refresh", "", 0o644)
-	require.ErrorContains(t, x.store.Install(t.Context(), target, kubelet), "no suitable extension")
-	require.Equal(t, Dir+"/v1.36.3/kubernetes.raw", x.leads())
+	require.ErrorContains(t, x.install(target, kubelet), "no suitable extension")
+	require.Equal(t, old, x.leads())
 	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions())
 	require.NoError(t, os.Remove(x.path("/fail-refresh")))
 	require.NoError(t, os.Symlink("nowhere", x.path("/etc/extensions/"+linkTemp)))
-	require.NoError(t, x.store.Install(t.Context(), target, kubelet))
+	require.NoError(t, x.install(target, kubelet))
 	require.Equal(t, "v1.36.3,v1.36.3,v1.36.3", x.versions())
-	require.NoError(t, x.store.Install(t.Context(), before, kubelet))
+	require.NoError(t, x.install(before, kubelet))
 	left, err := filepath.Glob(x.path("/etc/extensions/.*"))
 	require.NoError(t, err)
 	require.Empty(t, left)
 
-	require.NoError(t, x.store.Install(t.Context(), before, kubelet))
+	require.NoError(t, x.install(target, kubelet))
+	x.put("/fail-refresh", "", 0o644)
+	require.ErrorContains(t, x.install(before, kubelet), "no suitable extension")
+	require.Equal(t, old, x.leads(), "going back does not end at the new one")
+	require.NoError(t, os.Remove(x.path("/fail-refresh")))
+
+	require.NoError(t, x.install(before, kubelet))
 	x.script("systemd-sysext", "")
-	require.ErrorContains(t, x.store.Install(t.Context(), target, kubelet), "the node's kubelet is v1.36.1 with system extension kubernetes merged")
+	require.ErrorContains(t, x.install(target, kubelet), "the node's kubelet is v1.36.1, with system extension kubernetes merged: is it for this system")
+	require.Equal(t, old, x.leads())
+
+	x.script("systemd-sysext", "rm $REFIT_ROOT/usr/bin/kubelet") // as if it had unmerged the old one, and merged nothing
+	err = x.install(target, kubelet)
+	require.ErrorContains(t, err, "the node has no kubelet")
+	require.ErrorContains(t, err, "is it for this system")
+	require.Equal(t, old, x.leads())
+	x.script("systemd-sysext", systemdSysext)
+	require.NoError(t, x.install(before, kubelet))
+	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions())
+}
+
+// Dead between the link and the merge: the old programs are merged, and the next boot would merge the new ones.
+func TestSystemExtensionsAfterDeathBeforeTheMerge(t *testing.T) {
+	for version, leads := range map[string]string{before: "/opt/extensions/kubernetes-v1.36.1.raw", target: Dir + "/v1.36.3/kubernetes.raw"} {
+		x, src := newSysext(t)
+		require.NoError(t, x.stage(src))
+		require.NoError(t, os.Remove(x.path("/etc/extensions/kubernetes.raw")))
+		require.NoError(t, os.Symlink(Dir+"/v1.36.3/kubernetes.raw", x.path("/etc/extensions/kubernetes.raw")))
+		require.NoError(t, x.install(version, kubelet))
+		require.Equal(t, leads, x.leads())
+		require.Equal(t, strings.Repeat(version+",", 2)+version, x.versions())
+	}
+}
+
+func TestForward(t *testing.T) {
+	require.True(t, forward("v1.36.9", "v1.36.10"))
+	require.True(t, forward("v1.37.0-rc.1", "v1.37.0"))
+	require.False(t, forward("v1.37.0", "v1.37.0-rc.1"))
+	require.False(t, forward("v1.36.3", "v1.36.3"))
+	require.False(t, forward("", "v1.36.3"), "it is not known")
+}
+
+// An image that was no link went away with it, so its copy is what the next boot merges.
+func TestSystemExtensionsThatWereNoLinkAndWereNotMerged(t *testing.T) {
+	x, src := newSysext(t)
+	require.NoError(t, os.Remove(x.path("/etc/extensions/kubernetes.raw")))
+	x.put("/etc/extensions/kubernetes.raw", image(t, before), 0o644)
+	require.NoError(t, x.stage(src))
+	x.put("/fail-refresh", "", 0o644)
+	require.ErrorContains(t, x.install(target, kubelet), "no suitable extension")
+	require.Equal(t, Dir+"/v1.36.1/kubernetes.raw", x.leads())
 }
 
 func TestSystemExtensionsThatCannotBeUsed(t *testing.T) {
@@ -148,7 +206,7 @@ func TestSystemExtensionsThatCannotBeLookedInto(t *testing.T) {
 	x, src := newSysext(t)
 	require.NoError(t, os.Remove(x.path("/usr/bin/systemd-dissect")))
 	require.NoError(t, x.stage(src))
-	require.Equal(t, &Release{Version: target}, x.find(target))
+	require.Equal(t, &Release{Version: target, Extension: true}, x.find(target))
 	x.put(Dir+"/v1.36.3/kubernetes.raw", image(t, "v1.36.2"), 0o600) // as long as before
-	require.ErrorContains(t, x.store.Install(t.Context(), target, kubelet), "no longer what was staged")
+	require.ErrorContains(t, x.install(target, kubelet), "no longer what was staged")
 }
