@@ -25,14 +25,14 @@ import (
 // Kind is the kind of resource.
 type Kind struct {
 	host host.Host
-	// free returns how many bytes can be written below a directory.
-	free func(dir string) (uint64, error)
+	// space returns what the file system of a directory has left.
+	space func(dir string) (host.Space, error)
 }
 
 var _ kind.Kind = (*Kind)(nil)
 
 // New returns the kind for a node.
-func New(h host.Host) *Kind { return &Kind{host: h, free: host.FreeSpace} }
+func New(h host.Host) *Kind { return &Kind{host: h, space: host.SpaceAt} }
 
 // Plan implements kind.Kind. A control plane that the specs no longer speak of is left as it is. Where nothing was applied before, or it
 // is not known, only what the manifests don't show counts as changed: so the first update of something else does not restart the
@@ -110,7 +110,7 @@ func (k *Kind) propose(ctx context.Context, q kind.Question, s shown, d differen
 	if err := config.check(s, want, was, q.Kubernetes); err != nil {
 		return kind.Answer{Blocked: err.Error()}, nil
 	}
-	if err := k.ready(ctx, s, d, want, was); err != nil {
+	if err := k.ready(ctx, q, s, d); err != nil {
 		return kind.Answer{Blocked: err.Error()}, nil
 	}
 	b, err := k.remember(ctx, s)
@@ -142,7 +142,11 @@ func patience(actions []disruption.Action) (p time.Duration) {
 }
 
 // ready returns an error if the change can't be made now.
-func (k *Kind) ready(ctx context.Context, s shown, d differences, want, was *node.ControlPlane) error {
+func (k *Kind) ready(ctx context.Context, q kind.Question, s shown, d differences) error {
+	want, was := q.Desired.ControlPlane, (*node.ControlPlane)(nil)
+	if q.Was != nil {
+		was = q.Was.ControlPlane
+	}
 	if d.cert {
 		if err := k.canSign(s, want); err != nil {
 			return err
@@ -156,7 +160,10 @@ func (k *Kind) ready(ctx context.Context, s shown, d differences, want, was *nod
 	if err != nil {
 		return err
 	}
-	return member.Spare(ctx)
+	if err := member.Spare(ctx); err != nil || q.UnderWay {
+		return err
+	}
+	return k.room(ctx, s, true)
 }
 
 // Undo implements kind.Kind. A manifest is put back only if it is another one by now: kubeadm has mostly done so itself.

@@ -1,166 +1,19 @@
 package controlplane
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/json"
-	"io"
-	"net/http"
-	"net/url"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/agent/kind"
 	"github.com/capi-refit/refit/internal/agent/staticpod/staticpodtest"
-	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 )
 
 // kubeadm does what the tests have laid out in /next, and notes how it was called and what it was given.
-const kubeadm = `
-set -e
-echo "$*" >> $REFIT_ROOT/calls
-env | grep -i _proxy >> $REFIT_ROOT/calls || true
-case "$*" in
-"upgrade node phase control-plane "*)
-	if [ -e $REFIT_ROOT/fail-before ]; then echo "error: timed out" >&2; exit 1; fi
-	for f in $REFIT_ROOT/next/*.yaml; do
-		[ -e "$f" ] || continue
-		case "$f $*" in */etcd.yaml*--etcd-upgrade=false*) continue;; esac
-		cp $f $REFIT_ROOT/etc/kubernetes/manifests/$(basename $f)
-		if [ -e $REFIT_ROOT/fail-within ]; then rm -f $REFIT_ROOT/etc/kubernetes/manifests/kube-scheduler.yaml; exit 1; fi
-	done;;
-"init phase certs apiserver --config="*)
-	config=${5#--config=}
-	cat $REFIT_ROOT$config > $REFIT_ROOT/kubeadm.yaml
-	dir=$(sed -n 's/^certificatesDir: //p' $REFIT_ROOT/kubeadm.yaml)
-	[ "$(readlink $REFIT_ROOT$dir/ca.key)" = /etc/kubernetes/pki/ca.key ]
-	cp $REFIT_ROOT/next/apiserver.crt $REFIT_ROOT/next/apiserver.key $REFIT_ROOT$dir/;;
-*) exit 2;;
-esac
-`
-
-const config = `apiVersion: kubeadm.k8s.io/v1beta4
-kind: ClusterConfiguration
-kubernetesVersion: v1.36.1
-imageRepository: registry.k8s.io
-certificatesDir: /etc/kubernetes/pki
-controlPlaneEndpoint: example.com:6443
-`
-
-type fixture struct {
-	*staticpodtest.Node
-	kind *Kind
-	// etcds is the list of members that etcd answers with.
-	etcds string
-}
-
-func newFixture(t *testing.T) *fixture {
-	t.Helper()
-	x := &fixture{Node: staticpodtest.NewNode(t)}
-	x.kind = New(x.Host)
-	x.kind.free = func(string) (uint64, error) { return 1 << 40, nil }
-	x.Program("kubeadm", kubeadm)
-	require.NoError(t, os.MkdirAll(x.Path("/next"), 0o755))
-	x.Config = config
-	cert, key := x.CA.Issue("kube-etcd-healthcheck-client")
-	x.Put("/etc/kubernetes/pki/etcd/ca.crt", string(x.CA.PEM))
-	x.Put("/etc/kubernetes/pki/etcd/healthcheck-client.crt", string(cert))
-	x.Put("/etc/kubernetes/pki/etcd/healthcheck-client.key", string(key))
-	for _, name := range pods {
-		x.Put(manifestPath(name), x.manifest(name))
-	}
-	x.etcds = `{"name":"a"},{"name":"b"},{"name":"c"}`
-	x.Answer = x.etcd
-	return x
-}
-
-// manifest returns one as kubeadm writes it, with more arguments.
-func (x *fixture) manifest(name string, args ...string) string {
-	at, err := url.Parse(x.API.URL)
-	require.NoError(x, err)
-	image := "registry.k8s.io/" + name + ":v1.36.1"
-	command := []string{name}
-	switch name {
-	case apiServer:
-		command = append(command, "--advertise-address=127.0.0.1", "--secure-port="+at.Port(),
-			"--tls-cert-file=/etc/kubernetes/pki/apiserver.crt", "--tls-private-key-file=/etc/kubernetes/pki/apiserver.key")
-	case etcdMember:
-		image = "registry.k8s.io/etcd:3.6.8-0"
-		command = append(command, `"--listen-client-urls=https://10.0.0.1:2379,`+x.API.URL+`"`, "--trusted-ca-file=/etc/kubernetes/pki/etcd/ca.crt")
-	}
-	return staticpodtest.Pod(name, image, append(command, args...)...)
-}
-
-// etcd answers in the place of etcd's gateway, and of the health of each member.
-func (x *fixture) etcd(w http.ResponseWriter, r *http.Request) bool {
-	database := bytes.Repeat([]byte("etcd"), 4096)
-	digest := sha256.Sum256(database)
-	switch r.URL.Path {
-	case "/v3/cluster/member/list":
-		_, _ = io.WriteString(w, `{"members":[`+strings.ReplaceAll(x.etcds, `"}`, `","clientURLs":["`+x.API.URL+`"]}`)+`]}`)
-	case "/v3/maintenance/status":
-		_, _ = io.WriteString(w, `{"dbSize":"16384"}`)
-	case "/v3/maintenance/snapshot":
-		_ = json.NewEncoder(w).Encode(map[string]any{"result": map[string]any{"blob": database}})
-		_ = json.NewEncoder(w).Encode(map[string]any{"result": map[string]any{"blob": digest[:]}})
-	case "/health":
-		_, _ = io.WriteString(w, `{"health":"true"}`)
-	default:
-		return false
-	}
-	return true
-}
-
-// spec returns what the specs want; change is given an empty one with etcd.
-func spec(change func(c *node.ControlPlane)) *node.Resource {
-	c := &node.ControlPlane{Etcd: &node.Component{}}
-	if change != nil {
-		change(c)
-	}
-	return &node.Resource{ControlPlane: c}
-}
-
-func arg(c *node.Component, name, value string) {
-	c.ExtraArgs = append(c.ExtraArgs, node.Arg{Name: name, Value: value})
-}
-
-func audit(c *node.ControlPlane) { arg(&c.APIServer, "audit-log-path", "/var/log/audit") }
-
-func quota(c *node.ControlPlane) { arg(c.Etcd, "quota-backend-bytes", "8589934592") }
-
-const (
-	auditConfig = config + "apiServer:\n  extraArgs:\n  - {name: audit-log-path, value: /var/log/audit}\n"
-	quotaConfig = config + "etcd:\n  local:\n    dataDir: /var/lib/etcd\n    extraArgs:\n    - {name: quota-backend-bytes, value: \"8589934592\"}\n"
-	etcdConfig  = "etcd: {local: {dataDir: /var/lib/etcd}}\n"
-)
-
-func (x *fixture) ask(was, want *node.Resource) kind.Answer {
-	x.Helper()
-	a, err := x.kind.Plan(x.Context(), kind.Question{Was: was, Known: was != nil, Desired: want, Rules: disruption.BuiltinRules()})
-	require.NoError(x, err)
-	return a
-}
-
-func (x *fixture) change(was, want *node.Resource) kind.Change {
-	x.Helper()
-	a := x.ask(was, want)
-	require.Empty(x, a.Blocked)
-	require.Equal(x, node.Write, a.Operation)
-	require.Equal(x, []disruption.Action{{Type: disruption.StaticPodRefresh}}, a.Actions)
-	return kind.Change{Was: was, Desired: want, Before: a.Before}
-}
-
-func (x *fixture) calls() string {
-	if c := x.Get("/calls"); c != "(missing)" {
-		return c
-	}
-	return ""
-}
-
 func TestPlan(t *testing.T) {
 	for name, tc := range map[string]struct {
 		was, want *node.Resource
@@ -305,12 +158,12 @@ func TestEtcdIsChangedAfterASnapshot(t *testing.T) {
 	_, err := x.kind.Make(t.Context(), c)
 	require.ErrorContains(t, err, "no member to spare", "it is asked again before it is touched")
 	x.Set(func(*staticpodtest.Node) { x.etcds = `{"name":"a"},{"name":"b"},{"name":"c"}` })
-	x.kind.free = func(string) (uint64, error) { return 0, nil }
+	x.kind.space = func(string) (host.Space, error) { return host.Space{}, nil }
 	_, err = x.kind.Make(t.Context(), c)
 	require.ErrorContains(t, err, "make room")
 	require.Empty(t, x.calls())
 
-	x.kind.free = func(string) (uint64, error) { return 1 << 40, nil }
+	x.kind.space = func(string) (host.Space, error) { return host.Space{Free: 1 << 40}, nil }
 	note, err := x.kind.Make(t.Context(), c)
 	require.NoError(t, err)
 	require.Contains(t, note, "a snapshot of etcd is kept in /var/lib/refit/etcd/20260102T030405Z-")
@@ -381,139 +234,4 @@ func TestFailuresOfKubeadm(t *testing.T) {
 		require.Contains(t, x.calls(), "\nHTTPS_PROXY=http://proxy:3128\n")
 		require.NotContains(t, x.calls(), "OTHER")
 	})
-}
-
-func TestCertificate(t *testing.T) {
-	want := spec(func(c *node.ControlPlane) { c.CertSANs = []string{"a.example", "10.1.2.3", "*.b.example"} })
-	newChange := func(t *testing.T) (*fixture, kind.Change) {
-		x := newFixture(t)
-		x.Config = config + etcdConfig + "apiServer: {certSANs: [10.1.2.3, a.example, '*.b.example']}\n"
-		return x, x.change(spec(nil), want)
-	}
-	next := func(x *fixture, sans ...string) {
-		cert, key := x.CA.Issue("kube-apiserver", sans...)
-		x.Put("/next/apiserver.crt", string(cert))
-		x.Put("/next/apiserver.key", string(key))
-	}
-	const certFile, keyFile = "/etc/kubernetes/pki/apiserver.crt", "/etc/kubernetes/pki/apiserver.key"
-	t.Run("is made and put back", func(t *testing.T) {
-		x, c := newChange(t)
-		cert, key := x.Get(certFile), x.Get(keyFile)
-		next(x, "kubernetes", "127.0.0.1", "a.example", "10.1.2.3", "*.b.example")
-		for range 2 {
-			_, err := x.kind.Make(t.Context(), c)
-			require.NoError(t, err)
-			require.Equal(t, x.Get("/next/apiserver.crt"), x.Get(certFile))
-			require.Equal(t, x.Get("/next/apiserver.key"), x.Get(keyFile))
-		}
-		require.Equal(t, "init phase certs apiserver --config=/var/lib/refit/apiserver-certificate/kubeadm.yaml\n", x.calls(), "once, and no manifest is made anew")
-		given := x.Get("/kubeadm.yaml")
-		for _, line := range []string{
-			"certificatesDir: /var/lib/refit/apiserver-certificate", "controlPlaneEndpoint: example.com:6443", "kind: InitConfiguration",
-			"name: cp-1", "advertiseAddress: 127.0.0.1", "kubernetesVersion: v1.36.1",
-		} {
-			require.Contains(t, given, line)
-		}
-		require.NoDirExists(t, x.Path("/var/lib/refit/apiserver-certificate"))
-		require.Empty(t, x.ask(want, want).Drift)
-		require.NoError(t, x.kind.Undo(t.Context(), c))
-		require.Equal(t, cert+key, x.Get(certFile)+x.Get(keyFile))
-		require.Equal(t, []string{"certificate of kube-apiserver"}, x.ask(want, want).Drift)
-	})
-	t.Run("that lacks a name is not put in place", func(t *testing.T) {
-		x, c := newChange(t)
-		cert := x.Get(certFile)
-		next(x, "kubernetes", "127.0.0.1", "a.example")
-		_, err := x.kind.Make(t.Context(), c)
-		require.ErrorContains(t, err, "lacks some of certSANs")
-		require.Equal(t, cert, x.Get(certFile))
-		require.NoDirExists(t, x.Path("/var/lib/refit/apiserver-certificate"))
-	})
-	t.Run("that fits no key is made again", func(t *testing.T) {
-		x, c := newChange(t)
-		next(x, "kubernetes", "127.0.0.1", "a.example", "10.1.2.3", "*.b.example")
-		x.Put(keyFile, x.Get("/next/apiserver.key")) // the process died between the two
-		_, err := x.kind.Make(t.Context(), c)
-		require.NoError(t, err)
-		require.Equal(t, x.Get("/next/apiserver.crt"), x.Get(certFile))
-	})
-}
-
-// TestDifferences has one row for each thing that a manifest shows.
-func TestDifferences(t *testing.T) {
-	volume := node.ExtraVolume{Name: "audit", HostPath: "/var/log/audit", MountPath: "/audit", PathType: "DirectoryOrCreate"}
-	manifest := `apiVersion: v1
-kind: Pod
-metadata: {name: kube-scheduler, namespace: kube-system}
-spec:
-  containers:
-  - name: sidecar
-    image: x
-  - name: kube-scheduler
-    image: mirror.example:5000/k8s/kube-scheduler:v1.36.1
-    command: [kube-scheduler, --v=2, --feature-gates=A=true, --feature-gates=B=false]
-    env: [{name: X, value: "1"}]
-    volumeMounts: [{name: audit, mountPath: /audit}]
-  volumes:
-  - {name: audit, hostPath: {path: /var/log/audit, type: DirectoryOrCreate}}
-`
-	x := newFixture(t)
-	x.Put(manifestPath(scheduler), manifest)
-	s, err := x.kind.look()
-	require.NoError(t, err)
-	of := func(c node.Component) *node.ControlPlane { return &node.ControlPlane{Scheduler: c} }
-	args := func(pairs ...string) node.Component {
-		var c node.Component
-		for _, p := range pairs {
-			name, value, _ := strings.Cut(p, "=")
-			arg(&c, name, value)
-		}
-		return c
-	}
-	readOnly, other := volume, volume
-	readOnly.ReadOnly, other.HostPath = true, "/other"
-	for name, tc := range map[string]struct {
-		want, was *node.ControlPlane
-		differs   []string
-	}{
-		"arguments that are there": {want: of(args("v=2", "feature-gates=A=true", "feature-gates=B=false"))},
-		"in another order":         {want: of(args("feature-gates=B=false", "feature-gates=A=true")), differs: []string{"kube-scheduler --feature-gates"}},
-		"one that is not":          {want: of(args("x=1")), differs: []string{"kube-scheduler --x"}},
-		"one that was wanted":      {want: of(args()), was: of(args("v=2")), differs: []string{"kube-scheduler --v"}},
-		"a variable":               {want: of(node.Component{ExtraEnvs: []node.Env{{Name: "X", Value: "0"}, {Name: "X", Value: "1"}}})},
-		"another value":            {want: of(node.Component{ExtraEnvs: []node.Env{{Name: "X", Value: "2"}}}), differs: []string{"kube-scheduler env X"}},
-		"a variable that was":      {want: of(args()), was: of(node.Component{ExtraEnvs: []node.Env{{Name: "X", Value: "1"}}}), differs: []string{"kube-scheduler env X"}},
-		"a volume":                 {want: of(node.Component{ExtraVolumes: []node.ExtraVolume{volume}})},
-		"a read-only one":          {want: of(node.Component{ExtraVolumes: []node.ExtraVolume{readOnly}}), differs: []string{"kube-scheduler volume audit"}},
-		"another directory":        {want: of(node.Component{ExtraVolumes: []node.ExtraVolume{other}}), differs: []string{"kube-scheduler volume audit"}},
-		"a volume that was":        {want: of(args()), was: of(node.Component{ExtraVolumes: []node.ExtraVolume{volume}}), differs: []string{"kube-scheduler volume audit"}},
-		"the repository":           {want: &node.ControlPlane{ImageRepository: "mirror.example:5000/k8s"}},
-		"another repository":       {want: &node.ControlPlane{ImageRepository: "mirror.example:5000"}, differs: []string{"kube-scheduler image"}},
-		"a repository that was":    {want: &node.ControlPlane{}, was: &node.ControlPlane{ImageRepository: "mirror.example:5000/k8s"}, differs: []string{"kube-scheduler image"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			require.Equal(t, tc.differs, differs(s.manifests[scheduler], scheduler, tc.want, tc.was))
-		})
-	}
-	etcd := func(repository, tag string) *node.ControlPlane {
-		return &node.ControlPlane{ImageRepository: "other.example", Etcd: &node.Component{ImageRepository: repository, ImageTag: tag}}
-	}
-	require.Empty(t, differs(s.manifests[etcdMember], etcdMember, etcd("registry.k8s.io", "3.6.8-0"), nil))
-	require.NotEmpty(t, differs(s.manifests[etcdMember], etcdMember, etcd("", "3.6.8-0"), nil))
-	require.NotEmpty(t, differs(s.manifests[etcdMember], etcdMember, etcd("registry.k8s.io", "3.6.9-0"), nil))
-	require.NotEmpty(t, differs(nil, etcdMember, etcd("", ""), nil))
-}
-
-func TestSplitImage(t *testing.T) {
-	for image, want := range map[string][2]string{
-		"a":                               {"a", ""},
-		"a:1":                             {"a", "1"},
-		"host:5000/a":                     {"host:5000/a", ""},
-		"host:5000/a:1@sha256:0123456789": {"host:5000/a", "1"},
-		"host:5000/a@sha256:0123456789":   {"host:5000/a", ""},
-	} {
-		name, tag := splitImage(image)
-		require.Equal(t, want, [2]string{name, tag}, image)
-	}
-	require.Equal(t, "3.6", minor("a:3.6.8-0"))
 }

@@ -62,6 +62,7 @@ func TestDeathAfterEachMove(t *testing.T) {
 		}
 		x.Put("/moves", "1000")
 		if moves%2 == 0 { // another process takes the change up
+			c.Again = true
 			_, err = x.kind.Make(t.Context(), c)
 			require.NoError(t, err, "after %d moves", moves)
 			require.Empty(t, x.ask(want, want).Drift, "after %d moves", moves)

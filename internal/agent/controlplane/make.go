@@ -39,13 +39,15 @@ func (k *Kind) Make(ctx context.Context, c kind.Change) (note string, err error)
 	if c.Was != nil {
 		was = c.Was.ControlPlane
 	}
+	b.Again = c.Again
 	if err := k.heal(ctx, b); err != nil {
 		return "", err
 	}
+	k.Tidy(b.At) // each attempt that fails leaves more
 	if note, err = k.bring(ctx, b, want, was); err != nil {
 		return "", err
 	}
-	k.Tidy()
+	k.Tidy(b.At)
 	return note, k.await(ctx, b, want)
 }
 

@@ -20,16 +20,20 @@ func (k *Kind) secure(ctx context.Context, s shown) (string, error) {
 	if err := member.Spare(ctx); err != nil {
 		return "", err
 	}
-	data, err := k.host.Resolve(s.argument(etcdMember, "data-dir", "/var/lib/etcd"))
+	return k.snapshot(ctx, s, true)
+}
+
+// snapshot keeps one of etcd on the node, if there is room for all that comes then.
+func (k *Kind) snapshot(ctx context.Context, s shown, upgraded bool) (note string, err error) {
+	member, err := k.member(s)
 	if err != nil {
 		return "", err
 	}
-	copied, err := etcd.Size(data) // kubeadm copies it to /etc/kubernetes/tmp
-	if err != nil {
+	if err := k.room(ctx, s, upgraded); err != nil {
 		return "", err
 	}
-	store := etcd.Store{Dir: filepath.Join(k.host.Private, path.Base(snapshots)), Disk: k.host.Disk, Free: k.free}
-	file, err := store.Save(ctx, member, k.host.Clock.Now(), copied)
+	store := etcd.Store{Dir: k.snapshotDir(), Disk: k.host.Disk}
+	file, err := store.Save(ctx, member, k.host.Clock.Now())
 	if err != nil {
 		return "", err
 	}

@@ -16,7 +16,7 @@ func TestPodsThatDoNotComeBackInTheTimeThatARuleGives(t *testing.T) {
 	x := newFixture(t)
 	x.Config = auditConfig + etcdConfig
 	rules := disruption.BuiltinRules()
-	rules.Domains[disruption.ControlPlane] = []disruption.Action{{Type: disruption.StaticPodRefresh, Timeout: 50 * time.Millisecond}}
+	rules.Domains[disruption.ControlPlane] = []disruption.Action{{Type: disruption.StaticPodRefresh, Timeout: 2 * time.Second}} // long enough to ask once
 	want := spec(audit)
 	a, err := x.kind.Plan(t.Context(), kind.Question{Was: spec(nil), Known: true, Desired: want, Rules: rules})
 	require.NoError(t, err)

@@ -59,9 +59,25 @@ func (p *Pods) Spare(ctx context.Context) error {
 	return member.Spare(ctx)
 }
 
-// Secure is Spare, and keeps a snapshot of etcd on the node. The note says where.
-func (p *Pods) Secure(ctx context.Context) (note string, err error) {
-	return p.kind.secure(ctx, p.shown)
+// Steady returns an error unless etcd is as well as a cluster of its size can be, which is for changes that leave the member of this node
+// alone.
+func (p *Pods) Steady(ctx context.Context) error {
+	member, err := p.kind.member(p.shown)
+	if err != nil {
+		return err
+	}
+	return member.Steady(ctx)
+}
+
+// Room returns an error unless there is room on the node for a snapshot of etcd and, if etcd is upgraded, for the copy of its data that
+// kubeadm makes then.
+func (p *Pods) Room(ctx context.Context, upgraded bool) error {
+	return p.kind.room(ctx, p.shown, upgraded)
+}
+
+// Snapshot keeps one of etcd on the node, if there is room as Room says. The note says where.
+func (p *Pods) Snapshot(ctx context.Context, upgraded bool) (note string, err error) {
+	return p.kind.snapshot(ctx, p.shown, upgraded)
 }
 
 // PKI is the directory of the certificates, by that of the API server.
@@ -78,7 +94,7 @@ func (p *Pods) Save(ctx context.Context) (Saved, error) {
 	return b.manifests(), err
 }
 
-// Heal puts back a manifest that kubeadm has moved away when it was killed, as it was.
+// Heal puts back a manifest that kubeadm has moved away when it was killed, as it was, and waits for etcd where a change is made again.
 func (k *Kind) Heal(ctx context.Context, b Saved) error { return k.heal(ctx, b) }
 
 // Left says, for people, whether kubeadm has put the manifests back after a failure.

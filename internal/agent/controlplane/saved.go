@@ -25,6 +25,10 @@ type Saved struct {
 	// Remade says that another version of Kubernetes was brought to the node after the change was planned, for which kubeadm has made
 	// all manifests anew, and that the rest is of the time after that.
 	Remade bool `json:"remade,omitempty"`
+	// At is when the change was planned. What kubeadm has left on the node since is the run's own.
+	At time.Time `json:"at,omitzero"`
+	// Again says that the change was begun before, by a process that did not come to its end.
+	Again bool `json:"-"`
 }
 
 // File is one that was.
@@ -41,7 +45,7 @@ func (k *Kind) remember(ctx context.Context, s shown) (Saved, error) {
 	if err != nil {
 		return Saved{}, err
 	}
-	b := Saved{Files: map[string]File{}, Pods: note}
+	b := Saved{Files: map[string]File{}, Pods: note, At: k.host.Clock.Now()}
 	for _, p := range append(manifestPaths(s), s.pair.certFile, s.pair.keyFile) {
 		data, state, err := k.host.ReadFile(p)
 		if err != nil {
@@ -140,8 +144,11 @@ func readBefore(c kind.Change) (Saved, error) {
 }
 
 // heal puts back a manifest that is missing: kubeadm moves the old one away before it moves the new one in, and may have been killed
-// between. If that was etcd's, the member takes a while to be back, and until then it can't be spared.
+// between. If that was etcd's, the member takes a while to be back, and until then it can't be spared. So it does after a loss of power, from
+// which a change is taken up again.
 func (k *Kind) heal(ctx context.Context, b Saved) error {
+	_, wait := b.Files[manifestPath(etcdMember)]
+	wait = wait && b.Again
 	for _, p := range b.paths() {
 		if path.Dir(p) != staticpod.Dir {
 			continue
@@ -150,14 +157,13 @@ func (k *Kind) heal(ctx context.Context, b Saved) error {
 			if err := k.putBack(p, b.Files[p]); err != nil {
 				return err
 			}
-			if p == manifestPath(etcdMember) {
-				if err := k.awaitEtcd(ctx); err != nil {
-					return err
-				}
-			}
+			wait = wait || p == manifestPath(etcdMember)
 		}
 	}
-	return nil
+	if !wait {
+		return nil
+	}
+	return k.awaitEtcd(ctx)
 }
 
 // left says how kubeadm has left the manifests after a failure.

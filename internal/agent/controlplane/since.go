@@ -54,7 +54,7 @@ func (k *Kind) begin(ctx context.Context, c kind.Change, b Saved) (Saved, error)
 	if err != nil {
 		return Saved{}, err
 	}
-	now.Remade, now.Patience = true, b.Patience
+	now.Remade, now.Patience, now.At = true, b.Patience, b.At
 	data, err := json.Marshal(since{Change: changeDigest(c), Saved: now.manifests()})
 	if err != nil {
 		return Saved{}, err

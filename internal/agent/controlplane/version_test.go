@@ -192,6 +192,7 @@ func TestPods(t *testing.T) {
 	require.Equal(t, "/etc/kubernetes/pki", p.PKI())
 	require.True(t, p.Etcd())
 	require.NoError(t, p.Spare(t.Context()))
+	require.NoError(t, p.Steady(t.Context()))
 	c, err := x.kind.Configuration(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, c.CheckVersion("v1.36.1"))

@@ -78,31 +78,61 @@ type Member struct {
 // Spare returns an error unless the cluster works on without one of its members: all the others are asked whether they are well,
 // and those that are must still be a majority when one of them stops. A cluster of one or two members has none to spare.
 func (c *Client) Spare(ctx context.Context) error {
-	members, err := c.members(ctx)
+	v, err := c.count(ctx)
 	if err != nil {
 		return err
 	}
-	voters, healthy := 0, 0
-	var sick []string
+	return v.spare()
+}
+
+// Steady returns an error unless the cluster stands as firmly as one of its size can: with a member to spare or, where it has one or two
+// members only, with all of them well.
+func (c *Client) Steady(ctx context.Context) error {
+	v, err := c.count(ctx)
+	if err != nil {
+		return err
+	}
+	if v.all <= 2 && len(v.sick) == 0 {
+		return nil
+	}
+	return v.spare()
+}
+
+// voters are the members that have a vote.
+type voters struct {
+	all int
+	// sick says of each that is not well why.
+	sick []string
+}
+
+func (c *Client) count(ctx context.Context) (voters, error) {
+	members, err := c.members(ctx)
+	if err != nil {
+		return voters{}, err
+	}
+	var v voters
 	for _, m := range members {
 		if m.IsLearner {
 			continue
 		}
-		voters++
+		v.all++
 		if err := c.health(ctx, m); err != nil {
-			sick = append(sick, err.Error())
-			continue
+			v.sick = append(v.sick, err.Error())
 		}
-		healthy++
 	}
-	if quorum := voters/2 + 1; healthy-1 < quorum {
-		message := fmt.Sprintf("etcd has no member to spare: %d of %d are healthy, and %d must be while one is restarted", healthy, voters, quorum)
-		if len(sick) > 0 {
-			return fmt.Errorf("%s (%s); have it repaired first", message, strings.Join(sick, "; "))
-		}
-		return fmt.Errorf("%s; change etcd in a control plane of three or more", message)
+	return v, nil
+}
+
+func (v voters) spare() error {
+	healthy, quorum := v.all-len(v.sick), v.all/2+1
+	if healthy-1 >= quorum {
+		return nil
 	}
-	return nil
+	message := fmt.Sprintf("etcd has no member to spare: %d of %d are healthy, and %d must be while one is out", healthy, v.all, quorum)
+	if len(v.sick) > 0 {
+		return fmt.Errorf("%s (%s); have it repaired first", message, strings.Join(v.sick, "; "))
+	}
+	return fmt.Errorf("%s; change etcd in a control plane of three or more", message)
 }
 
 // Healthy returns an error unless the member itself is well: it takes part in a read that needs a majority.
@@ -167,8 +197,8 @@ func (c *Client) healthAt(ctx context.Context, url string) error {
 	return nil
 }
 
-// size returns how large the member's database is, in bytes.
-func (c *Client) size(ctx context.Context) (uint64, error) {
+// Size returns how large the member's database is, and a snapshot of it, in bytes.
+func (c *Client) Size(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	var answer struct {

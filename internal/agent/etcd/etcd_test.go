@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -113,21 +112,36 @@ func TestHealthy(t *testing.T) {
 	require.ErrorContains(t, c.Healthy(t.Context()), "the member at "+m.url+": it is not healthy")
 }
 
+func TestSize(t *testing.T) {
+	m, root := newMember(t)
+	c, err := Connect(root, m.url, dir)
+	require.NoError(t, err)
+	size, err := c.Size(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, uint64(1024), size)
+	m.status = "{}"
+	_, err = c.Size(t.Context())
+	require.ErrorContains(t, err, "does not say how large")
+}
+
 func TestSpare(t *testing.T) {
 	const sick = `{"health":"false","reason":"RAFT NO LEADER"}`
 	for name, tc := range map[string]struct {
 		members []string
 		sick    []string
 		fails   string
+		steady  bool // although it can spare none
 	}{
 		"three, all well":               {members: []string{"a", "b", "c"}},
-		"three, one sick":               {members: []string{"a", "b", "c"}, sick: []string{"b"}, fails: "2 of 3 are healthy, and 2 must be while one is restarted (member b: it is not healthy); have it repaired first"},
+		"three, one sick":               {members: []string{"a", "b", "c"}, sick: []string{"b"}, fails: "2 of 3 are healthy, and 2 must be while one is out (member b: it is not healthy); have it repaired first"},
 		"three, one not started":        {members: []string{"a", "b", "unstarted"}, fails: "a member has not been started yet"},
-		"two":                           {members: []string{"a", "b"}, fails: "in a control plane of three or more"},
-		"one":                           {members: []string{"a"}, fails: "etcd has no member to spare: 1 of 1 are healthy, and 1 must be"},
+		"two":                           {members: []string{"a", "b"}, fails: "in a control plane of three or more", steady: true},
+		"two, one sick":                 {members: []string{"a", "b"}, sick: []string{"b"}, fails: "1 of 2 are healthy"},
+		"one":                           {members: []string{"a"}, fails: "etcd has no member to spare: 1 of 1 are healthy, and 1 must be", steady: true},
+		"one that is sick":              {members: []string{"a"}, sick: []string{"a"}, fails: "0 of 1 are healthy"},
 		"five, one sick":                {members: []string{"a", "b", "c", "d", "e"}, sick: []string{"c"}},
 		"five, two sick":                {members: []string{"a", "b", "c", "d", "e"}, sick: []string{"c", "d"}, fails: "member d"},
-		"two and a learner":             {members: []string{"a", "b", "learner"}, fails: "2 of 2"},
+		"two and a learner":             {members: []string{"a", "b", "learner"}, fails: "2 of 2", steady: true},
 		"three and a learner that fell": {members: []string{"a", "b", "c", "learner"}, sick: []string{"learner"}},
 		"none":                          {fails: "etcd names no members"},
 	} {
@@ -139,12 +153,17 @@ func TestSpare(t *testing.T) {
 			}
 			c, err := Connect(root, m.url, dir)
 			require.NoError(t, err)
-			err = c.Spare(t.Context())
+			spare, steady := c.Spare(t.Context()), c.Steady(t.Context())
 			if tc.fails == "" {
-				require.NoError(t, err)
-				return
+				require.NoError(t, spare)
+			} else {
+				require.ErrorContains(t, spare, tc.fails)
 			}
-			require.ErrorContains(t, err, tc.fails)
+			if tc.steady {
+				require.NoError(t, steady)
+			} else {
+				require.Equal(t, spare, steady)
+			}
 		})
 	}
 	t.Run("an etcd that does not answer", func(t *testing.T) {
@@ -185,12 +204,9 @@ func part(w io.Writer, blob []byte) {
 func TestSave(t *testing.T) {
 	database := bytes.Repeat([]byte("etcd"), 4096)
 	digest := sha256.Sum256(database)
-	enough := func(string) (uint64, error) { return 1 << 40, nil }
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for name, tc := range map[string]struct {
 		snapshot func(w io.Writer)
-		status   string
-		free     func(string) (uint64, error)
 		fails    string
 	}{
 		"all of it": {snapshot: streamed(database, digest[:])},
@@ -204,23 +220,14 @@ func TestSave(t *testing.T) {
 		"damaged":            {snapshot: streamed(append([]byte("x"), database[1:]...), digest[:]), fails: "its digest does not match"},
 		"nothing":            {snapshot: func(io.Writer) {}, fails: "incomplete"},
 		"an error of etcd's": {snapshot: func(w io.Writer) { part(w, database); _, _ = io.WriteString(w, `{"error":{"code":13}}`) }, fails: "could not go on"},
-		"a full disk":        {free: func(string) (uint64, error) { return 1 << 20, nil }, fails: "make room"},
-		"no answer about it": {free: func(string) (uint64, error) { return 0, errors.New("statfs") }, fails: "statfs"},
-		"no size":            {status: "{}", fails: "does not say how large"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, root := newMember(t)
 			m.snapshot = tc.snapshot
-			if tc.status != "" {
-				m.status = tc.status
-			}
 			c, err := Connect(root, m.url, dir)
 			require.NoError(t, err)
-			s := Store{Dir: filepath.Join(t.TempDir(), "etcd"), Disk: host.Disk{NoSync: true}, Free: enough}
-			if tc.free != nil {
-				s.Free = tc.free
-			}
-			file, err := s.Save(t.Context(), c, now, 0)
+			s := Store{Dir: filepath.Join(t.TempDir(), "etcd"), Disk: host.Disk{NoSync: true}}
+			file, err := s.Save(t.Context(), c, now)
 			entries, readErr := os.ReadDir(s.Dir)
 			require.NoError(t, readErr)
 			if tc.fails != "" {
@@ -250,12 +257,12 @@ func TestTheNewestSnapshotsAreKept(t *testing.T) {
 	m.snapshot = streamed(database, digest[:])
 	c, err := Connect(root, m.url, dir)
 	require.NoError(t, err)
-	s := Store{Dir: t.TempDir(), Disk: host.Disk{NoSync: true}, Free: func(string) (uint64, error) { return 1 << 40, nil }}
+	s := Store{Dir: t.TempDir(), Disk: host.Disk{NoSync: true}}
 	require.NoError(t, os.WriteFile(filepath.Join(s.Dir, "mine.db"), nil, 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(s.Dir, ".refit-1.tmp"), nil, 0o600))
 	var files []string
 	for i := range 5 {
-		file, err := s.Save(context.Background(), c, time.Date(2026, 1, 1+i, 0, 0, 0, 0, time.UTC), 0)
+		file, err := s.Save(context.Background(), c, time.Date(2026, 1, 1+i, 0, 0, 0, 0, time.UTC))
 		require.NoError(t, err)
 		files = append(files, filepath.Base(file))
 	}

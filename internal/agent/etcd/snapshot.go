@@ -22,8 +22,6 @@ import (
 const (
 	// kept is how many snapshots stay on a node.
 	kept = 3
-	// reserve is what must be left of a disk, in bytes.
-	reserve = 64 << 20
 	// pageSize is what the size of a database is a multiple of. etcd appends a SHA-256 to a snapshot, so that one which was cut
 	// off can be told (etcdutl knows by the same sign whether there is one).
 	pageSize = 512
@@ -37,30 +35,15 @@ type Store struct {
 	// Dir is where the snapshots are.
 	Dir  string
 	Disk host.Disk
-	// Free returns how many bytes can be written below a directory.
-	Free func(dir string) (uint64, error)
 }
 
-// Save takes a snapshot, verifies it, and removes all but the newest. Room for it, and for as much more as kubeadm copies of etcd's
-// data, has to be there before. It returns where the snapshot is, which etcdutl can restore. It has secrets of the cluster in it and is
-// for root alone.
-func (s Store) Save(ctx context.Context, c *Client, now time.Time, extra uint64) (string, error) {
+// Save takes a snapshot, verifies it, and removes all but the newest. Whether there is room for it, which is that of Client.Size, is not
+// looked at here. It returns where the snapshot is, which etcdutl can restore. It has secrets of the cluster in it and is for root alone.
+func (s Store) Save(ctx context.Context, c *Client, now time.Time) (string, error) {
 	if err := s.Disk.Mkdirs(s.Dir, 0o700); err != nil {
 		return "", err
 	}
 	s.Disk.Sweep(s.Dir) // of one that was interrupted
-	size, err := c.size(ctx)
-	if err != nil {
-		return "", err
-	}
-	free, err := s.Free(s.Dir)
-	if err != nil {
-		return "", err
-	}
-	if need := size + extra + reserve; free < need {
-		return "", fmt.Errorf("a snapshot of etcd takes %d MiB of disk, and %d MiB are free in %s; make room, or compact and defragment etcd",
-			need>>20, free>>20, s.Dir)
-	}
 	temp, digest, err := s.receive(ctx, c)
 	if err != nil {
 		return "", fmt.Errorf("snapshot of etcd: %w", err)
