@@ -106,6 +106,7 @@ func (p *planner) decideOther(ctx context.Context, ref node.Ref) error {
 func (p *planner) question(ref node.Ref) kind.Question {
 	q := kind.Question{
 		Known: p.applied != nil, Rules: p.req.Rules, Login: p.req.Login, Repair: p.repairs(), Source: p.req.Source, Kubernetes: p.kubernetes(),
+		UnderWay: p.underWay != nil,
 	}
 	if r, ok := p.others[ref]; ok {
 		q.Desired = &r

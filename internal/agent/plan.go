@@ -26,11 +26,10 @@ func (a *Agent) Plan(ctx context.Context, req node.Request) (node.Plan, error) {
 	if err != nil {
 		return node.Plan{}, err
 	}
-	last, err := a.state.loadStatus()
-	if err == nil && last != nil && last.Status.State == node.Running {
-		p.work.Plan.Notes = append(p.work.Plan.Notes, "a run is under way for digest "+last.Status.Digest)
+	if p.underWay != nil {
+		p.note("a run is under way for digest " + p.underWay.Digest)
 	}
-	return p.work.Plan, err
+	return p.work.Plan, nil
 }
 
 // planner compares, path by path, what is desired with what was applied last and with what is observed.
@@ -46,6 +45,8 @@ type planner struct {
 	work    work
 	// owed is what the node has to do from before, or nil.
 	owed *debt
+	// underWay is the run that has not ended, or nil.
+	underWay *node.Status
 	// removals are made after all writes.
 	removals []node.Change
 }
@@ -63,6 +64,10 @@ func (a *Agent) plan(ctx context.Context, req node.Request, want desired) (*plan
 	if err != nil {
 		return nil, err
 	}
+	last, err := a.state.loadStatus()
+	if err != nil {
+		return nil, err
+	}
 	p := &planner{
 		owed: owed,
 		req:  req, root: a.root, kept: a.state.originals(), owners: o, kinds: a.kinds, desired: want, current: rec, applied: rec,
@@ -72,6 +77,9 @@ func (a *Agent) plan(ctx context.Context, req node.Request, want desired) (*plan
 			Next:   record{Machine: req.Machine, Digest: req.Digest, Files: map[string]entry{}, Others: map[string]node.Resource{}},
 			Others: map[string]kind.Change{},
 		},
+	}
+	if last != nil && last.Status.State == node.Running {
+		p.underWay = &last.Status
 	}
 	switch {
 	case rec == nil && req.Baseline != nil:

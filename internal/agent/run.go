@@ -56,6 +56,7 @@ func (a *Agent) Run(ctx context.Context) (node.Status, error) {
 	if r.progress, err = a.state.progress(r.last.Offset); err != nil {
 		return node.Status{}, err
 	}
+	r.markBegun()
 	if err := r.sweep(); err != nil {
 		return node.Status{}, err
 	}
@@ -197,6 +198,16 @@ func (r *runner) finish(end node.Status, owed *debt) error {
 		return err
 	}
 	return r.state.pruneBackups()
+}
+
+// markBegun tells the changes that a process before this one has begun.
+func (r *runner) markBegun() {
+	for _, c := range r.work.Plan.Changes {
+		if change, ok := r.work.Others[c.String()]; ok && r.progress.started[changeName(c)] {
+			change.Again = true
+			r.work.Others[c.String()] = change
+		}
+	}
 }
 
 // sweep removes what a run that died in the middle of a write has left. Nobody may be writing a token meanwhile.

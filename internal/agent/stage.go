@@ -15,6 +15,9 @@ const (
 	stageLock = "stage.lock"
 	// stageFile is where it is written what is to be brought, and how far that has come.
 	stageFile = "stage.json"
+	// stageTimeout is how long a release may take to come. A slow line takes an hour for the images of a control plane; a program that hangs
+	// would keep the lock, and with it everybody who asks for a release, for ever. What has come until then stays, so another try goes on.
+	stageTimeout = 2 * time.Hour
 )
 
 // staging is a release that is brought to the node, by a process of its own.
@@ -131,12 +134,25 @@ func (a *Agent) RunStage(ctx context.Context) (node.StageStatus, error) {
 		_ = a.state.save(stageFile, s) // people miss a line, no more
 	}
 	controlPlane := a.root.Find("/etc/kubernetes/manifests/kube-apiserver.yaml") != ""
-	err = guard(func() error { return a.releases.Stage(ctx, s.Source, controlPlane, tell) })
+	err = within(ctx, stageTimeout, func(ctx context.Context) error {
+		return guard(func() error { return a.releases.Stage(ctx, s.Source, controlPlane, tell) })
+	})
 	s.Status.State, s.Status.Message = node.Staged, ""
 	if err != nil {
 		s.Status.State, s.Status.Message = node.StageFailed, err.Error()
 	}
 	return s.Status, a.state.save(stageFile, s)
+}
+
+// within does something that has to come to an end.
+func within(ctx context.Context, limit time.Duration, do func(ctx context.Context) error) error {
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := do(bounded)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return fmt.Errorf("it did not come to an end within %s and was stopped; it goes on from there when it is asked for again: %w", limit, err)
+	}
+	return err
 }
 
 // releases are those of Kubernetes on the node's disk.

@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -20,12 +22,15 @@ type standInReleases struct {
 	staged  int
 	// during is done while a release is fetched.
 	during func(tell func(string))
+	// until is when it has to have come.
+	until time.Time
 }
 
 func (s *standInReleases) Missing(node.Source) ([]string, error) { return s.missing, nil }
 
-func (s *standInReleases) Stage(_ context.Context, _ node.Source, _ bool, tell func(string)) error {
+func (s *standInReleases) Stage(ctx context.Context, _ node.Source, _ bool, tell func(string)) error {
 	s.staged++
+	s.until, _ = ctx.Deadline()
 	if s.during != nil {
 		s.during(tell)
 	}
@@ -69,6 +74,23 @@ func TestStageTellsAFailureOnceAndTriesAgain(t *testing.T) {
 	status, err := n.agent.Stage(t.Context(), stageRequest())
 	require.NoError(t, err)
 	require.Equal(t, node.Staged, status.State)
+}
+
+func TestStagingComesToAnEnd(t *testing.T) {
+	n := newTestNode(t)
+	r := &standInReleases{missing: []string{"kubelet v1.36.3"}}
+	n.agent.releases = r
+	_, err := n.agent.Stage(t.Context(), stageRequest())
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now().Add(stageTimeout), r.until, time.Hour)
+
+	hangs := func(ctx context.Context) error { <-ctx.Done(); return fmt.Errorf("apt-get: %w", ctx.Err()) }
+	err = within(t.Context(), time.Millisecond, hangs)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "did not come to an end within 1ms")
+	called, off := context.WithCancel(t.Context())
+	off()
+	require.EqualError(t, within(called, time.Hour, hangs), "apt-get: context canceled")
 }
 
 // TestAFailureThatNobodySawIsTold has staging fail when nobody waits for it any more.

@@ -39,6 +39,7 @@ func TestDeathAtEachStep(t *testing.T) {
 				}
 				w.remove("/steps")
 				if steps%2 == 0 {
+					c.Again = true
 					w.make(c)
 					require.Equal(t, newVersion, w.runs(), "after %d steps", steps)
 					require.Equal(t, [2]string{newVersion, newVersion}, w.programs())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/capi-refit/refit/internal/agent/controlplane"
 	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/agent/staticpod"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -118,8 +119,8 @@ func (k *Kind) prepare(ctx context.Context, p *controlplane.Pods, version string
 	if u, err = k.upgradeOf(ctx, p, config, k.host.Program("kubeadm"), version); err != nil {
 		return upgrade{}, nil, "", err
 	}
-	if u.etcd {
-		if note, err = p.Secure(ctx); err != nil {
+	if config.LocalEtcd() {
+		if note, err = k.secure(ctx, p, u); err != nil {
 			return upgrade{}, nil, "", err
 		}
 	}
@@ -127,6 +128,26 @@ func (k *Kind) prepare(ctx context.Context, p *controlplane.Pods, version string
 		note = joined(note, fmt.Sprintf("certificates were renewed: %s had less than half of its lifetime left", u.aged))
 	}
 	return u, p.Proxies(config), note, nil
+}
+
+// bearable returns an error unless etcd bears the upgrade of a node. Also where its member is left alone, the node's API server and kubelet
+// are restarted, and in the middle of that is no time to learn that another member is out.
+func (u upgrade) bearable(ctx context.Context, p *controlplane.Pods) error {
+	if u.etcd {
+		return p.Spare(ctx)
+	}
+	return p.Steady(ctx)
+}
+
+// secure proves that etcd bears the upgrade, and keeps a snapshot. A member may be on its way up again when a change is taken up after a
+// boot, so it is given a while: that of this node by Heal, and the others here.
+func (k *Kind) secure(ctx context.Context, p *controlplane.Pods, u upgrade) (note string, err error) {
+	patient, cancel := context.WithTimeout(ctx, apiPatience)
+	defer cancel()
+	if err := staticpod.Until(patient, k.host.Clock, func() error { return u.bearable(patient, p) }); err != nil {
+		return "", err
+	}
+	return p.Snapshot(ctx, u.etcd)
 }
 
 // failed says what kubeadm's failure has left. On a control plane it goes back by itself when a static pod does not come up.

@@ -19,9 +19,11 @@ func (k *Kind) Make(ctx context.Context, c kind.Change) (note string, err error)
 	}
 	want := c.Desired.Version
 	if b.Pods != nil {
+		b.Pods.Again = c.Again
 		if err := k.pods.Heal(ctx, *b.Pods); err != nil {
 			return "", err
 		}
+		k.pods.Tidy(b.Pods.At) // each attempt that fails leaves more
 	}
 	s, err := k.look(ctx)
 	if err != nil {
@@ -42,16 +44,18 @@ func (k *Kind) Make(ctx context.Context, c kind.Change) (note string, err error)
 	if b.Pods == nil {
 		return joined(note, health), nil
 	}
-	k.pods.Tidy()
+	k.pods.Tidy(b.Pods.At)
 	return joined(note, health), k.awaitPods(ctx, *b.Pods)
 }
 
 // bring does the steps: kubeadm, what it does, the other programs, and the restart.
 func (k *Kind) bring(ctx context.Context, b before, s *shown, want *node.Version) (note string, err error) {
-	if err := k.releases.Install(ctx, want.Kubernetes, "kubeadm"); err != nil {
+	of, err := k.releases.Install(ctx, want.Kubernetes, "kubeadm")
+	if err != nil {
 		return "", err
 	}
-	if note, err = k.kubeadm(ctx, b, want); err != nil {
+	done, err := k.kubeadm(ctx, b, want)
+	if err != nil {
 		return "", err
 	}
 	if b.Pods != nil && s.running && s.kubelet != want.Kubernetes {
@@ -59,10 +63,11 @@ func (k *Kind) bring(ctx context.Context, b before, s *shown, want *node.Version
 			return "", err
 		}
 	}
-	if err := k.releases.Install(ctx, want.Kubernetes, "kubelet", "kubectl"); err != nil {
+	rest, err := k.releases.Install(ctx, want.Kubernetes, "kubelet", "kubectl")
+	if err != nil {
 		return "", err
 	}
-	return note, k.restart(ctx)
+	return joined(done, of, rest), k.restart(ctx)
 }
 
 // replaced waits until the kubelet runs the new static pods. It is the old kubelet yet, so that the hashes of manifests can be compared: a

@@ -1,7 +1,9 @@
 package version
 
 import (
+	"net/http"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -12,6 +14,9 @@ import (
 	"github.com/capi-refit/refit/internal/agent/staticpod/staticpodtest"
 	"github.com/capi-refit/refit/internal/node"
 )
+
+// snapshotNote begins the note of a snapshot of etcd.
+const snapshotNote = "a snapshot of etcd is kept in /var/lib/refit/etcd/"
 
 const plainCall = "upgrade node --etcd-upgrade=false --certificate-renewal=false --skip-phases=addon\n"
 
@@ -44,6 +49,13 @@ func TestMakeOnAWorker(t *testing.T) {
 	require.Empty(t, w.ask(oldVersion, oldVersion))
 }
 
+// What an installation tells beside its success is told once.
+func TestMakeTellsNotesOfInstallations(t *testing.T) {
+	w := newWorld(t)
+	w.releases.note = "another package is broken"
+	require.Equal(t, "another package is broken", w.make(w.change(newVersion)))
+}
+
 func TestMakeOnAControlPlane(t *testing.T) {
 	for _, version := range []string{newVersion, nextMinor} {
 		t.Run(version, func(t *testing.T) {
@@ -51,14 +63,14 @@ func TestMakeOnAControlPlane(t *testing.T) {
 			etcd, config := w.Get("/etc/kubernetes/manifests/etcd.yaml"), w.Get(kubelet.ConfigFile)
 			w.Put("/next/etcd.yaml", w.manifest("etcd", version)+"# never\n")
 			c := w.change(version)
-			for range 2 {
-				require.Empty(t, w.make(c))
+			for _, note := range []string{snapshotNote, ""} {
+				require.Regexp(t, "^"+note, w.make(c))
 				require.Equal(t, version, w.runs())
 				require.Equal(t, plainCall, w.Get("/calls"))
 				require.Empty(t, w.ask(version, version))
 			}
 			require.Equal(t, etcd, w.Get("/etc/kubernetes/manifests/etcd.yaml"))
-			require.NoDirExists(t, w.Path("/var/lib/refit/etcd"))
+			require.Len(t, w.snapshots(), 1)
 
 			for range 2 {
 				require.NoError(t, w.kind.Undo(t.Context(), c))
@@ -71,7 +83,7 @@ func TestMakeOnAControlPlane(t *testing.T) {
 			a := w.ask(oldVersion, version)
 			require.Equal(t, node.Write, a.Operation, "it can be made again")
 			require.False(t, a.Conflict, "what the failure has left is nobody's doing")
-			require.Empty(t, w.make(kind.Change{Was: spec(oldVersion), Desired: spec(version), Before: a.Before}))
+			require.Contains(t, w.make(kind.Change{Was: spec(oldVersion), Desired: spec(version), Before: a.Before}), snapshotNote)
 			require.Equal(t, version, w.runs())
 		})
 	}
@@ -101,7 +113,6 @@ func TestHowKubeadmIsCalled(t *testing.T) {
 				w.Put("/next/etcd.yaml", replaced(w.manifest("etcd", newVersion), "3.6.8-0", "3.6.9-0"))
 			},
 			call: "upgrade node --etcd-upgrade=true --certificate-renewal=false --skip-phases=addon\n",
-			note: "a snapshot of etcd is kept in /var/lib/refit/etcd/",
 		},
 		"certificates to renew": {
 			prepare: func(w *world) { w.clock.ahead = 10 * time.Minute },
@@ -127,23 +138,80 @@ func TestHowKubeadmIsCalled(t *testing.T) {
 			}
 			note := w.make(c)
 			require.Contains(t, note, tc.note)
-			require.Equal(t, tc.note == "", note == "")
+			require.Contains(t, note, snapshotNote)
 			require.Equal(t, tc.call, w.Get("/calls"))
 		})
 	}
 }
 
 func TestEtcdIsAskedAgainBeforeItIsTouched(t *testing.T) {
+	for name, tc := range map[string]struct{ tag, etcds string }{
+		"an etcd that is restarted":  {"3.6.9-0", `{"name":"a"},{"name":"b"}`},
+		"an etcd that is left alone": {"3.6.8-0", `{"name":"a"},{"name":"b"},` + sickMember},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newControlPlane(t, newVersion)
+			w.Put("/etcd-tag", tc.tag)
+			c := w.change(newVersion)
+			w.set(func() { w.etcds = tc.etcds })
+			w.clock.impatient = &staticpodtest.Impatient{Left: 3}
+			_, err := w.kind.Make(t.Context(), c)
+			require.ErrorContains(t, err, "etcd has no member to spare")
+			require.Equal(t, "(missing)", w.Get("/calls"))
+			require.Empty(t, w.snapshots())
+			w.clock.impatient = nil
+			require.NoError(t, w.kind.Undo(t.Context(), c))
+			require.Equal(t, [2]string{oldVersion, oldVersion}, w.programs())
+			require.Empty(t, w.calls, "the kubelet was not touched")
+		})
+	}
+}
+
+// TestEtcdIsGivenTimeWhenTheRunIsTakenUp has etcd not come up at all, which is waited for as long as for a manifest that was put back.
+func TestEtcdIsGivenTimeWhenTheRunIsTakenUp(t *testing.T) {
 	w := newControlPlane(t, newVersion)
-	w.Put("/etcd-tag", "3.6.9-0")
 	c := w.change(newVersion)
-	w.set(func() { w.etcds = `{"name":"a"},{"name":"b"}` })
-	_, err := w.kind.Make(t.Context(), c)
-	require.ErrorContains(t, err, "etcd has no member to spare")
+	w.Set(func(n *staticpodtest.Node) {
+		n.Answer = func(rw http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Path == "/health" {
+				http.Error(rw, "no", http.StatusServiceUnavailable)
+				return true
+			}
+			return w.answer(rw, r)
+		}
+	})
+	for again, fails := range map[bool]string{false: "etcd has no member to spare", true: "etcd of this node is not as it has to be"} {
+		w.clock.impatient = &staticpodtest.Impatient{Left: 3}
+		c.Again = again
+		_, err := w.kind.Make(t.Context(), c)
+		require.ErrorContains(t, err, fails)
+	}
 	require.Equal(t, "(missing)", w.Get("/calls"))
-	require.NoError(t, w.kind.Undo(t.Context(), c))
-	require.Equal(t, [2]string{oldVersion, oldVersion}, w.programs())
-	require.Empty(t, w.calls, "the kubelet was not touched")
+}
+
+func TestWhatKubeadmHasLeftIsTidiedBeforeItIsCalled(t *testing.T) {
+	w := newControlPlane(t, newVersion)
+	c := w.change(newVersion)
+	w.Put("/fail-before", "")
+	for _, year := range []string{"2023", "2024", "2025"} {
+		p := "/etc/kubernetes/tmp/kubeadm-backup-etcd-" + year + "-02-01-00-00-00"
+		w.Put(p+"/etcd/db", "")
+		old := w.clock.Now().Add(-time.Hour)
+		require.NoError(t, os.Chtimes(w.Path(p), old, old))
+	}
+	_, err := w.kind.Make(t.Context(), c)
+	require.ErrorContains(t, err, "timed out")
+	entries, err := os.ReadDir(w.Path("/etc/kubernetes/tmp"))
+	require.NoError(t, err)
+	require.Len(t, entries, 2)
+	require.Equal(t, "kubeadm-backup-etcd-2024-02-01-00-00-00", entries[0].Name())
+}
+
+// snapshots are those of etcd that are kept on the node.
+func (w *world) snapshots() []string {
+	files, err := filepath.Glob(w.Path("/var/lib/refit/etcd/*.db"))
+	require.NoError(w, err)
+	return files
 }
 
 func TestKubeadmConfigThatHasChangedSince(t *testing.T) {
@@ -242,7 +310,8 @@ func TestUndoWhenTheOldKubeletIsInstalledButDoesNotRun(t *testing.T) {
 	_, err := w.kind.Make(t.Context(), c)
 	require.Error(t, err)
 	w.clock.impatient = nil
-	require.NoError(t, w.releases.Install(t.Context(), oldVersion, "kubelet", "kubectl", "kubeadm")) // the process died after that
+	_, err = w.releases.Install(t.Context(), oldVersion, "kubelet", "kubectl", "kubeadm") // the process died after that
+	require.NoError(t, err)
 	require.NoError(t, w.kind.Undo(t.Context(), c))
 	require.Equal(t, oldVersion, w.runs())
 }

@@ -7,10 +7,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // numberForm is that of a version of Kubernetes: semantic versioning with a "v". The metadata of a build doesn't count for the order.
-var numberForm = regexp.MustCompile(`^v(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?$`)
+// It is compiled when there is one to read.
+var numberForm = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^v(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?$`)
+})
 
 // number is a version that can be compared.
 type number struct {
@@ -21,7 +25,7 @@ type number struct {
 
 // parse reads a version, or the tag of an image that stands for it.
 func parse(text string) (number, error) {
-	parts := numberForm.FindStringSubmatch(strings.ReplaceAll(text, "_", "+"))
+	parts := numberForm().FindStringSubmatch(strings.ReplaceAll(text, "_", "+"))
 	if parts == nil {
 		return number{}, fmt.Errorf("%q is not a version of Kubernetes", text)
 	}

@@ -106,6 +106,7 @@ func TestPlanOfAWorker(t *testing.T) {
 
 func TestPlanOfAControlPlane(t *testing.T) {
 	alone := func(w *world) { w.etcds = `{"name":"a"}` }
+	weak := func(w *world) { w.etcds = `{"name":"a"},{"name":"b"},` + sickMember }
 	for name, tc := range map[string]struct {
 		was, want string
 		prepare   func(w *world)
@@ -115,10 +116,12 @@ func TestPlanOfAControlPlane(t *testing.T) {
 		drift     []string
 		stage     []string
 	}{
-		"a patch":                           {was: oldVersion, want: newVersion, write: true},
-		"without a member of etcd to spare": {was: oldVersion, want: newVersion, prepare: alone, write: true},
-		"nothing":                           {was: oldVersion, want: oldVersion},
-		"drift":                             {was: newVersion, want: newVersion, drift: []string{"kubelet v1.36.1", "kube-apiserver v1.36.1", "kube-controller-manager v1.36.1", "kube-scheduler v1.36.1"}},
+		"a patch":                      {was: oldVersion, want: newVersion, write: true},
+		"a control plane of one":       {was: oldVersion, want: newVersion, prepare: alone, write: true},
+		"a member of etcd that is out": {was: oldVersion, want: newVersion, prepare: weak, blocked: "etcd has no member to spare: 2 of 3 are healthy"},
+		"no manifest of etcd":          {was: oldVersion, want: newVersion, prepare: func(w *world) { w.remove("/etc/kubernetes/manifests/etcd.yaml") }, blocked: "etcd.yaml is missing"},
+		"nothing":                      {was: oldVersion, want: oldVersion},
+		"drift":                        {was: newVersion, want: newVersion, drift: []string{"kubelet v1.36.1", "kube-apiserver v1.36.1", "kube-controller-manager v1.36.1", "kube-scheduler v1.36.1"}},
 		"drift of one": {was: oldVersion, want: oldVersion, prepare: func(w *world) {
 			w.Put("/etc/kubernetes/manifests/kube-scheduler.yaml", w.manifest("kube-scheduler", newVersion))
 		}, drift: []string{"kube-scheduler v1.36.3"}},
@@ -144,8 +147,14 @@ func TestPlanOfAControlPlane(t *testing.T) {
 			w.clock.ahead = 10 * time.Minute
 			alone(w)
 		}},
-		"a kubeadm that can't be asked":   {was: oldVersion, want: newVersion, prepare: func(w *world) { w.remove("/releases/v1.36.3/kubeadm"); alone(w) }, blocked: "etcd has no member to spare"},
-		"certificates to renew, and none": {was: oldVersion, want: newVersion, prepare: func(w *world) { w.clock.ahead = 10 * time.Minute; alone(w) }, blocked: "etcd has no member to spare"},
+		"no room for a snapshot of etcd": {was: oldVersion, want: newVersion, prepare: func(w *world) { w.database = "1152921504606846976" }, blocked: "no room on the node for a snapshot of etcd in /var/lib/refit/etcd: "},
+		"no room for a copy of etcd": {was: oldVersion, want: newVersion, blocked: "kubeadm's copy of etcd's data in /etc/kubernetes/tmp", prepare: func(w *world) {
+			w.Put("/etcd-tag", "3.6.9-0")
+			w.largeEtcd()
+		}},
+		"no room for a copy of etcd that kubeadm does not make": {was: oldVersion, want: newVersion, prepare: (*world).largeEtcd, write: true},
+		"a kubeadm that can't be asked":                         {was: oldVersion, want: newVersion, prepare: func(w *world) { w.remove("/releases/v1.36.3/kubeadm"); alone(w) }, blocked: "etcd has no member to spare"},
+		"certificates to renew, and none":                       {was: oldVersion, want: newVersion, prepare: func(w *world) { w.clock.ahead = 10 * time.Minute; alone(w) }, blocked: "etcd has no member to spare"},
 		"a release that has to be staged, and none": {was: oldVersion, want: newVersion, prepare: func(w *world) {
 			w.releases.missing = []string{"images.tar"}
 			w.clock.ahead = 10 * time.Minute
@@ -170,6 +179,25 @@ func TestPlanOfAControlPlane(t *testing.T) {
 			require.Equal(t, "(missing)", w.Get("/calls"))
 		})
 	}
+}
+
+// largeEtcd gives etcd more data than any disk of a test has room for, without taking any.
+func (w *world) largeEtcd() {
+	w.Put("/var/lib/etcd/member/snap/db", "")
+	require.NoError(w, os.Truncate(w.Path("/var/lib/etcd/member/snap/db"), 8<<40))
+}
+
+func TestRoomIsNotAskedForWhileARunIsUnderWay(t *testing.T) {
+	w := newControlPlane(t, newVersion)
+	w.database = "1152921504606846976"
+	q := w.question(oldVersion, newVersion)
+	q.UnderWay = true
+	a, err := w.kind.Plan(t.Context(), q)
+	require.NoError(t, err)
+	require.Empty(t, a.Blocked)
+	_, err = w.kind.Make(t.Context(), kind.Change{Was: q.Was, Desired: q.Desired, Before: a.Before})
+	require.ErrorContains(t, err, "no room on the node", "the run looks for itself")
+	require.Equal(t, "(missing)", w.Get("/calls"))
 }
 
 // upgradePods has the node run the new static pods already.

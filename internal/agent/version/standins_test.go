@@ -39,6 +39,8 @@ type releases struct {
 	missing []string
 	unfit   error
 	calls   []string
+	// note is what is told of each installation.
+	note string
 }
 
 func (r *releases) Find(version string) (*release.Release, error) {
@@ -55,19 +57,19 @@ func (r *releases) Find(version string) (*release.Release, error) {
 
 func (r *releases) Missing(node.Source) ([]string, error) { return r.missing, r.unfit }
 
-func (r *releases) Install(_ context.Context, version string, programs ...string) error {
+func (r *releases) Install(_ context.Context, version string, programs ...string) (string, error) {
 	r.calls = append(r.calls, version+" "+strings.Join(programs, " "))
 	for _, p := range programs {
 		if err := r.w.step(); err != nil {
-			return err
+			return "", err
 		}
 		script := r.w.Get("/releases/" + version + "/" + p)
 		if script == "(missing)" {
-			return errors.New("the release is not there")
+			return "", errors.New("the release is not there")
 		}
 		r.w.Program(p, strings.TrimPrefix(script, "#!/bin/sh\n"))
 	}
-	return r.w.step()
+	return r.note, r.w.step()
 }
 
 // Show implements host.Units.

@@ -87,14 +87,28 @@ func (k *Kind) kubeadmBack(ctx context.Context, b before) error {
 	if b.Kubeadm != b.Kubelet || k.installedKubeadm(ctx) == b.Kubeadm {
 		return nil
 	}
-	return k.releases.Install(ctx, b.Kubelet, "kubeadm")
+	_, err := k.releases.Install(ctx, b.Kubelet, "kubeadm")
+	return err
 }
 
 // kubeletBack installs the old kubelet, and says whether it has to be restarted: if another one was installed, or if the kubelet was
 // restarted since, which may have been a new one that did not come up.
 func (k *Kind) kubeletBack(ctx context.Context, b before) (restart bool, err error) {
-	if k.installedKubelet(ctx) != b.Kubelet {
-		return true, k.releases.Install(ctx, b.Kubelet, "kubelet", "kubectl")
+	another := k.installedKubelet(ctx) != b.Kubelet
+	install := another
+	if !install {
+		// The old programs can be merged while the next boot would merge others. Installing then puts that right, and does nothing twice.
+		old, err := k.releases.Find(b.Kubelet)
+		if err != nil {
+			return false, err
+		}
+		install = old != nil && old.Extension
+	}
+	if install {
+		// There is nobody to tell what went on beside it.
+		if _, err := k.releases.Install(ctx, b.Kubelet, "kubelet", "kubectl"); err != nil || another {
+			return another, err
+		}
 	}
 	unit, err := k.host.Units.Show(ctx, kubeletUnit)
 	return unit.InvocationID != b.Invocation, err

@@ -38,8 +38,8 @@ type Releases interface {
 	Find(version string) (*release.Release, error)
 	// Missing lists what of a release is not there yet.
 	Missing(src node.Source) ([]string, error)
-	// Install makes programs of a release those that the node runs from now on.
-	Install(ctx context.Context, version string, programs ...string) error
+	// Install makes programs of a release those that the node runs from now on. The note, if there is one, is for people.
+	Install(ctx context.Context, version string, programs ...string) (note string, err error)
 }
 
 // Kind is the kind of resource.
@@ -119,7 +119,7 @@ func (k *Kind) propose(ctx context.Context, q kind.Question, s *shown) (kind.Ans
 	if len(missing) > 0 {
 		return answer, nil
 	}
-	why, err = k.etcdBusy(ctx, s, staged.Kubeadm, want)
+	why, err = k.etcdWeak(ctx, q, s, staged.Kubeadm)
 	if why != "" || err != nil {
 		return kind.Answer{Blocked: why}, err
 	}
@@ -169,8 +169,9 @@ func (k *Kind) staged(src *node.Source, want string) (staged *release.Release, m
 	return staged, missing, "", nil
 }
 
-// etcdBusy says why etcd can't spare the member of this node, if kubeadm is going to restart it.
-func (k *Kind) etcdBusy(ctx context.Context, s *shown, kubeadm, want string) (why string, err error) {
+// etcdWeak says why etcd does not stand firmly enough for a change of a control-plane node, or what room its data lacks there. That is
+// looked at before the node is drained for nothing.
+func (k *Kind) etcdWeak(ctx context.Context, q kind.Question, s *shown, kubeadm string) (why string, err error) {
 	if s.pods == nil {
 		return "", nil
 	}
@@ -178,11 +179,20 @@ func (k *Kind) etcdBusy(ctx context.Context, s *shown, kubeadm, want string) (wh
 	if err != nil {
 		return "", err
 	}
-	u, err := k.upgradeOf(ctx, s.pods, config, kubeadm, want)
-	if err != nil || !u.etcd {
+	if !config.LocalEtcd() {
+		return "", nil
+	}
+	u, err := k.upgradeOf(ctx, s.pods, config, kubeadm, q.Desired.Version.Kubernetes)
+	if err != nil {
 		return "", err
 	}
-	if err := s.pods.Spare(ctx); err != nil {
+	if err := u.bearable(ctx, s.pods); err != nil {
+		return err.Error(), nil
+	}
+	if q.UnderWay {
+		return "", nil
+	}
+	if err := s.pods.Room(ctx, u.etcd); err != nil {
 		return err.Error(), nil
 	}
 	return "", nil
@@ -248,7 +258,13 @@ func readBefore(c kind.Change) (before, error) {
 	return b, nil
 }
 
-// joined returns the notes that there are.
+// joined returns the notes that there are, each once.
 func joined(notes ...string) string {
-	return strings.Join(slices.DeleteFunc(notes, func(n string) bool { return n == "" }), "; ")
+	var all []string
+	for _, n := range notes {
+		if n != "" && !slices.Contains(all, n) {
+			all = append(all, n)
+		}
+	}
+	return strings.Join(all, "; ")
 }

@@ -84,13 +84,18 @@ type world struct {
 	// silent has the API server not answer about Nodes.
 	silent bool
 	etcds  string
+	// database is how many bytes etcd says that it has.
+	database string
 }
+
+// sickMember is one of etcd's that has not been started.
+const sickMember = `{"name":"c","isLearner":false}`
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
 		Node: staticpodtest.NewNode(t), clock: &clock{ahead: -10 * time.Minute}, reported: oldVersion, serves: newVersion,
-		broken: map[string]bool{}, up: true, ready: true, etcds: `{"name":"a"},{"name":"b"},{"name":"c"}`,
+		broken: map[string]bool{}, up: true, ready: true, etcds: `{"name":"a"},{"name":"b"},{"name":"c"}`, database: "16384",
 	}
 	w.releases = &releases{w: w}
 	w.Answer = w.answer
@@ -109,7 +114,8 @@ func newWorld(t *testing.T) *world {
 	w.Put("/help", helpWithAddons)
 	w.Put("/etcd-tag", "3.6.8-0")
 	w.Put("/next/config", "# made by kubeadm\n")
-	require.NoError(t, w.releases.Install(t.Context(), oldVersion, release.Programs...))
+	_, err = w.releases.Install(t.Context(), oldVersion, release.Programs...)
+	require.NoError(t, err)
 	w.releases.calls = nil
 	h := w.Host
 	h.Clock, h.Units = w.clock, w
@@ -185,7 +191,7 @@ func (w *world) answer(rw http.ResponseWriter, r *http.Request) bool {
 	case "/v3/cluster/member/list":
 		_, _ = io.WriteString(rw, `{"members":[`+strings.ReplaceAll(w.etcds, `"}`, `","clientURLs":["`+w.API.URL+`"]}`)+`]}`)
 	case "/v3/maintenance/status":
-		_, _ = io.WriteString(rw, `{"dbSize":"16384"}`)
+		_, _ = io.WriteString(rw, `{"dbSize":"`+w.database+`"}`)
 	case "/v3/maintenance/snapshot":
 		_ = json.NewEncoder(rw).Encode(map[string]any{"result": map[string]any{"blob": database}})
 		_ = json.NewEncoder(rw).Encode(map[string]any{"result": map[string]any{"blob": digest[:]}})
