@@ -249,6 +249,18 @@ func (g *Gate) remember(key types.NamespacedName, at metav1.Time) {
 	g.admitted[key] = at
 }
 
+// Forget forgets an admission that was taken back before anything was done. mu is as the API server has it: what is not among its
+// starts is no start. It can be repeated, and belongs to who may also admit the update.
+func (g *Gate) Forget(mu *refitv1.MachineUpdate) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	key := client.ObjectKeyFromObject(mu)
+	at, ok := g.admitted[key]
+	if ok && !slices.ContainsFunc(mu.Status.Starts, func(start metav1.Time) bool { return start.Equal(&at) }) {
+		delete(g.admitted, key)
+	}
+}
+
 // admission is what is recorded of a decision that lets an update start.
 func (d *Decision) admission(now time.Time, role refitv1.Role) refitv1.Admission {
 	a := refitv1.Admission{

@@ -172,6 +172,19 @@ func TestWhatMayBeWrittenIsCounted(t *testing.T) {
 	require.True(t, w.admit("w00").Open, "it may try again itself")
 }
 
+func TestWhatIsTakenBackCountsNoMore(t *testing.T) {
+	w := newWorld(t, fleet(twenty(), nil, anytime("a", budget(refitv1.Budget{MaxConcurrent: 1})))...)
+	w.freeze()
+	require.True(t, w.admit("w00").Open)
+	w.gate.Forget(get(w, "w00", &refitv1.MachineUpdate{}))
+	require.False(t, w.admit("w01").Open, "it still tells of its start")
+	w.edit("w00", func(mu *refitv1.MachineUpdate) { mu.Status.Starts, mu.Status.Admission = nil, nil })
+	for range 2 {
+		w.gate.Forget(get(w, "w00", &refitv1.MachineUpdate{}))
+	}
+	require.True(t, w.admit("w01").Open)
+}
+
 // TestTheWindowEndsWhileOthersAreAdmitted has one update wait until another one is written, which takes until after the window.
 func TestTheWindowEndsWhileOthersAreAdmitted(t *testing.T) {
 	w := newWorld(t, fleet(twenty(), nil, saturdays("a", budget(refitv1.Budget{MaxConcurrent: 3})))...)

@@ -93,3 +93,13 @@ func (l *Locker) Sweep(ctx context.Context, leftover func(machine types.UID) boo
 	}
 	return swept, errors.Join(errs...)
 }
+
+// KeptUntil returns until when the lease of a node keeps others off for the Machine if nobody renews it. It is zero when the lease is
+// not refit's for that Machine.
+func (l *Locker) KeptUntil(ctx context.Context, node string, machine types.UID) (time.Time, error) {
+	lease, err := l.read(ctx, node)
+	if err != nil || lease == nil || !lease.DeletionTimestamp.IsZero() || holderOf(lease) != Holder(machine) || lease.Spec.RenewTime == nil {
+		return time.Time{}, err
+	}
+	return lease.Spec.RenewTime.Add(durationOf(lease)), nil
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -73,6 +74,29 @@ func TestTheNamespaceIsMade(t *testing.T) {
 	w.acquire(t.Context())
 	require.NoError(t, w.Get(t.Context(), types.NamespacedName{Name: "locks"}, &corev1.Namespace{}))
 	require.NotNil(t, w.get(types.NamespacedName{Namespace: "locks", Name: "node-w1"}))
+}
+
+func TestUntilWhenALeaseIsKept(t *testing.T) {
+	w := newWorld(t)
+	until := func() time.Time {
+		at, err := w.locker.KeptUntil(t.Context(), "w1", "machine-uid")
+		require.NoError(t, err)
+		return at
+	}
+	require.Zero(t, until(), "there is none")
+	h := w.acquire(t.Context())
+	require.WithinDuration(t, w.clock.Now().Add(WorkerDuration), until(), time.Millisecond)
+	w.clock.Step(time.Minute)
+	require.WithinDuration(t, w.clock.Now().Add(WorkerDuration-time.Minute), until(), time.Millisecond, "nobody has renewed it")
+	require.NoError(t, h.Renew(t.Context()))
+	require.WithinDuration(t, w.clock.Now().Add(WorkerDuration), until(), time.Millisecond)
+	require.NoError(t, h.Release(t.Context()))
+	require.Zero(t, until(), "it was given back")
+	w.foreign("admin/ann", start, 60)
+	require.Zero(t, until(), "it is another's")
+	w.fail = away
+	_, err := w.locker.KeptUntil(t.Context(), "w1", "machine-uid")
+	require.ErrorIs(t, err, errAway)
 }
 
 func TestSweep(t *testing.T) {

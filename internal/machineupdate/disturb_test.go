@@ -150,6 +150,7 @@ func TestAHoldDuringADrain(t *testing.T) {
 		require.Nil(t, st.Slot)
 		require.Nil(t, st.Drain)
 		require.Nil(t, st.Node)
+		require.Empty(t, st.Starts, "the node was not touched")
 		w.requireFree(false)
 	}
 	require.Len(t, w.node.calls, calls, "nobody connects")
@@ -161,58 +162,6 @@ func TestAHoldDuringADrain(t *testing.T) {
 	w.reconcile()
 	w.requirePhase(refitv1.PhaseSucceeded)
 	w.requireFree(false)
-}
-
-// TestAHoldWhileTheNodeWorks has the node be held when it may be half changed: it stays cordoned, and its update keeps its slot.
-func TestAHoldWhileTheNodeWorks(t *testing.T) {
-	w := cutOff(t, drainA)
-	w.hold(true)
-	w.reconcile()
-	st := w.requireWaiting(refitv1.ReasonHold, "the update stops for now: node n1 held by")
-	require.NotNil(t, st.Slot)
-	require.NotNil(t, st.ApplyingSince)
-	require.Empty(t, w.node.calls, "nobody connects")
-	w.requireFree(true)
-	w.requireTold()
-
-	w.hold(false)
-	w.node.applied = []node.Status{{State: node.Running}, succeeded}
-	w.reconcile()
-	st = w.requirePhase(refitv1.PhaseSucceeded)
-	require.Nil(t, st.Slot)
-	w.requireFree(false)
-}
-
-func TestPausedOnTheWay(t *testing.T) {
-	pause := func(m *clusterv1.Machine) {
-		metav1.SetMetaDataAnnotation(&m.ObjectMeta, clusterv1.PausedAnnotation, "")
-	}
-	resume := func(m *clusterv1.Machine) { delete(m.Annotations, clusterv1.PausedAnnotation) }
-	for name, tc := range map[string]struct {
-		begin    func(*testing.T) *world
-		cordoned bool
-	}{
-		"while it drains":      {draining, false},
-		"while the node works": {func(t *testing.T) *world { return cutOff(t, drainA) }, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := tc.begin(t)
-			w.machine(pause)
-			calls := len(w.node.calls)
-			w.reconcile()
-			w.requireWaiting(refitv1.ReasonPaused, "paused")
-			w.requireFree(tc.cordoned)
-			require.Len(t, w.node.calls, calls)
-			w.machine(resume)
-			if !tc.cordoned {
-				w.podGoes()
-			}
-			w.node.plans, w.node.applied = []node.Plan{drainA, settled}, []node.Status{succeeded}
-			w.reconcile()
-			w.requirePhase(refitv1.PhaseSucceeded)
-			w.requireFree(false)
-		})
-	}
 }
 
 func TestANodeThatIsNotReadyAfterTheWork(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/node"
@@ -65,6 +66,9 @@ func (c *DriftChecker) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 	if after, due := c.due(&cached); !due {
 		return ctrl.Result{RequeueAfter: after}, nil
 	}
+	if c.skips(ctx, &cached) {
+		return ctrl.Result{RequeueAfter: driftSkipped}, nil
+	}
 	if err := c.Updates.Live.Get(ctx, req.NamespacedName, &mu); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -78,6 +82,27 @@ func (c *DriftChecker) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 	}
 	after, _ := c.due(u.mu)
 	return ctrl.Result{RequeueAfter: after}, nil
+}
+
+// skips says whether a node that is due is not to be connected to, by what caches say. Who has asked is told so, which takes more than
+// that.
+func (c *DriftChecker) skips(ctx context.Context, mu *refitv1.MachineUpdate) bool {
+	if checkAsked(mu) {
+		return false
+	}
+	var machine clusterv1.Machine
+	if err := c.Updates.Client.Get(ctx, client.ObjectKeyFromObject(mu), &machine); err != nil {
+		return false
+	}
+	var cluster clusterv1.Cluster
+	if err := c.Updates.Client.Get(ctx, types.NamespacedName{Namespace: mu.Namespace, Name: machine.Spec.ClusterName}, &cluster); err != nil {
+		return false
+	}
+	if !machine.DeletionTimestamp.IsZero() || annotations.IsPaused(&cluster, &machine) {
+		return true
+	}
+	w, err := (&update{Reconciler: c.Updates, mu: mu}).keptOff(ctx, &machine)
+	return err == nil && w != nil
 }
 
 // upToDate says whether the node shows what is asked for, as far as is known.

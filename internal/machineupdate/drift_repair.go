@@ -93,12 +93,17 @@ func (u *update) withdrawRepair(ctx context.Context, machine *clusterv1.Machine)
 		return false, err
 	}
 	at := u.now()
-	return true, u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+	err = u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		takeBack(s)
 		s.Phase, s.Reason, s.Step, s.FinishedAt = refitv1.PhaseSucceeded, "", "", &at
 		s.Message = "the node was updated before; it has drifted since, and its repair was withdrawn: " + why
-		s.Repair, s.Plan, s.Admission, s.Slot, s.Node, s.Drain = nil, nil, nil, nil, nil, nil
+		s.Repair, s.Plan, s.Slot, s.Node, s.Drain = nil, nil, nil, nil, nil
 		meta.RemoveStatusCondition(&s.Conditions, refitv1.PermittedCondition)
 	})
+	if err == nil {
+		u.Gate.Forget(u.mu)
+	}
+	return true, err
 }
 
 // unwanted says why a repair is no longer to be made, or "".

@@ -3,6 +3,7 @@ package machineupdate
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,8 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"pgregory.net/rapid"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -199,89 +198,6 @@ func TestUnreachableIsNoNews(t *testing.T) {
 	require.Len(t, w.said(), 1, "that it has drifted again is news")
 }
 
-func TestWhenNodesAreCompared(t *testing.T) {
-	w := updated(t, refitv1.ReportDrift)
-	w.shows()
-	require.Zero(t, w.check(), "without an interval nobody looks")
-	w.checker.Interval = time.Hour
-	after := w.check().RequeueAfter
-	require.True(t, after > 0 && after <= time.Hour, after)
-	require.Empty(t, w.node.calls, "what was missed before this process began is not made up for")
-	w.clock.Step(after)
-	require.Equal(t, time.Hour, w.check().RequeueAfter.Round(2*time.Second))
-	require.Equal(t, []string{"drift"}, w.node.calls)
-	w.clock.Step(time.Minute)
-	require.Positive(t, w.check().RequeueAfter)
-	require.Len(t, w.node.calls, 1)
-}
-
-func TestOnlyWhatIsUpToDateIsCompared(t *testing.T) {
-	for name, change := range map[string]func(*refitv1.MachineUpdate){
-		"under way":       func(mu *refitv1.MachineUpdate) { mu.Status.Phase = refitv1.PhaseApplying },
-		"failed":          func(mu *refitv1.MachineUpdate) { mu.Status.Phase = refitv1.PhaseFailed },
-		"for other specs": func(mu *refitv1.MachineUpdate) { mu.Status.ObservedDigest = "another" },
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := updated(t, refitv1.ReportDrift)
-			mu := w.update()
-			change(mu)
-			require.NoError(t, w.Status().Update(t.Context(), mu))
-			w.look()
-			require.Empty(t, w.node.calls)
-		})
-	}
-}
-
-func TestTurns(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		uid := types.UID(rapid.StringMatching(`[a-f0-9]{8}`).Draw(t, "uid"))
-		interval := time.Duration(rapid.Int64Range(int64(time.Minute), int64(48*time.Hour)).Draw(t, "interval"))
-		since := time.Unix(rapid.Int64Range(0, 4e9).Draw(t, "since"), 0)
-		first := turn(uid, interval, since)
-		require.True(t, first.After(since) && !first.After(since.Add(interval)), "within the interval")
-		require.Equal(t, first.Add(interval), turn(uid, interval, first), "then once an interval")
-		require.Equal(t, first, turn(uid, interval, first.Add(-1)), "the same whoever asks when")
-	})
-	early, since := 0, time.Unix(1e9, 0)
-	for i := range 1000 {
-		if turn(types.UID(fmt.Sprint("uid-", i)), time.Hour, since).Before(since.Add(6 * time.Minute)) {
-			early++
-		}
-	}
-	require.InDelta(t, 100, early, 40, "a tenth of the nodes in a tenth of the interval")
-}
-
-// TestNobodyConnectsWhereAPolicyHoldsAll: such a policy keeps refit off the node also for looking.
-func TestNobodyConnectsWhereAPolicyHoldsAll(t *testing.T) {
-	policy := nightly()
-	policy.Spec.Hold = refitv1.HoldAll
-	w := updated(t, refitv1.ReportDrift)
-	w.shows()
-	require.NoError(t, w.Create(t.Context(), policy))
-	w.readPolicies()
-	w.checker.Interval = time.Minute
-	w.clock.Step(2 * time.Minute)
-	require.Equal(t, driftSkipped, w.check().RequeueAfter)
-	require.Empty(t, w.node.calls)
-	w.look()
-	require.Empty(t, w.node.calls)
-	require.Equal(t, refitv1.ReasonWindow, w.condition().Reason, "who asks is told")
-
-	w.clock.SetTime(time.Date(2026, 10, 3, 22, 30, 0, 0, time.UTC))
-	w.check()
-	require.Equal(t, []string{"drift"}, w.node.calls)
-	require.Equal(t, refitv1.DriftNone, w.condition().Reason)
-}
-
-func TestAPolicyThatHoldsWhatDisturbsDoesNotKeepFromLooking(t *testing.T) {
-	w := updated(t, refitv1.ReportDrift)
-	w.shows()
-	require.NoError(t, w.Create(t.Context(), nightly()))
-	w.readPolicies()
-	w.look()
-	require.Equal(t, []string{"drift"}, w.node.calls)
-}
-
 // TestComparisonThatIsOvertaken: what was found about specs that nobody wants any more is not written.
 func TestComparisonThatIsOvertaken(t *testing.T) {
 	w := updated(t, refitv1.ReportDrift)
@@ -323,12 +239,22 @@ func TestDriftMetrics(t *testing.T) {
 	require.InDelta(t, 1, testutil.ToFloat64(w.checker.Metrics.checks.WithLabelValues("Unknown")), 0)
 
 	elected := make(chan struct{})
-	collector := &DriftCollector{Client: w.Client, Elected: elected}
-	require.Zero(t, testutil.CollectAndCount(collector), "who does not lead says nothing")
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(&Collector{Client: w.Client, Elected: elected})
+	shows := func(n int) {
+		require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(fmt.Sprintf(`
+# HELP refit_drifted_machines Machines whose nodes no longer showed what was applied to them when they were compared last.
+# TYPE refit_drifted_machines gauge
+refit_drifted_machines{namespace=%q} %d
+`, w.update().Namespace, n)), "refit_drifted_machines"))
+	}
+	n, err := testutil.GatherAndCount(reg)
+	require.NoError(t, err)
+	require.Zero(t, n, "who does not lead says nothing")
 	close(elected)
-	require.InDelta(t, 0, testutil.ToFloat64(collector), 0, "it is not known any more")
+	shows(0) // it is not known any more
 	w.look()
-	require.InDelta(t, 1, testutil.ToFloat64(collector), 0)
+	shows(1)
 }
 
 func TestDriftRefusesUpdates(t *testing.T) {

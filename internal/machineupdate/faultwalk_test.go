@@ -136,6 +136,9 @@ func everywhere(t *testing.T, faults ...fault) {
 						continue
 					}
 					points++
+					if raced && points%4 != 0 {
+						continue
+					}
 					root := dir + "/" + strconv.Itoa(points)
 					ok := t.Run(fmt.Sprintf("%s/%d/%s", f, nth, c), func(t *testing.T) { survive(t, root, path, f, nth) })
 					if ok {
@@ -143,7 +146,7 @@ func everywhere(t *testing.T, faults ...fault) {
 					}
 				}
 			}
-			t.Logf("%d calls, %d points walked", len(calls), points)
+			t.Logf("%d calls, %d points; with the race detector (%t) a fourth of them was walked", len(calls), points, raced)
 		})
 	}
 }

@@ -34,6 +34,8 @@ type Gate interface {
 	Ask(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) (changemanagement.Decision, error)
 	// Admit asks, and if the update may start has write record it.
 	Admit(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate, write func(refitv1.Admission) error) (changemanagement.Decision, error)
+	// Forget forgets an admission that the update, as the API server has it, no longer shows among its starts.
+	Forget(mu *refitv1.MachineUpdate)
 }
 
 // stillHeld says whether an update that a policy holds back still is, by what caches say.
@@ -102,9 +104,14 @@ func (u *update) ask(ctx context.Context, machine *clusterv1.Machine) (*wait, er
 func (u *update) admit(ctx context.Context, last node.Status, plan node.Plan, write func(refitv1.Admission) error) (*wait, error) {
 	// The record of an admission does not prove that work has started: the node may not have been reached after it.
 	begun := last.State != node.Idle || u.mu.Status.Drain != nil
-	if begun && u.mu.Status.Admission != nil {
+	if a := u.mu.Status.Admission; begun && a != nil && !exceeds(plan, last, *a) {
 		// Beyond the point of no return nothing holds it back.
-		return nil, write(*u.mu.Status.Admission)
+		if last.State == node.Failed { // it goes on with something else: a reboot, say
+			if err := u.planned(ctx, plan); err != nil {
+				return nil, err
+			}
+		}
+		return nil, write(*a)
 	}
 	if err := u.planned(ctx, plan); err != nil {
 		return nil, err
@@ -116,6 +123,12 @@ func (u *update) admit(ctx context.Context, last node.Status, plan node.Plan, wr
 		})
 	}
 	return u.admitDisturbance(ctx, write)
+}
+
+// exceeds says whether a plan disturbs a node of an update that was let go because it does not: then the policies are asked, and a
+// slot is taken, as for any other. What runs on the node ends in any case.
+func exceeds(plan node.Plan, last node.Status, a refitv1.Admission) bool {
+	return a.Reason == refitv1.NotMaterial && last.State != node.Running && disturbs(plan)
 }
 
 // admitDisturbance asks the policies and takes a slot for what disturbs the node.
@@ -149,7 +162,11 @@ func (u *update) planned(ctx context.Context, plan node.Plan) error {
 	for _, a := range plan.Actions {
 		p.Actions = append(p.Actions, a.String())
 	}
-	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) { s.Plan = &p })
+	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		if s.Plan = &p; p.Material && s.Admission != nil && s.Admission.Reason == refitv1.NotMaterial {
+			s.Admission = nil // it was for less, and what waits for a policy or a slot keeps no node
+		}
+	})
 }
 
 // disturbs says whether a plan disturbs the node.

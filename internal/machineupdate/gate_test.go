@@ -211,6 +211,53 @@ func TestWhatWasAdmittedAndNeverReachedTheNodeIsHeldBack(t *testing.T) {
 	require.NotContains(t, w.node.calls[2:], "apply")
 }
 
+// TestAStartThatWasTakenBack has a hold be met before the node was changed: the window's only start is still to be had.
+func TestAStartThatWasTakenBack(t *testing.T) {
+	p := nightly()
+	p.Spec.Budget = refitv1.Budget{MaxStartsPerWindow: 1}
+	w := under(t, drainA, p)
+	w.reconcile()
+	w.requireWaiting(refitv1.ReasonWindow, "")
+	w.clock.SetTime(w.clock.Now().Add(2*time.Hour + time.Minute))
+	w.node.plans = []node.Plan{drainA}
+	w.withPod()
+	w.reconcile()
+	require.Len(t, w.requirePhase(refitv1.PhaseDraining).Starts, 1)
+
+	w.hold(true)
+	w.clock.Step(time.Minute)
+	w.reconcile()
+	require.Empty(t, w.requireWaiting(refitv1.ReasonHold, "").Starts)
+
+	w.hold(false)
+	w.podGoes()
+	w.clock.Step(time.Minute)
+	w.node.plans = []node.Plan{drainA, settled}
+	w.reconcile()
+	require.Len(t, w.requirePhase(refitv1.PhaseSucceeded).Starts, 1)
+}
+
+// forgetful is a Gate that tells what it was to forget.
+type forgetful struct {
+	Gate
+	starts [][]metav1.Time
+}
+
+// Forget implements Gate.
+func (f *forgetful) Forget(mu *refitv1.MachineUpdate) { f.starts = append(f.starts, mu.Status.Starts) }
+
+func TestTheGateForgetsWhatWasTakenBack(t *testing.T) {
+	w := draining(t)
+	gate := &forgetful{Gate: w.reconciler.Gate}
+	w.reconciler.Gate = gate
+	w.reconcile()
+	require.Empty(t, gate.starts, "the drain goes on")
+	w.hold(true)
+	w.reconcile()
+	require.Len(t, gate.starts, 1)
+	require.Empty(t, gate.starts[0])
+}
+
 func TestAnUnreachableNodeThatIsHeldBackShowsBoth(t *testing.T) {
 	w := under(t, restartA, nightly())
 	w.node.dialErr = errRefused

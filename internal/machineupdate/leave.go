@@ -92,8 +92,11 @@ func (u *update) nodeError(ctx context.Context, err error) (ctrl.Result, error) 
 
 // reboots says whether the node may be away because it was asked to reboot.
 func (u *update) reboots() bool {
-	p := u.mu.Status.Plan
-	return u.mu.Status.ApplyingSince != nil && p != nil && slices.ContainsFunc(p.Actions, func(a string) bool {
+	s := &u.mu.Status
+	if s.ApplyingSince == nil {
+		return false
+	}
+	return s.RebootingSince != nil || s.Plan != nil && slices.ContainsFunc(s.Plan.Actions, func(a string) bool {
 		return strings.HasPrefix(a, string(disruption.Reboot))
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -126,6 +127,38 @@ func TestWaitingEndsByItself(t *testing.T) {
 	w.node.dialErr, w.node.plans, w.node.applied = nil, []node.Plan{writeA, {}}, []node.Status{succeeded}
 	w.reconcile()
 	require.Equal(t, refitv1.PhaseSucceeded, w.update().Status.Phase)
+}
+
+// TestWhatWaitsShowsForWhat has an update that waits look again: it is told of once, and until it has begun counts as one that waits.
+func TestWhatWaitsShowsForWhat(t *testing.T) {
+	for name, tc := range map[string]struct {
+		plans  []node.Plan
+		reason string
+	}{
+		"before it has begun": {[]node.Plan{{Blocked: []node.Problem{{Path: "/etc/app/a", Reason: "it is a directory"}}}}, refitv1.ReasonBlocked},
+		"when all is done":    {[]node.Plan{restartA, settled}, refitv1.ReasonNode},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := under(t, restartA)
+			w.node.plans = tc.plans
+			n := w.clusterNode()
+			n.Status.Conditions[0].Status = corev1.ConditionFalse
+			require.NoError(t, w.workload.Status().Update(t.Context(), n))
+			w.reconcile()
+			require.Equal(t, tc.reason, w.requirePhase(refitv1.PhaseWaiting).Reason)
+			told, looked := len(w.events.Events), false
+			w.node.before = func(string) {
+				looked = true
+				if w.update().Status.Attempts == 0 {
+					require.Equal(t, tc.reason, w.requirePhase(refitv1.PhaseWaiting).Reason)
+				}
+			}
+			w.reconcile()
+			require.True(t, looked)
+			require.Equal(t, tc.reason, w.requirePhase(refitv1.PhaseWaiting).Reason)
+			require.Len(t, w.events.Events, told, "the same news is told once")
+		})
+	}
 }
 
 func TestFailedIsTriedAgainWhenAsked(t *testing.T) {

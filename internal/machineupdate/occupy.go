@@ -173,7 +173,8 @@ func (u *update) unanswered(err error) (*wait, error) {
 	}, nil
 }
 
-// yield leaves the node to whoever holds it. What was not begun is begun anew, with all questions, when the node is free.
+// yield leaves the node to whoever holds it, when what runs there has ended. What was not begun is begun anew, with all questions,
+// when the node is free.
 func (u *update) yield(ctx context.Context, held *lease.HeldError) (*wait, error) {
 	w := &wait{reason: refitv1.ReasonHold, message: held.Message, retry: retryNode, yields: true}
 	if held.Holds[0].Kind == lease.NodeLease {
@@ -192,12 +193,8 @@ func (u *update) vacate(ctx context.Context, keepCordon bool) error {
 	if n == nil && held == nil {
 		return nil
 	}
-	if u.occupied.cluster == nil {
-		cluster, err := u.Workloads.Get(ctx, types.NamespacedName{Namespace: u.mu.Namespace, Name: u.mu.Labels[clusterv1.ClusterNameLabel]})
-		if err != nil {
-			return fmt.Errorf("reach the workload cluster to give the node back: %w", err)
-		}
-		u.occupied.cluster = cluster
+	if err := u.reachWorkload(ctx); err != nil {
+		return err
 	}
 	if n != nil {
 		if err := u.unmark(ctx, *n, keepCordon); err != nil {

@@ -98,6 +98,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	u := &update{Reconciler: r, mu: &mu}
+	if mu.Status.Phase == refitv1.PhaseWaiting {
+		u.waitedFor = mu.Status.Reason
+	}
 	result, err := u.run(ctx)
 	if apierrors.IsConflict(err) {
 		// Somebody else has written: other specs, or another leader. Look again.
@@ -133,8 +136,8 @@ func abandonAsked(mu *refitv1.MachineUpdate) bool {
 		mu.Status.Phase == refitv1.PhaseFailed && mu.Status.ObservedDigest == mu.Spec.Digest
 }
 
-// machine returns the Machine, or nil with what the update waits for. When there is no Machine it returns neither: the
-// MachineUpdate goes with its Machine.
+// machine returns the Machine, and what the update waits for before its node may be touched; without the Machine if that is another
+// one. When there is no Machine it returns neither: the MachineUpdate goes with its Machine.
 func (u *update) machine(ctx context.Context) (*clusterv1.Machine, *wait, error) {
 	key := client.ObjectKeyFromObject(u.mu)
 	var machine clusterv1.Machine
@@ -159,7 +162,8 @@ func (u *update) machine(ctx context.Context) (*clusterv1.Machine, *wait, error)
 		return nil, nil, fmt.Errorf("read Cluster %s: %w", clusterKey, err)
 	}
 	if annotations.IsPaused(&cluster, &machine) {
-		return nil, &wait{reason: refitv1.ReasonPaused, message: "the Cluster or the Machine is paused; the update goes on when it no longer is", yields: true}, nil
+		const message = "the Cluster or the Machine is paused; the update goes on when it no longer is"
+		return &machine, &wait{reason: refitv1.ReasonPaused, message: message, yields: true}, nil
 	}
 	return &machine, nil, nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +23,7 @@ type wait struct {
 	message string
 	// retry is when to look again; retryDefault if 0.
 	retry time.Duration
-	// yields says that the node is left to somebody else, whatever was begun there.
+	// yields says that the node is left to somebody else, whatever was begun there, as soon as nothing runs on it any more.
 	yields bool
 	// replaced says that the Node is not the one that the update began with: it does not go on by itself.
 	replaced bool
@@ -91,20 +92,23 @@ func (u *update) await(ctx context.Context, w *wait) (ctrl.Result, error) {
 	if u.closed != nil && w.decision == nil && !u.started() {
 		w = u.closed.but(w)
 	}
-	gone := u.leaveNode(ctx, w)
-	news := u.mu.Status.Reason != w.reason
+	w, gone := u.leaveNode(ctx, w)
+	news := u.waitedFor != w.reason
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Message = refitv1.PhaseWaiting, w.reason, w.message
 		if gone {
 			left(s)
 		}
 		if w.decision != nil {
-			s.Admission = nil // nothing has started by it
+			takeBack(s) // nothing has started by it
 			permitted(s, metav1.ConditionFalse, string(w.decision.Reason), w.decision.Message)
 		}
 	})
 	if err != nil {
 		return ctrl.Result{}, err
+	}
+	if u.mu.Status.Admission == nil {
+		u.Gate.Forget(u.mu)
 	}
 	if news {
 		u.tellWait(w)
@@ -112,16 +116,24 @@ func (u *update) await(ctx context.Context, w *wait) (ctrl.Result, error) {
 	return ctrl.Result{RequeueAfter: cmp.Or(w.retry, retryDefault)}, nil
 }
 
-// leaveNode leaves the node to others while the update waits, unless it is being disturbed. It says whether it has.
-func (u *update) leaveNode(ctx context.Context, w *wait) bool {
+// leaveNode leaves the node to others while the update waits, unless it is being disturbed. It says whether it has, and what the
+// update waits for: the end of what runs on the node, too, if that is what it is not left for.
+func (u *update) leaveNode(ctx context.Context, w *wait) (*wait, bool) {
 	if w.decision == nil && !w.yields && u.underWay() {
-		return false
+		return w, false
 	}
-	if err := u.vacate(ctx, u.mu.Status.ApplyingSince != nil); err != nil {
+	works, err := u.atWork(ctx, w)
+	if works {
+		return w.afterRun(), false
+	}
+	if err == nil {
+		err = u.vacate(ctx, u.mu.Status.ApplyingSince != nil)
+	}
+	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Could not leave the node; it is tried again")
-		return false
+		return w, false
 	}
-	return true
+	return w, true
 }
 
 func (u *update) tellWait(w *wait) {
@@ -134,8 +146,17 @@ func (u *update) tellWait(w *wait) {
 // left records that refit has left the node. One that may be half changed keeps its slot, and its update what let it start.
 func left(s *refitv1.MachineUpdateStatus) {
 	if s.ApplyingSince == nil {
-		s.Node, s.Slot, s.Drain, s.Admission = nil, nil, nil, nil
+		takeBack(s)
+		s.Node, s.Slot, s.Drain = nil, nil, nil
 	}
+}
+
+// takeBack takes back what let the work start. If the node was not changed by it, it has not started: it counts against no budget.
+func takeBack(s *refitv1.MachineUpdateStatus) {
+	if a := s.Admission; a != nil && a.Reason != refitv1.NotMaterial && s.ApplyingSince == nil {
+		s.Starts = slices.DeleteFunc(s.Starts, func(at metav1.Time) bool { return at.Equal(&a.AdmittedAt) })
+	}
+	s.Admission = nil
 }
 
 // fail ends the update until a person asks for another try or the desired specs change. It keeps its slot, so that what made it

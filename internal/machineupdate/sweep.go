@@ -3,7 +3,8 @@ package machineupdate
 import (
 	"context"
 	"fmt"
-	"sync"
+	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,11 +18,50 @@ import (
 	"github.com/capi-refit/refit/internal/protection"
 )
 
-// sweepState says whether a cluster was swept. Each has a lock of its own, so that one that does not answer keeps nobody waiting in
-// the others.
+// sweepAgain is for how long a sweep that has failed is not tried again, in an API server that takes its time to fail.
+const sweepAgain = 10 * time.Second
+
+// sweepState says how the sweep of a cluster has ended. Each cluster has one of its own, so that one that does not answer keeps
+// nobody waiting in the others.
 type sweepState struct {
-	sync.Mutex
-	done bool
+	// turn is had by who sweeps. Who waits for it, unlike for a mutex, can give up.
+	turn chan struct{}
+	last atomic.Pointer[sweepEnd]
+}
+
+// sweepEnd is how a sweep has ended, and when.
+type sweepEnd struct {
+	err error
+	at  time.Time
+}
+
+// stands says whether the end of a sweep is the answer for now: a success for good, a failure for a while.
+func (e *sweepEnd) stands(now time.Time) bool {
+	if e == nil || e.err == nil {
+		return e != nil
+	}
+	age := now.Sub(e.at)
+	return age >= 0 && age < sweepAgain // the clock may have been put back
+}
+
+// enter waits for the turn, and says whether it has it. If somebody sweeps a cluster that has failed before, it does not wait but
+// returns how that was: one who finds out whether the cluster answers again is enough, and all others would be workers that other
+// clusters lack.
+func (s *sweepState) enter(ctx context.Context) (bool, error) {
+	select {
+	case s.turn <- struct{}{}:
+		return true, nil
+	default:
+	}
+	if last := s.last.Load(); last != nil {
+		return false, last.err
+	}
+	select {
+	case s.turn <- struct{}{}:
+		return true, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
 }
 
 // sweep takes away what an earlier process has left behind in the update's cluster on nodes where nothing is under way: leases, and
@@ -29,13 +69,27 @@ type sweepState struct {
 // can be among it.
 func (u *update) sweep(ctx context.Context) error {
 	key := types.NamespacedName{Namespace: u.mu.Namespace, Name: u.mu.Labels[clusterv1.ClusterNameLabel]}
-	state, _ := u.sweeps.LoadOrStore(key, &sweepState{})
+	state, _ := u.sweeps.LoadOrStore(key, &sweepState{turn: make(chan struct{}, 1)})
 	cluster := state.(*sweepState)
-	cluster.Lock()
-	defer cluster.Unlock()
-	if cluster.done {
-		return nil
+	if last := cluster.last.Load(); last.stands(u.Clock.Now()) {
+		return last.err
 	}
+	if entered, err := cluster.enter(ctx); !entered {
+		return err
+	}
+	defer func() { <-cluster.turn }()
+	if last := cluster.last.Load(); last.stands(u.Clock.Now()) {
+		return last.err // of who had the turn before
+	}
+	err := u.sweepCluster(ctx, key)
+	if ctx.Err() == nil { // else it says nothing about the cluster
+		cluster.last.Store(&sweepEnd{err: err, at: u.Clock.Now()})
+	}
+	return err
+}
+
+// sweepCluster sweeps a cluster.
+func (u *update) sweepCluster(ctx context.Context, key types.NamespacedName) error {
 	idle, err := u.idle(ctx, key)
 	if err != nil {
 		return err
@@ -52,7 +106,6 @@ func (u *update) sweep(ctx context.Context) error {
 	if len(released) > 0 {
 		ctrl.LoggerFrom(ctx).Info("Released node leases that were left behind", "cluster", key, "leases", released)
 	}
-	cluster.done = true
 	return nil
 }
 

@@ -1,7 +1,10 @@
 package machineupdate
 
 import (
+	"context"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -9,13 +12,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/drain"
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/protection"
+	"github.com/capi-refit/refit/internal/workload"
 )
 
 // TestWhatWasLeftBehindIsSwept has an earlier process leave markers, a cordon and a lease at another Machine of the cluster.
@@ -52,4 +58,94 @@ func TestWhatWasLeftBehindIsSwept(t *testing.T) {
 	require.Empty(t, other.Annotations)
 	require.NoError(t, w.workload.Client.Get(ctx, client.ObjectKeyFromObject(left), left))
 	require.Empty(t, *left.Spec.HolderIdentity)
+}
+
+// onLeases has the workload cluster answer by an error, or by itself, when its leases are listed.
+func (w *world) onLeases(answer func() error) {
+	w.workload.Client = interceptor.NewClient(w.workload.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, ok := list.(*coordinationv1.LeaseList); ok {
+				if err := answer(); err != nil {
+					return err
+				}
+			}
+			return c.List(ctx, list, opts...)
+		},
+	})
+}
+
+var errSilent = errors.New("i/o timeout")
+
+// TestAClusterThatWasNotSweptIsNotAskedAtOnce: each question may take until the client gives up, and there are many updates.
+func TestAClusterThatWasNotSweptIsNotAskedAtOnce(t *testing.T) {
+	w := newWorld(t)
+	asked, down := 0, true
+	w.onLeases(func() error {
+		if asked++; down {
+			return errSilent
+		}
+		return nil
+	})
+	w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{succeeded}
+	w.ask()
+	for range 5 {
+		w.reconcile()
+		w.requireWaiting(refitv1.ReasonWorkload, "i/o timeout")
+		w.clock.Step(sweepAgain/5 - time.Millisecond)
+	}
+	require.Equal(t, 1, asked)
+	w.clock.Step(time.Second)
+	w.reconcile()
+	w.requireWaiting(refitv1.ReasonWorkload, "i/o timeout")
+	require.Equal(t, 2, asked)
+
+	down = false
+	w.clock.SetTime(w.clock.Now().Add(-time.Hour)) // it was put back
+	w.reconcile()
+	w.requirePhase(refitv1.PhaseSucceeded)
+}
+
+// TestWhoWaitsForASweep has several updates come to a cluster that does not answer.
+func TestWhoWaitsForASweep(t *testing.T) {
+	w := newWorld(t)
+	w.ask()
+	asked, answer := make(chan struct{}), make(chan error)
+	w.onLeases(func() error {
+		asked <- struct{}{}
+		return <-answer
+	})
+	mu := w.update()
+	sweep := func(ctx context.Context) error {
+		u := &update{Reconciler: w.reconciler, mu: mu}
+		u.occupied.cluster = &workload.Cluster{Client: w.workload.Client}
+		return u.sweep(ctx)
+	}
+	first := make(chan error, 1)
+	go func() { first <- sweep(t.Context()) }()
+	<-asked
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, sweep(gone), context.Canceled, "who waits can give up")
+	answer <- errSilent
+	require.ErrorIs(t, <-first, errSilent)
+
+	w.clock.Step(sweepAgain)
+	go func() { first <- sweep(t.Context()) }()
+	<-asked
+	require.ErrorIs(t, sweep(t.Context()), errSilent, "one who asks again is enough")
+	answer <- nil
+	require.NoError(t, <-first)
+	require.NoError(t, sweep(t.Context()), "it is done once")
+
+	stopping, cancel := context.WithCancel(t.Context())
+	w.reconciler.sweeps.Clear()
+	go func() { first <- sweep(stopping) }()
+	<-asked
+	cancel()
+	answer <- errSilent
+	require.ErrorIs(t, <-first, errSilent)
+	go func() { first <- sweep(t.Context()) }()
+	<-asked // what ended with its process says nothing about the cluster
+	answer <- nil
+	require.NoError(t, <-first)
 }

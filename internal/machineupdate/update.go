@@ -20,6 +20,8 @@ type update struct {
 	*Reconciler
 	mu        *refitv1.MachineUpdate
 	regarding *clusterv1.Machine
+	// waitedFor is the reason for which the update has waited until now; empty if it has not.
+	waitedFor string
 	// selected is what holds for the Machine, by the NodeDisruptionPolicies. It is there before the node is connected to.
 	selected *nodedisruption.Selected
 	// object is what the Node is to be. It is there before the node is connected to.

@@ -46,10 +46,8 @@ func (u *update) onNode(ctx context.Context, a *access, request *node.Request) (
 
 // look has the node compare itself with what is desired, and goes on with what that takes when it may.
 func (u *update) look(ctx context.Context, client *node.Client, a *access, request *node.Request) (ctrl.Result, error) {
-	if !u.started() {
-		if err := u.enter(ctx, refitv1.PhaseStaging, "plan", "the node compares itself with what is desired"); err != nil {
-			return ctrl.Result{}, err
-		}
+	if err := u.tellLook(ctx); err != nil {
+		return ctrl.Result{}, err
 	}
 	plan, err := client.Plan(ctx, *request)
 	if err != nil {
@@ -73,6 +71,14 @@ func (u *update) look(ctx context.Context, client *node.Client, a *access, reque
 		return u.stage(ctx, client, request, plan)
 	}
 	return u.start(ctx, client, a, request, plan, last)
+}
+
+// tellLook tells that the node is being looked at. What waits shows for what until there is news.
+func (u *update) tellLook(ctx context.Context) error {
+	if u.mu.Status.Phase == refitv1.PhaseWaiting || u.started() {
+		return nil
+	}
+	return u.enter(ctx, refitv1.PhaseStaging, "plan", "the node compares itself with what is desired")
 }
 
 // start has the node do what it has planned, when it may.
@@ -105,14 +111,19 @@ func (u *update) fence(request *node.Request) {
 	}
 }
 
-// lastRun asks what the node did last for these specs. Without an attempt it has done nothing.
+// lastRun asks what the node did last for these specs. Without an attempt it has done nothing, but what an attempt before this try
+// has begun may still be under way.
 func (u *update) lastRun(ctx context.Context, client *node.Client, request *node.Request) (node.Status, error) {
-	if u.mu.Status.Attempts == 0 {
+	first := u.mu.Status.Attempts == 0
+	if first && u.mu.Status.ApplyingSince == nil {
 		return node.Status{State: node.Idle}, nil
 	}
 	status, err := client.Status(ctx, node.StatusRequest{Protocol: node.Protocol, Machine: request.Machine, Digest: request.Digest})
 	if err == nil && (status.Digest != request.Digest || u.beforeRepair(status)) {
 		return node.Status{State: node.Idle}, nil
+	}
+	if err == nil && first && (status.State != node.Running || status.Interrupted) {
+		return node.Status{State: node.Idle}, nil // how an earlier try has ended says nothing about this one
 	}
 	return status, err
 }

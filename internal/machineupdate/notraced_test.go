@@ -1,0 +1,5 @@
+//go:build !race
+
+package machineupdate
+
+const raced = false
