@@ -100,7 +100,7 @@ func (r *Recorder) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{}, r.write(ctx, &m, booted)
+	return r.write(ctx, &m, booted)
 }
 
 // paths returns the image fields of a Machine's infrastructure machine, or none if no policy selects the Machine or nobody knows
@@ -175,16 +175,20 @@ func (r *Recorder) template(ctx context.Context, infra *unstructured.Unstructure
 	return template, nil
 }
 
-// write notes the image at a Machine, unless the Machine has changed since it was read.
-func (r *Recorder) write(ctx context.Context, m *clusterv1.Machine, booted string) error {
+// write notes the image at a Machine. If the Machine has changed since it was read it is looked at again.
+func (r *Recorder) write(ctx context.Context, m *clusterv1.Machine, booted string) (ctrl.Result, error) {
 	changed := m.DeepCopy() // what a cache has is not to be changed
 	if changed.Annotations == nil {
 		changed.Annotations = map[string]string{}
 	}
 	changed.Annotations[refitv1.BootedImageAnnotation] = booted
 	patch := client.MergeFromWithOptions(m, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, changed, patch); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("note at Machine %s from which image it has booted: %w", client.ObjectKeyFromObject(m), err)
+	err := r.Client.Patch(ctx, changed, patch)
+	switch {
+	case apierrors.IsConflict(err):
+		return ctrl.Result{RequeueAfter: time.Second}, nil // the cache is behind
+	case client.IgnoreNotFound(err) != nil:
+		return ctrl.Result{}, fmt.Errorf("note at Machine %s from which image it has booted: %w", client.ObjectKeyFromObject(m), err)
 	}
-	return nil
+	return ctrl.Result{}, nil
 }

@@ -2,6 +2,7 @@ package bootimage
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -117,7 +118,11 @@ func TestBootedImageIsNotedLater(t *testing.T) {
 		changed.Labels = map[string]string{"x": "y"}
 		require.NoError(t, w.Update(t.Context(), changed))
 		r := &Recorder{Client: w, Live: w, Policies: w.policies}
-		require.ErrorContains(t, r.write(t.Context(), &read, oldName), "note at Machine fleet/m")
+		result, err := r.write(t.Context(), &read, oldName)
+		require.NoError(t, err)
+		require.Equal(t, time.Second, result.RequeueAfter, "it is looked at again")
+		require.NoError(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(m), changed))
+		require.Empty(t, changed.Annotations)
 		require.Empty(t, read.Annotations, "what a cache has is not changed")
 	})
 }

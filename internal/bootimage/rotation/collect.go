@@ -94,8 +94,7 @@ func (p *pass) ownedByClusters(t *unstructured.Unstructured) bool {
 // inUse returns the names of the templates to which something refers.
 func (p *pass) inUse(ctx context.Context, gvk schema.GroupVersionKind) (map[string]bool, error) {
 	out := map[string]bool{}
-	sets := family{gvk: clusterv1.GroupVersion.WithKind("MachineSet"), machine: deployments.machine}
-	for _, f := range append(slices.Clone(families), sets) {
+	for _, f := range append(slices.Clone(families), machineSets) {
 		all, err := f.list(ctx, p.Live, p.policy.Namespace, labels.Everything())
 		if err != nil {
 			return nil, err

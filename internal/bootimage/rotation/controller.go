@@ -39,6 +39,8 @@ const (
 	settling = 30 * time.Second
 	// soon is when what was in somebody else's way is looked at again.
 	soon = 2 * time.Second
+	// step is when a target is looked at again of which Cluster API is in the middle of a step of a rollout. Most take that long.
+	step = 5 * time.Second
 )
 
 // Controller keeps machine templates at golden images. It runs in the leader only.
@@ -127,6 +129,8 @@ func (c *Controller) run(ctx context.Context, p *pass, base *refitv1.BootImagePo
 		return ctrl.Result{}, err
 	case p.again || !written:
 		return ctrl.Result{RequeueAfter: soon}, nil
+	case p.waits:
+		return ctrl.Result{RequeueAfter: step}, nil
 	case !p.settled:
 		return ctrl.Result{RequeueAfter: settling}, nil
 	}

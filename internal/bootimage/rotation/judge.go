@@ -107,14 +107,11 @@ func (t *target) surges() string {
 		return "with maxSurge 1 a rollout makes a machine more and deletes one; set spec.rollout.strategy.rollingUpdate.maxSurge of " +
 			t.String() + " to 0, which takes three replicas"
 	}
-	replicas, found, _ := unstructured.NestedInt64(t.object.Object, "spec", "replicas")
-	if !found {
-		replicas = 1 // Cluster API's default
-	}
-	if replicas == 0 {
+	wanted := int(replicas(t.object))
+	if wanted == 0 {
 		return ""
 	}
-	if scaled(unavailable, int(replicas), 0, false) > 0 || scaled(surge, int(replicas), 1, true) == 0 {
+	if scaled(unavailable, wanted, 0, false) > 0 || scaled(surge, wanted, 1, true) == 0 {
 		return "" // where both are 0, Cluster API takes one machine at a time
 	}
 	return "where no machine may be unavailable a rollout makes a machine more and deletes one; set " +

@@ -34,6 +34,8 @@ type pass struct {
 	templates map[string]*unstructured.Unstructured
 	// again says that something changed meanwhile, and that it is worth to look soon.
 	again bool
+	// waits says that a target waits for Cluster API, which nobody tells when it is done.
+	waits bool
 }
 
 // other is another policy with a rotation.
@@ -93,9 +95,9 @@ func (p *pass) bring(ctx context.Context, t *target, out *refitv1.BootImageTarge
 	if err := p.may(ctx, t, template, wanted); err != nil {
 		return err
 	}
-	if !p.settled {
-		out.State, out.Message = refitv1.TargetPending, "it is brought to the image when all of refit can be expected to know the policy"
-		return nil
+	if reason, err := p.notYet(ctx, t); err != nil || reason != "" {
+		out.State, out.Message = refitv1.TargetPending, reason
+		return err
 	}
 	return p.rotate(ctx, t, template, wanted, out)
 }

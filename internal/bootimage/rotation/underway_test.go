@@ -1,0 +1,81 @@
+package rotation
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+)
+
+// machineSet is one of the MachineDeployment workers, of its template, with machines that it is to have and that it has.
+func machineSet(name string, wanted, there int64) *unstructured.Unstructured {
+	return with(made(machineSets.gvk, name, object{"replicas": wanted}), field(there, "status", "replicas"), refersTo("base"),
+		labelled(clusterv1.MachineDeploymentNameLabel, "workers"))
+}
+
+func refersTo(template string) func(*unstructured.Unstructured) {
+	return field(template, "spec", "template", "spec", "infrastructureRef", "name")
+}
+
+func seen(generation, observed int64) func(*unstructured.Unstructured) {
+	return func(o *unstructured.Unstructured) {
+		o.SetGeneration(generation)
+		field(observed, "status", "observedGeneration")(o)
+	}
+}
+
+// TestUnderWay: a template does not change in the middle of a rollout, not even between two of its steps.
+func TestUnderWay(t *testing.T) {
+	for name, tc := range map[string]struct {
+		generation, observed int64
+		sets                 []client.Object
+		waits                bool
+	}{
+		"Cluster API has not acted upon the last change": {2, 1, []client.Object{machineSet("old", 2, 2)}, true},
+		"a machine is to leave a MachineSet":             {2, 2, []client.Object{machineSet("old", 1, 2), machineSet("new", 0, 0)}, true},
+		"a machine is in neither":                        {2, 2, []client.Object{machineSet("old", 1, 1), machineSet("new", 0, 0)}, true},
+		"a machine has come that is not counted":         {2, 2, []client.Object{machineSet("old", 1, 1), machineSet("new", 0, 1)}, true},
+		"a machine is counted that has not come":         {2, 2, []client.Object{machineSet("old", 1, 1), machineSet("new", 1, 0)}, true},
+		"the first of two machines is there":             {2, 2, []client.Object{machineSet("old", 1, 1), machineSet("new", 1, 1)}, true},
+		"the rollout is about to begin": {2, 2, []client.Object{
+			with(machineSet("old", 2, 2), refersTo("older")), machineSet("new", 0, 0),
+		}, true},
+		"nothing is rolled out":                        {2, 2, []client.Object{machineSet("old", 0, 0), machineSet("new", 2, 2)}, false},
+		"there are machines more than there are to be": {2, 2, []client.Object{machineSet("old", 2, 2), machineSet("new", 1, 1)}, true},
+		"another MachineDeployment is rolled out": {2, 2, []client.Object{
+			machineSet("only", 2, 2), with(machineSet("other", 1, 2), labelled(clusterv1.MachineDeploymentNameLabel, "others")),
+		}, false},
+		"there are no MachineSets": {2, 2, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			workers := with(deployment("workers", "Metal3MachineTemplate", "base"), seen(tc.generation, tc.observed))
+			w := newWorld(t, append(append(basis(), workers), tc.sets...)...)
+			w.settle()
+			if !tc.waits {
+				require.Equal(t, refitv1.TargetRotated, w.target().State)
+				return
+			}
+			require.Equal(t, refitv1.TargetPending, w.target().State)
+			require.Contains(t, w.target().Message, "Cluster API is in the middle of a rollout")
+			require.Zero(t, w.creates)
+			require.Equal(t, "base", w.refersTo(deployments, "workers"))
+			result, err := w.reconcile()
+			require.NoError(t, err)
+			require.Equal(t, step, result.RequeueAfter)
+
+			for _, set := range tc.sets { // now it is done
+				require.NoError(t, w.Delete(t.Context(), set))
+			}
+			require.NoError(t, w.Create(t.Context(), machineSet("done", 2, 2)))
+			require.NoError(t, w.Update(t.Context(), with(w.object(deployments.gvk, "workers"), seen(tc.generation, tc.generation))))
+			_, err = w.reconcile()
+			require.NoError(t, err)
+			require.Equal(t, refitv1.TargetRotated, w.target().State)
+		})
+	}
+}
