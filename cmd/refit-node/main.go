@@ -4,9 +4,9 @@ package main
 import (
 	"context"
 	"os"
-	"time"
 
 	"github.com/capi-refit/refit/internal/agent"
+	"github.com/capi-refit/refit/internal/agent/host"
 )
 
 // version is set when the binary is linked.
@@ -23,23 +23,5 @@ func config() agent.Config {
 	}
 	hostname, _ := os.Hostname()     // for people only
 	executable, _ := os.Executable() // what needs it says that it is missing
-	return agent.Config{Root: root, Clock: wallClock{}, Version: version, Hostname: hostname, Executable: executable}
-}
-
-// wallClock is the node's own time.
-type wallClock struct{}
-
-// Now implements agent.Clock.
-func (wallClock) Now() time.Time { return time.Now().UTC() }
-
-// Wait implements agent.Clock.
-func (wallClock) Wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return agent.Config{Root: root, Clock: host.WallClock{}, Version: version, Hostname: hostname, Executable: executable}
 }

@@ -367,25 +367,3 @@ func TestLinksOfThePolicyPage(t *testing.T) {
 		}
 	}
 }
-
-func TestAlertsAndMetricsAreDocumented(t *testing.T) {
-	page := readPage(t, policiesPage)
-	rules := readPage(t, filepath.Join("..", "..", "config", "prometheus", "rules.yaml"))
-	alerts := regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(rules, -1)
-	require.NotEmpty(t, alerts)
-	runbooks := regexp.MustCompile(`runbook_url: \S*/docs/(\S+\.md)#(\S+)`).FindAllStringSubmatch(rules, -1)
-	require.Len(t, runbooks, len(alerts), "each alert has a runbook")
-	for i, m := range alerts {
-		runbook := readPage(t, filepath.Join(filepath.Dir(policiesPage), runbooks[i][1]))
-		require.True(t, strings.Contains(runbook, "\n### "+m[1]+"\n"), "the alert %s has no heading", m[1])
-		require.Contains(t, anchors(runbook), runbooks[i][2])
-	}
-	source := filepath.Join("..", "..", "internal", "changemanagement")
-	metric := regexp.MustCompile(`refit_change_management_[a-z_]+[a-z]`)
-	names := func(text string) []string {
-		all := metric.FindAllString(text, -1)
-		slices.Sort(all)
-		return slices.Compact(all)
-	}
-	require.Equal(t, names(readPage(t, filepath.Join(source, "collector.go"))+readPage(t, filepath.Join(source, "metrics.go"))), names(page))
-}

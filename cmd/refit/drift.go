@@ -34,7 +34,7 @@ func (f *driftFlags) addTo(mgr ctrl.Manager, r *machineupdate.Reconciler) error 
 	if err := checker.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("add the comparison of nodes: %w", err)
 	}
-	return metrics.Registry.Register(&machineupdate.DriftCollector{Client: mgr.GetClient(), Elected: mgr.Elected()})
+	return nil
 }
 
 // showDriftFlags are those of refit drift.

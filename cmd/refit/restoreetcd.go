@@ -5,8 +5,9 @@ import "github.com/spf13/cobra"
 const restoreEtcd = `Says how etcd is restored from a snapshot that refit has kept. refit does none of it: it takes a cluster back in time, which is for
 people to decide.
 
-refit keeps a snapshot on a control-plane node before it has etcd's image, arguments or certificates changed there: the last three are
-in /var/lib/refit/etcd, named after when they were taken (UTC) and their digest. They hold all Secrets of the cluster.
+refit keeps a snapshot on a control-plane node before it brings another version of Kubernetes there, or has etcd's image, arguments or
+certificates changed: the last three are in /var/lib/refit/etcd, named after when they were taken (UTC) and their digest. They hold all
+Secrets of the cluster.
 
 As long as a majority of the members works, don't restore. Delete the Machine of the one that does not, and Cluster API makes a new one:
 

@@ -74,6 +74,6 @@ func addDisruptions(mgr ctrl.Manager, flags ruleFlags) (*nodedisruption.Policies
 	); err != nil {
 		return nil, fmt.Errorf("add what says what changes take: %w", err)
 	}
-	metrics.Registry.MustRegister(&nodedisruption.Collector{Policies: policies, Elected: mgr.Elected()})
+	metrics.Registry.MustRegister(policies.Collector(mgr.Elected()))
 	return policies, nil
 }

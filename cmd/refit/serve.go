@@ -264,6 +264,7 @@ func (o *serveOptions) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrl
 	if err := reconciler.SetupWithManager(mgr, o.maxUpdates); err != nil {
 		return fmt.Errorf("add the controller: %w", err)
 	}
+	metrics.Registry.MustRegister(&machineupdate.Collector{Client: mgr.GetClient(), Elected: mgr.Elected()})
 	if err := o.drift.addTo(mgr, reconciler); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -112,7 +113,7 @@ func addJudges(mgr ctrl.Manager, flags ruleFlags) (versioned, error) {
 	return judges, addRotation(mgr, judges)
 }
 
-// addSources has the manager keep the KubernetesSources, and show whether they can be read.
+// addSources has the manager keep the KubernetesSources, and show and measure whether they can be read.
 func addSources(mgr ctrl.Manager) (*kubernetessource.Sources, error) {
 	sources := kubernetessource.New(mgr.GetClient())
 	status := &kubernetessource.Status{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("refit")}
@@ -122,5 +123,6 @@ func addSources(mgr ctrl.Manager) (*kubernetessource.Sources, error) {
 	); err != nil {
 		return nil, fmt.Errorf("add what says where versions come from: %w", err)
 	}
+	metrics.Registry.MustRegister(sources.Collector(mgr.Elected()))
 	return sources, nil
 }
