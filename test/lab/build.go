@@ -32,6 +32,15 @@ func Build(ctx context.Context, progress io.Writer, programs ...Program) (Binari
 	if len(programs) == 0 {
 		programs = Programs()
 	}
+	var all []wanted
+	for _, p := range programs {
+		if src, ok := sources[p]; ok {
+			if _, given := asset(p); !given {
+				all = append(all, wanted{p, src})
+			}
+		}
+	}
+	defer ahead(ctx, all)()
 	binaries := Binaries{}
 	for _, p := range programs {
 		path, err := binary(ctx, progress, p)

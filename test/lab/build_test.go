@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"testing"
 	"time"
@@ -76,7 +77,7 @@ func TestNestedModulesPinTheVersionsThatAreShown(t *testing.T) {
 		mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 		require.NoError(t, err)
 		for _, requirement := range requirements {
-			assert.Contains(t, string(mod), "\t"+requirement+" ")
+			assert.Regexp(t, `(?m)^(\t|require )`+regexp.QuoteMeta(requirement)+`( |$)`, string(mod))
 		}
 		all := map[Program]source{}
 		maps.Copy(all, sources)

@@ -42,7 +42,7 @@ func cachePath(moduleDir string, p Program, src source) (string, error) {
 // the platform and the flags.
 func cacheKey(moduleDir string, src source) (string, error) {
 	sum := sha256.New()
-	pinned := []string{"go.mod", "go.sum"}
+	pinned := append([]string{"go.mod", "go.sum"}, src.files...)
 	if src.module == rootModule {
 		pinned = src.files // they import nothing but the standard library
 	}

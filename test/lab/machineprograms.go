@@ -31,7 +31,7 @@ var machineSources = map[string]source{
 	"etcd": sources[Etcd],
 	"pause": {module: rootModule, version: "v1", pkg: "./test/nodes/kubeadm/pause", cold: "1 second",
 		files: []string{filepath.Join("test", "nodes", "kubeadm", "pause", "main.go")}},
-	"coredns": {module: "coredns", version: "v1.14.2", pkg: "github.com/coredns/coredns", cold: "3 minutes"},
+	"coredns": {module: "coredns", version: "v1.14.2", pkg: ".", cold: "1 minute", files: []string{"main.go"}},
 	"crictl":  {module: "crictl", version: "v1.36.0", pkg: "sigs.k8s.io/cri-tools/cmd/crictl", cold: "1 minute"},
 
 	"containerd":              containerdSource("containerd", "2 minutes"),
@@ -58,28 +58,35 @@ func cniSource(plugin string) source {
 	}
 }
 
+// machinePrograms are those of machines of a version, in the order in which they are built.
+func machinePrograms(version string) []wanted {
+	var all []wanted
+	for _, name := range slices.Sorted(maps.Keys(machineSources)) {
+		all = append(all, wanted{Program(name), machineSources[name]})
+	}
+	for _, p := range kubernetesPrograms {
+		all = append(all, wanted{Program(p.name), kubernetesSource(p.name, machineModules[version], version, p.cold)})
+	}
+	return all
+}
+
 // buildMachinePrograms returns the programs of machines, by version, except for versions that need none.
 func buildMachinePrograms(ctx context.Context, progress io.Writer, except []string) (map[string]kubeadm.Programs, error) {
+	versions := slices.DeleteFunc(slices.Sorted(maps.Keys(machineModules)), func(v string) bool { return slices.Contains(except, v) })
+	var all []wanted
+	for _, version := range versions {
+		all = append(all, machinePrograms(version)...)
+	}
+	defer ahead(ctx, all)()
 	byVersion := map[string]kubeadm.Programs{}
-	for _, version := range slices.Sorted(maps.Keys(machineModules)) {
-		if slices.Contains(except, version) {
-			continue
-		}
+	for _, version := range versions {
 		programs := kubeadm.Programs{}
-		for _, name := range slices.Sorted(maps.Keys(machineSources)) {
-			path, err := cached(ctx, progress, Program(name), machineSources[name])
+		for _, w := range machinePrograms(version) {
+			path, err := cached(ctx, progress, w.program, w.source)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
+				return nil, fmt.Errorf("%s of machines %s: %w", w.program, version, err)
 			}
-			programs[name] = path
-		}
-		for _, p := range kubernetesPrograms {
-			src := kubernetesSource(p.name, machineModules[version], version, p.cold)
-			path, err := cached(ctx, progress, Program(p.name), src)
-			if err != nil {
-				return nil, fmt.Errorf("%s %s: %w", p.name, version, err)
-			}
-			programs[p.name] = path
+			programs[string(w.program)] = path
 		}
 		byVersion[version] = programs
 	}

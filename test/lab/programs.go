@@ -48,7 +48,7 @@ type source struct {
 	ldflags string
 	cold    string   // how long the first build takes on two cores
 	tags    string   // of the build
-	files   []string // of rootModule: what the program is made of
+	files   []string // what the program is made of, if that is here
 }
 
 // kubernetesFlags stamp the version: without it the API server calls itself v0.0.0, which the managers refuse as too old.

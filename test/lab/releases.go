@@ -62,16 +62,25 @@ func (l *Lab) Releases(ctx context.Context, versions ...string) (*Releases, erro
 			return nil, fmt.Errorf("serving release %s: %w", version, err)
 		}
 	}
-	address, err := l.machines.hostAddress(ctx)
-	if err != nil {
+	var err error
+	if r.address, err = l.serve(ctx, r); err != nil {
 		return nil, fmt.Errorf("serving releases: %w", err)
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(address, "0"))
+	l.progress("releases are served at http://%s", r.address)
+	return r, nil
+}
+
+// serve serves over HTTP until the lab stops, at an address that machines reach.
+func (l *Lab) serve(ctx context.Context, handler http.Handler) (address string, err error) {
+	host, err := l.machines.hostAddress(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("serving releases: %w", err)
+		return "", err
 	}
-	r.address = listener.Addr().String()
-	server := &http.Server{Handler: r, ReadHeaderTimeout: time.Minute}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return "", err
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
 	err = l.unlessStopping(func() error {
 		done := make(chan struct{})
 		go func() {
@@ -82,10 +91,9 @@ func (l *Lab) Releases(ctx context.Context, versions ...string) (*Releases, erro
 		return nil
 	})
 	if err != nil {
-		return nil, errors.Join(err, listener.Close())
+		return "", errors.Join(err, listener.Close())
 	}
-	l.progress("releases are served at http://%s", r.address)
-	return r, nil
+	return listener.Addr().String(), nil
 }
 
 // hostAddress is where machines reach this computer: its address in their network.

@@ -13,7 +13,7 @@ import (
 )
 
 // rolloutTimeout bounds WaitForRollout, for callers whose context does not.
-const rolloutTimeout = 10 * time.Minute
+const rolloutTimeout = 20 * time.Minute
 
 // settleTime is for how long a rollout has to be complete. Real control planes flap when a member joins or a kubelet restarts.
 var settleTime = map[Backend]time.Duration{Docker: 5 * time.Second}
@@ -33,8 +33,8 @@ func (c *Cluster) WaitForRollout(ctx context.Context) error {
 			// What is missing is still what it was before that interrupted the question.
 			return false, nil
 		}
-		if err != nil {
-			return false, err
+		if err != nil { // an API server may not be there for a moment
+			now = "it can't be asked: " + err.Error()
 		}
 		if now != missing && now != "" {
 			c.lab.progress("%s: %s", c, now)

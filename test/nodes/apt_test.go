@@ -49,6 +49,14 @@ func TestImageKey(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, a, again)
 	assert.NotEqual(t, a, b)
+	root, err := debian(Options{Release: "bookworm", Packages: []string{"rpm"}})
+	require.NoError(t, err)
+	more, err := root.Key()
+	require.NoError(t, err)
+	assert.NotEqual(t, a, more)
+	packages, err := root.Packages()
+	require.NoError(t, err)
+	assert.Contains(t, packages, "rpm")
 }
 
 func keyOf(release string) (string, error) {

@@ -28,6 +28,8 @@ type Debian struct {
 	// Recipe has files that are copied to /recipe while /recipe/setup.sh runs inside the root. A file "packages" names the
 	// packages to install.
 	Recipe fs.FS
+	// More are packages to install besides those.
+	More []string
 	// Progress gets a line for each thing that takes time.
 	Progress io.Writer
 }
@@ -44,16 +46,19 @@ func (d Debian) Key() (string, error) {
 		_, _ = fmt.Fprintf(sum, "%s %d\n%s", path, len(data), data)
 		return err
 	})
+	if len(d.More) > 0 {
+		_, _ = fmt.Fprintf(sum, "more %q", d.More)
+	}
 	return hex.EncodeToString(sum.Sum(nil))[:12], err
 }
 
-// Packages are those that the recipe names.
+// Packages are those that the recipe names, and more.
 func (d Debian) Packages() ([]string, error) {
 	packages, err := fs.ReadFile(d.Recipe, "packages")
 	if err != nil {
 		return nil, fmt.Errorf("read the recipe: %w", err)
 	}
-	return strings.Fields(string(packages)), nil
+	return append(strings.Fields(string(packages)), d.More...), nil
 }
 
 // WriteRoot makes the root file system and puts it into a tar file. It takes root on Linux, debootstrap or the right to

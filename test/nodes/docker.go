@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 
@@ -44,7 +45,9 @@ func (f *Fleet) prepareContainers(ctx context.Context, o Options) error {
 	}
 	run := randomID()
 	f.remove = func(ctx context.Context) error { return engine.Engine{}.Remove(ctx, "label="+label+"="+run) }
-	f.start = func(ctx context.Context, name string) (*Node, error) { return f.startContainer(ctx, image, run, name) }
+	f.start = func(ctx context.Context, name string) (*Node, error) {
+		return f.startContainer(ctx, image, run, name, o.devices())
+	}
 	say(o.Progress, "starting %d containers of %s (run %s)", len(o.Names), image, run)
 	return nil
 }
@@ -54,7 +57,15 @@ func (f *Fleet) prepareContainers(ctx context.Context, o Options) error {
 // tell one from the other.
 const firmware = "--restart=unless-stopped"
 
-func (f *Fleet) startContainer(ctx context.Context, image, run, name string) (*Node, error) {
+// devices has the engine let a container make the nodes of devices in its own /dev: it has no others but those.
+func (o Options) devices() []string {
+	if !o.LoopDevices {
+		return nil
+	}
+	return []string{"--device-cgroup-rule", "b 7:* rmw", "--device-cgroup-rule", "c 10:237 rmw"}
+}
+
+func (f *Fleet) startContainer(ctx context.Context, image, run, name string, devices []string) (*Node, error) {
 	c := container{name: "refit-" + run + "-" + name}
 	create := []string{
 		"create", "--name", c.name, "--hostname", name,
@@ -74,7 +85,7 @@ func (f *Fleet) startContainer(ctx context.Context, image, run, name string) (*N
 	steps := []func() error{
 		func() error {
 			// Not interrupted: the engine would go on alone, and Stop could come too early to see what it makes.
-			_, err := docker(context.WithoutCancel(ctx), nil, append(create, image)...)
+			_, err := docker(context.WithoutCancel(ctx), nil, slices.Concat(create, devices, []string{image})...)
 			return err
 		},
 		func() error { _, err := docker(ctx, bytes.NewReader(keys), "cp", "-", c.name+":/"); return err },

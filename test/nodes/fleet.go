@@ -37,6 +37,10 @@ type Options struct {
 	Kind  Kind
 	// Release is the Debian release of the containers. Default: "bookworm".
 	Release string
+	// Packages are Debian's that the containers have besides those that all have.
+	Packages []string
+	// LoopDevices lets the containers use loop devices, which are those of the machine that they run on.
+	LoopDevices bool
 	// Progress gets a line for each thing that takes time. Nil: nobody wants to know.
 	Progress io.Writer
 }

@@ -24,7 +24,7 @@ const repository = "refit-test-node"
 // debian is what the nodes are.
 func debian(o Options) (Debian, error) {
 	files, err := fs.Sub(recipe, "image")
-	return Debian{Release: o.Release, Recipe: files, Progress: o.Progress}, err
+	return Debian{Release: o.Release, Recipe: files, More: o.Packages, Progress: o.Progress}, err
 }
 
 // ensureImage returns the image, made if it is not there: from the cache, a registry's Debian, or Debian's packages.

@@ -92,7 +92,7 @@ func (c *cloud) watch(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(500 * time.Millisecond):
+		case <-time.After(time.Second):
 		}
 		machines, err := c.Cluster.Machines(ctx)
 		if err != nil {

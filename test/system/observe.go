@@ -90,21 +90,26 @@ func (s *System) Update(ctx context.Context, machine string) (*refitv1.MachineUp
 	return &mu, nil
 }
 
-// AwaitUpdate waits until the MachineUpdate of a Machine is as ok says, for 5 minutes at most.
+// AwaitUpdate waits until the MachineUpdate of a Machine is as ok says, for 10 minutes at most. An API server that does not answer is asked
+// again.
 func (s *System) AwaitUpdate(ctx context.Context, machine string, ok func(*refitv1.MachineUpdate) bool) (*refitv1.MachineUpdate, error) {
 	var last *refitv1.MachineUpdate
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
-		mu, err := s.Update(ctx, machine)
-		if err != nil || mu == nil {
-			return false, err
+	var unanswered error
+	err := wait.PollUntilContextTimeout(ctx, 250*time.Millisecond, 10*time.Minute, true, func(ctx context.Context) (bool, error) {
+		var mu *refitv1.MachineUpdate
+		if mu, unanswered = s.Update(ctx, machine); mu == nil {
+			return false, nil
 		}
 		last = mu
 		return ok(mu), nil
 	})
 	if err != nil && last != nil {
-		return nil, fmt.Errorf("wait for the update of %s, which is %s (%s): %w", machine, last.Status.Phase, last.Status.Message, err)
+		return nil, fmt.Errorf("wait for the update of %s, which is %s (%s): %w", machine, last.Status.Phase, last.Status.Message, errors.Join(err, unanswered))
 	}
-	return last, err
+	if err != nil {
+		return nil, errors.Join(err, unanswered)
+	}
+	return last, nil
 }
 
 // CheckFile says how a node's file differs from what the specs say, or nil.

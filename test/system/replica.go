@@ -2,14 +2,17 @@ package system
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -32,9 +35,20 @@ type Replica struct {
 	// Process is the one that runs, or ran last.
 	*process.Process
 
-	name                   string
+	name, logDir           string
 	starts                 int
 	hooks, health, metrics string // addresses
+	// wanted says that nobody has ended it.
+	wanted atomic.Bool
+}
+
+// Kill ends the replica at once. It stays so until Restart.
+func (r *Replica) Kill() error { return r.Stop(0) }
+
+// Stop ends the replica: politely at first, by force after grace.
+func (r *Replica) Stop(grace time.Duration) error {
+	r.wanted.Store(false)
+	return r.Process.Stop(grace)
 }
 
 // newReplica starts a replica at addresses of its own.
@@ -44,7 +58,7 @@ func (s *System) newReplica(ctx context.Context, name string) (*Replica, error) 
 		return nil, err
 	}
 	at := func(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
-	r := &Replica{name: name, hooks: at(free[0]), health: at(free[1]), metrics: at(free[2])}
+	r := &Replica{name: name, logDir: s.Lab.LogDir, hooks: at(free[0]), health: at(free[1]), metrics: at(free[2])}
 	s.onStop(func() error { return r.Stop(replicaGrace) })
 	return r, s.Restart(ctx, r)
 }
@@ -52,7 +66,7 @@ func (s *System) newReplica(ctx context.Context, name string) (*Replica, error) 
 // Restart starts a replica that has ended again, at the same addresses. It is ready when Restart returns.
 func (s *System) Restart(ctx context.Context, r *Replica) error {
 	r.starts++
-	log := filepath.Join(s.Lab.LogDir, fmt.Sprintf("%s.%d.log", r.name, r.starts))
+	log := r.log(r.starts)
 	_, port, err := net.SplitHostPort(r.hooks)
 	if err != nil {
 		return err
@@ -67,6 +81,8 @@ func (s *System) Restart(ctx context.Context, r *Replica) error {
 	if r.Process, err = s.launcher.Start(r.name, log, filepath.Join(s.options.BinDir, "refit"), args, os.Environ()); err != nil {
 		return err
 	}
+	r.wanted.Store(true)
+	go s.revive(context.WithoutCancel(ctx), r, r.Process)
 	return wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, replicaTimeout, true, func(ctx context.Context) (bool, error) {
 		select {
 		case <-r.Done():
@@ -75,6 +91,22 @@ func (s *System) Restart(ctx context.Context, r *Replica) error {
 			return r.ready(ctx), nil
 		}
 	})
+}
+
+// lostElection is how a leader ends that could not renew its lease in time: its machine has stalled.
+const lostElection = "leader election lost"
+
+// revive starts a replica again that has ended because it leads no more, as a Deployment does. One that has died of anything else stays
+// dead.
+func (s *System) revive(ctx context.Context, r *Replica, p *process.Process) {
+	<-p.Done()
+	if !r.wanted.Load() || !strings.Contains(process.Tail(p.Log, 10), lostElection) {
+		return
+	}
+	s.say("%s has lost its lease, and is started again", r.name)
+	if err := s.Restart(ctx, r); err != nil {
+		s.say("%s can't be started again: %s", r.name, err)
+	}
 }
 
 func (r *Replica) ready(ctx context.Context) bool {
@@ -87,10 +119,24 @@ func (r *Replica) Metrics(ctx context.Context) (string, error) {
 	return get(ctx, "http://"+r.metrics+"/metrics")
 }
 
-// Output returns all that the replica has logged.
+// log is where one of the replica's starts logs to.
+func (r *Replica) log(start int) string {
+	return filepath.Join(r.logDir, fmt.Sprintf("%s.%d.log", r.name, start))
+}
+
+// Output returns all that the replica has logged, since its first start.
 func (r *Replica) Output() (string, error) {
-	b, err := os.ReadFile(r.Log)
-	return string(b), err
+	var all strings.Builder
+	for start := 1; ; start++ {
+		b, err := os.ReadFile(r.log(start))
+		if errors.Is(err, fs.ErrNotExist) && start > 1 {
+			return all.String(), nil
+		}
+		if err != nil {
+			return "", err
+		}
+		all.Write(b)
+	}
 }
 
 func get(ctx context.Context, url string) (string, error) {
