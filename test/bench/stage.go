@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -96,6 +98,9 @@ func (s *stage) run(ctx context.Context, launcher *process.Launcher, l *lab.Lab,
 	for {
 		c, err := newContender(ctx, name, "https://"+at(ports[0]), bundle, connections)
 		if err == nil {
+			err = ready(ctx, at(ports[1]))
+		}
+		if err == nil {
 			return c, nil
 		}
 		select {
@@ -108,11 +113,33 @@ func (s *stage) run(ctx context.Context, launcher *process.Launcher, l *lab.Lab,
 	}
 }
 
-// recordedMachines makes the Machines that the recorded requests speak of. They are paused: what is measured is how fast the
+// ready returns an error unless a server has read what it needs to answer.
+func ready(ctx context.Context, health string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+health+"/readyz", http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	if err := response.Body.Close(); err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return errors.New("it is not ready: " + response.Status)
+	}
+	return nil
+}
+
+// recordedMachines makes the Machines, and their Cluster, that the recorded requests speak of. They are paused: what is measured is how fast the
 // hook answers that an update is in progress, which is what it is asked most.
 func recordedMachines(ctx context.Context, c client.Client) error {
 	if err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "lab"}}); err != nil {
 		return err
+	}
+	if err := c.Create(ctx, recordedCluster()); err != nil {
+		return fmt.Errorf("create the Cluster: %w", err)
 	}
 	files, err := filepath.Glob(filepath.Join(recordedDir, "updatemachine-*.json"))
 	if err != nil {
@@ -128,6 +155,18 @@ func recordedMachines(ctx context.Context, c client.Client) error {
 		}
 	}
 	return nil
+}
+
+// recordedCluster is that of all recorded requests. By its labels it is known which policies are for it.
+func recordedCluster() *clusterv1.Cluster {
+	const group, name = "infrastructure.cluster.x-k8s.io", "c1"
+	return &clusterv1.Cluster{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: name},
+		Spec: clusterv1.ClusterSpec{
+			Paused:            ptr.To(true),
+			InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: group, Kind: "DevCluster", Name: name},
+		},
+	}
 }
 
 func recordedMachine(file string) (*clusterv1.Machine, error) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/pem"
+	"fmt"
 	"net"
 	"path"
 	"slices"
@@ -16,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/util/wait"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
@@ -173,24 +174,34 @@ func (u *suite) tookActions(ctx context.Context, t *testing.T, explained *handle
 // settled waits until the control plane's controller finds it whole.
 func (u *suite) settled(ctx context.Context, t *testing.T, more ...string) {
 	t.Helper()
-	conditions := append([]string{
+	u.controlPlaneIs(ctx, t, append([]string{
 		controlplanev1.KubeadmControlPlaneAvailableCondition, controlplanev1.KubeadmControlPlaneEtcdClusterHealthyCondition,
 		controlplanev1.KubeadmControlPlaneControlPlaneComponentsHealthyCondition,
-	}, more...)
-	require.NoError(t, wait.PollUntilContextTimeout(ctx, time.Second, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+	}, more...)...)
+}
+
+// controlPlaneIs waits until conditions are true of the control plane. Its controller looks at the pods from time to time only.
+func (u *suite) controlPlaneIs(ctx context.Context, t *testing.T, conditions ...string) {
+	t.Helper()
+	eventually(ctx, t, func(ctx context.Context) error {
 		var kcp controlplanev1.KubeadmControlPlane
 		if err := u.Client.Get(ctx, u.Cluster.ObjectKey, &kcp); err != nil {
-			return false, err
+			return err
 		}
-		return !slices.ContainsFunc(conditions, func(c string) bool { return !meta.IsStatusConditionTrue(kcp.Status.Conditions, c) }), nil
-	}), "one of %v is not true of the control plane", conditions)
+		for _, name := range conditions {
+			if c := meta.FindStatusCondition(kcp.Status.Conditions, name); c == nil || c.Status != metav1.ConditionTrue {
+				return fmt.Errorf("%s of the control plane is %v", name, c)
+			}
+		}
+		return nil
+	})
 }
 
 // anyControlPlane waits until the update of one of the control planes is as ok says.
 func (u *suite) anyControlPlane(ctx context.Context, t *testing.T, ok func(*refitv1.MachineUpdate) bool) *refitv1.MachineUpdate {
 	t.Helper()
 	var found *refitv1.MachineUpdate
-	require.NoError(t, wait.PollUntilContextTimeout(ctx, time.Second, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
+	require.NoError(t, poll(ctx, time.Second, func(ctx context.Context) (bool, error) {
 		for _, name := range u.controlPlanes(ctx, t) {
 			mu, err := u.Update(ctx, name)
 			if err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -85,7 +84,7 @@ func (u *suite) brokenArgument(ctx context.Context, t *testing.T) {
 	flags, err := u.Fleet.Node(failed.Name).ReadFile(ctx, "/var/lib/kubelet/kubeadm-flags.env")
 	require.NoError(t, err)
 	require.NotContains(t, string(flags.Content), "max-pods")
-	require.NoError(t, wait.PollUntilContextTimeout(ctx, time.Second, time.Minute, true, func(ctx context.Context) (bool, error) {
+	require.NoError(t, poll(ctx, time.Second, func(ctx context.Context) (bool, error) {
 		return ready(u.workloadNodes(ctx, t)[failed.Name]), nil
 	}), "the Node is Ready as before")
 

@@ -126,8 +126,8 @@ type group struct {
 
 // inMemory are the groups for Cluster API's in-memory backend, with a node beside each Machine.
 var inMemory = []group{
-	{name: "updates", scenarios: slices.Concat(common, fieldsBesideFiles, disturbances, replaces, bootImages)},
-	{name: "conditions", scenarios: conditions},
+	{name: "updates", scenarios: slices.Concat(common, fieldsBesideFiles, disturbances, replaces, forbiddenImages)},
+	{name: "conditions", scenarios: slices.Concat(conditions, bootImages)},
 	{name: "upgrades", scenarios: upgrades, shared: true},
 }
 

@@ -18,9 +18,13 @@ import (
 	"github.com/capi-refit/refit/test/system"
 )
 
-func (u *suite) fiveChanges(ctx context.Context, t *testing.T) {
+func (u *suite) fiveChanges(ctx context.Context, t *testing.T) { u.changeAgainAndAgain(ctx, t, 5) }
+
+// changeAgainAndAgain changes a file a number of times, and demands each time that all is well.
+func (u *suite) changeAgainAndAgain(ctx context.Context, t *testing.T, times int) {
+	t.Helper()
 	before := u.identities(ctx, t)
-	for i := range 5 {
+	for i := range times {
 		f := file(app+"/five", fmt.Sprintf("change %d\n", i+1))
 		f.Permissions = fmt.Sprintf("06%d0", i)
 		require.NoError(t, u.SetFiles(ctx, f))

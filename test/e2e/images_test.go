@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -25,14 +24,18 @@ import (
 	"github.com/capi-refit/refit/test/system"
 )
 
-// bootImages are the scenarios of a template's image that moves on. They come last: a template is not changed back.
+// bootImages are the scenarios of images that move on, for a provider that allows it. They make machines of their own.
 var bootImages = []scenario{
 	{"the image of a MachineDeployment moves on and every machine stays, where the provider allows it", (*suite).imageMovesOn},
+}
+
+// forbiddenImages comes last, since a template is not changed back.
+var forbiddenImages = []scenario{
 	{"what an operator names an image moves on, and an image that the provider forbids to change is refused before anything is committed", (*suite).imageForbidden},
 }
 
 // bootImagePolicy has the images of the cluster's workers move on as long as the test runs.
-func (u *suite) bootImagePolicy(ctx context.Context, t *testing.T, kinds ...refitv1.BootImageKind) {
+func (u *suite) bootImagePolicy(ctx context.Context, t *testing.T, kinds ...refitv1.BootImageKind) *refitv1.BootImagePolicy {
 	t.Helper()
 	p := &refitv1.BootImagePolicy{ObjectMeta: metav1.ObjectMeta{Namespace: u.Cluster.Namespace, Name: "e2e"}}
 	p.Spec.Selector.Roles = []refitv1.Role{refitv1.WorkerRole}
@@ -40,23 +43,26 @@ func (u *suite) bootImagePolicy(ctx context.Context, t *testing.T, kinds ...refi
 	p.Spec.Kinds = kinds
 	require.NoError(t, u.Client.Create(ctx, p))
 	t.Cleanup(func() { require.NoError(t, u.Client.Delete(context.WithoutCancel(ctx), p)) })
-	require.NoError(t, wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	require.NoError(t, poll(ctx, 200*time.Millisecond, func(ctx context.Context) (bool, error) {
 		err := u.Client.Get(ctx, client.ObjectKeyFromObject(p), p)
 		return p.Status.ObservedGeneration == p.Generation && meta.IsStatusConditionTrue(p.Status.Conditions, refitv1.ReadyCondition), err
 	}), "the policy is not Ready")
+	read()
+	return p
 }
 
 // imageMovesOn rotates the image of a MachineDeployment whose provider allows it. That is a stand-in, because none that runs without
 // servers allows it; all else is genuine.
 func (u *suite) imageMovesOn(ctx context.Context, t *testing.T) {
 	const older, newer = "http://images.example.org/debian-12.7.0.qcow2", "http://images.example.org/debian-12.8.0.qcow2"
-	u.bootImagePolicy(ctx, t)
+	g := &golden{suite: u, policy: client.ObjectKeyFromObject(u.bootImagePolicy(ctx, t)), version: u.machine(ctx, t, u.workers(ctx, t)[0]).Spec.Version}
+	g.publish(ctx, t) // early, since refit waits with what is new
 	provider := u.startMetal3(ctx, t)
 	deployment := u.Cluster.Name + "-metal"
 	provider.template(ctx, t, deployment+"-1", older)
 	md := u.deployLike(ctx, t, deployment, deployment+"-1")
 	before := u.rolledOutWith(ctx, t, provider, deployment, older)
-	require.NoError(t, wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	require.NoError(t, poll(ctx, 200*time.Millisecond, func(ctx context.Context) (bool, error) {
 		recorded := 0
 		for name := range before {
 			if u.machine(ctx, t, name).Annotations[refitv1.BootedImageAnnotation] != "" {
@@ -65,7 +71,7 @@ func (u *suite) imageMovesOn(ctx context.Context, t *testing.T) {
 		}
 		return recorded == len(before), nil
 	}), "it is not recorded what the machines have booted from")
-	sets := u.machineSets(ctx, t)
+	sets := u.setsOf(ctx, t, deployment)
 
 	provider.template(ctx, t, deployment+"-2", newer)
 	patch := client.MergeFrom(md.DeepCopy())
@@ -73,8 +79,30 @@ func (u *suite) imageMovesOn(ctx context.Context, t *testing.T) {
 	require.NoError(t, u.Client.Patch(ctx, md, patch))
 	after := u.rolledOutWith(ctx, t, provider, deployment, newer)
 	require.Equal(t, before, after, "every machine was kept")
-	require.Len(t, u.machineSets(ctx, t), len(sets)+1, "it was Cluster API that moved the machines")
-	for name := range after {
+	for name, set := range u.setsOf(ctx, t, deployment) {
+		require.NotEqual(t, sets[name], set, "it was Cluster API that moved %s", name)
+	}
+	g.asked = u.onlyAsked(ctx, t, after, older)
+
+	g.provider, g.deployment, g.machines, g.booted = provider, client.ObjectKeyFromObject(md), after, older
+	g.own, g.image = md.Spec.Template.Spec.InfrastructureRef.Name, newer
+	if !t.Run("and then it follows the golden image", func(t *testing.T) { g.followsGolden(ctx, t) }) {
+		return
+	}
+
+	require.NoError(t, u.Client.Delete(ctx, md))
+	require.NoError(t, poll(ctx, time.Second, func(ctx context.Context) (bool, error) {
+		left, err := u.of(ctx, deployment)
+		return err == nil && len(left) == 0, nil
+	}), "the machines do not go")
+}
+
+// onlyAsked demands that Cluster API has asked refit for machines, that nothing was done on them, and that it is still known from which
+// image they have booted. It returns the digests of what was asked for, by the machines' names.
+func (u *suite) onlyAsked(ctx context.Context, t *testing.T, machines map[string]string, booted string) map[string]string {
+	t.Helper()
+	asked := map[string]string{}
+	for name := range machines {
 		mu, err := u.Update(ctx, name)
 		require.NoError(t, err)
 		require.NotNil(t, mu, "Cluster API has asked refit for %s", name)
@@ -82,14 +110,10 @@ func (u *suite) imageMovesOn(ctx context.Context, t *testing.T) {
 		require.Empty(t, mu.Status.Changes, "nothing was done on the node")
 		require.Empty(t, mu.Status.Actions)
 		require.Nil(t, mu.Status.Drain)
-		require.Contains(t, u.machine(ctx, t, name).Annotations[refitv1.BootedImageAnnotation], older, "%s has booted from the older one", name)
+		require.Contains(t, u.machine(ctx, t, name).Annotations[refitv1.BootedImageAnnotation], booted, "%s has booted from the older one", name)
+		asked[name] = mu.Spec.Digest
 	}
-
-	require.NoError(t, u.Client.Delete(ctx, md))
-	require.NoError(t, wait.PollUntilContextTimeout(ctx, time.Second, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
-		left, err := u.of(ctx, deployment)
-		return err == nil && len(left) == 0, nil
-	}), "the machines do not go")
+	return asked
 }
 
 // deployLike makes a MachineDeployment of two machines like the workers, with another infrastructure.
@@ -108,6 +132,19 @@ func (u *suite) deployLike(ctx context.Context, t *testing.T, name, template str
 	return md
 }
 
+// setsOf are the names of the MachineSets that the Machines of a MachineDeployment are of, by the Machines' names.
+func (u *suite) setsOf(ctx context.Context, t *testing.T, deployment string) map[string]string {
+	t.Helper()
+	machines, err := u.of(ctx, deployment)
+	require.NoError(t, err)
+	require.NotEmpty(t, machines)
+	out := map[string]string{}
+	for _, m := range machines {
+		out[m.Name] = m.Labels[clusterv1.MachineSetNameLabel]
+	}
+	return out
+}
+
 // of are the Machines of a MachineDeployment.
 func (u *suite) of(ctx context.Context, deployment string) ([]clusterv1.Machine, error) {
 	var list clusterv1.MachineList
@@ -119,7 +156,7 @@ func (u *suite) of(ctx context.Context, deployment string) ([]clusterv1.Machine,
 func (u *suite) rolledOutWith(ctx context.Context, t *testing.T, provider *metal3, deployment, image string) map[string]string {
 	t.Helper()
 	uids, last := map[string]string{}, map[string]string{}
-	err := wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
+	err := poll(ctx, 500*time.Millisecond, func(ctx context.Context) (bool, error) {
 		machines, err := u.of(ctx, deployment)
 		if err != nil {
 			return false, err
@@ -156,6 +193,7 @@ func (u *suite) imageForbidden(ctx context.Context, t *testing.T) {
 	policy := u.policy(ctx, t, "keeps", refitv1.ChangeManagementPolicySpec{
 		Policy: schedule.Policy{Strategy: schedule.PermissiveStrategy}, Replacement: refitv1.ForbidReplacement,
 	})
+	read()
 	u.changeInfrastructure(ctx, t, "example.org/node:2", "spec", "template", "spec", "backend", "docker", "customImage")
 	u.withheld(ctx, t, "policy keeps forbids the replacement")
 	u.withheld(ctx, t, "the provider's webhook does not let backend.docker.customImage of a running DevMachine change")

@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -175,7 +174,7 @@ func (u *suite) oneControlPlane(ctx context.Context, t *testing.T) {
 	f := file("/etc/sysctl.d/70-one.conf", "# one at a time\n")
 	require.NoError(t, u.Cluster.SetControlPlaneFiles(ctx, f))
 	var waits *refitv1.MachineUpdate
-	require.NoError(t, wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+	require.NoError(t, poll(ctx, 250*time.Millisecond, func(ctx context.Context) (bool, error) {
 		u.atMostOneOut(ctx, t, held)
 		updates, err := u.Updates(ctx)
 		for i := range updates {
@@ -195,7 +194,7 @@ func (u *suite) oneControlPlane(ctx context.Context, t *testing.T) {
 		defer close(watched)
 		for watching.Err() == nil {
 			u.atMostOneOut(ctx, t, "")
-			time.Sleep(50 * time.Millisecond)
+			time.Sleep(200 * time.Millisecond)
 		}
 	}()
 	u.rollOut(ctx, t, before)

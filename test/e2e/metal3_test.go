@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -50,7 +49,7 @@ func (u *suite) startMetal3(ctx context.Context, t *testing.T) *metal3 {
 	m := &metal3{management: u.Client, namespace: u.Cluster.Namespace}
 	for _, kind := range []string{metalMachine, metalTemplate} {
 		require.NoError(t, client.IgnoreAlreadyExists(u.Client.Create(ctx, metalCRD(kind))))
-		require.NoError(t, wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		require.NoError(t, poll(ctx, 200*time.Millisecond, func(ctx context.Context) (bool, error) {
 			_, err := m.list(ctx, kind)
 			return err == nil, nil
 		}), "there are no %ss", kind)

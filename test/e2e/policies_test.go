@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
@@ -67,7 +67,7 @@ func (u *suite) invalidCloses(ctx context.Context, t *testing.T) {
 // ready waits until a policy is Ready, or is not.
 func (u *suite) ready(ctx context.Context, t *testing.T, p *refitv1.ChangeManagementPolicy, status metav1.ConditionStatus) {
 	t.Helper()
-	require.NoError(t, wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	require.NoError(t, poll(ctx, 200*time.Millisecond, func(ctx context.Context) (bool, error) {
 		err := u.Client.Get(ctx, client.ObjectKeyFromObject(p), p)
 		return meta.IsStatusConditionPresentAndEqual(p.Status.Conditions, refitv1.ReadyCondition, status), err
 	}), "policy %s should be Ready %s", p.Name, status)
@@ -88,27 +88,38 @@ func (u *suite) machineSets(ctx context.Context, t *testing.T) []string {
 // withheld waits until a replica has logged that a policy does not let a change be decided, with a text.
 func (u *suite) withheld(ctx context.Context, t *testing.T, text string) {
 	t.Helper()
-	require.NoError(t, wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+	u.logs(ctx, t, "A policy does not let the change be decided now", text)
+}
+
+// logs waits until a replica has logged a line about an object of the cluster's namespace, with all of the texts.
+func (u *suite) logs(ctx context.Context, t *testing.T, texts ...string) {
+	t.Helper()
+	texts = append(texts, `"`+u.Cluster.Namespace+`/`)
+	require.NoError(t, poll(ctx, 200*time.Millisecond, func(context.Context) (bool, error) {
 		for _, r := range u.Replicas {
 			output, err := r.Output()
 			if err != nil {
 				return false, err
 			}
 			for line := range strings.SplitSeq(output, "\n") {
-				if strings.Contains(line, "A policy does not let the change be decided now") && strings.Contains(line, text) {
+				if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
 					return true, nil
 				}
 			}
 		}
 		return false, nil
-	}), "no replica has withheld a decision because of %q", text)
+	}), "no replica has logged %q", texts)
 }
+
+// read gives both replicas the time to read a policy: its status is the leader's, and the other one answers hooks as well.
+func read() { time.Sleep(5 * time.Second) }
 
 func (u *suite) forbidKeepsTheMachines(ctx context.Context, t *testing.T) {
 	before, sets := u.identities(ctx, t), u.machineSets(ctx, t)
 	u.policy(ctx, t, "keeps", refitv1.ChangeManagementPolicySpec{
 		Policy: schedule.Policy{Strategy: schedule.PermissiveStrategy}, Replacement: refitv1.ForbidReplacement,
 	})
+	read()
 	command := func(commands ...string) {
 		require.NoError(t, u.Cluster.ChangeWorkers(ctx, func(_ *clusterv1.MachineDeployment, c *bootstrapv1.KubeadmConfigSpec) {
 			c.PostKubeadmCommands = commands
@@ -130,6 +141,7 @@ func (u *suite) refuseCommitsNothing(ctx context.Context, t *testing.T) {
 	spec := restrictive()
 	spec.WhenClosed = refitv1.RefuseWhenClosed
 	p := u.policy(ctx, t, "refuses", spec)
+	read()
 	f := sysctlFile("refused")
 	require.NoError(t, u.Cluster.SetWorkerFiles(ctx, f))
 	u.withheld(ctx, t, "whenClosed: Refuse")

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -25,8 +24,8 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 )
 
-// exclusive are the scenarios of having a node to oneself that take a real cluster.
-var exclusive = []scenario{
+// disturbedMachines are the scenarios of having a node to oneself that take a real cluster.
+var disturbedMachines = []scenario{
 	{"a pod with a PodDisruptionBudget leaves when it may, and is back", (*suite).realDrain},
 	{"a NodeMaintenance keeps refit off, after its lease is gone, too", (*suite).nodeMaintenance},
 	{"a node that reboots in the middle of its update resumes", (*suite).rebootResumes},
@@ -73,7 +72,7 @@ func (u *suite) guests(ctx context.Context, t *testing.T, workload client.Client
 // guestsRun waits until both pods run.
 func (u *suite) guestsRun(ctx context.Context, t *testing.T, workload client.Client) {
 	t.Helper()
-	require.NoError(t, wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
+	require.NoError(t, poll(ctx, 500*time.Millisecond, func(ctx context.Context) (bool, error) {
 		var pods corev1.PodList
 		if err := workload.List(ctx, &pods, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{"app": "guests"}); err != nil {
 			return false, nil // the API server may be away for a moment
@@ -94,7 +93,7 @@ func (u *suite) realDrain(ctx context.Context, t *testing.T) {
 	f := file("/etc/containerd/conf.d/e2e.toml", "version = 2\n")
 	require.NoError(t, u.PutFiles(ctx, f))
 	var blocked *refitv1.MachineUpdate
-	require.NoError(t, wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
+	require.NoError(t, poll(ctx, 200*time.Millisecond, func(ctx context.Context) (bool, error) {
 		updates, err := u.Updates(ctx)
 		for i := range updates {
 			if drain := updates[i].Status.Drain; drain != nil && strings.Contains(strings.Join(drain.Blocked, " "), "guests") {
@@ -148,7 +147,7 @@ func (u *suite) nodeMaintenance(ctx context.Context, t *testing.T) {
 		"metadata": map[string]any{"name": "e2e"},
 		"spec":     map[string]any{"nodeName": u.nodeOf(ctx, t, name), "reason": "new fans"},
 	}}
-	require.NoError(t, wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	require.NoError(t, poll(ctx, 200*time.Millisecond, func(ctx context.Context) (bool, error) {
 		return workload.Create(ctx, maintenance) == nil, nil
 	}), "a NodeMaintenance can't be created")
 	u.seize(ctx, t, workload, name, "node-maintenance")
@@ -214,7 +213,7 @@ func (u *suite) apiServerAway(ctx context.Context, t *testing.T) {
 	machines, err := u.Cluster.ControlPlaneMachines(ctx)
 	require.NoError(t, err)
 	var name string
-	require.NoError(t, wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
+	require.NoError(t, poll(ctx, 50*time.Millisecond, func(ctx context.Context) (bool, error) {
 		for _, m := range machines {
 			mu, err := u.Update(ctx, m.Name)
 			if err != nil {

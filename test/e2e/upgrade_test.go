@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -61,7 +60,7 @@ func (u *suite) upgradeIsHeld(ctx context.Context, t *testing.T) {
 func (u *suite) clusterShows(ctx context.Context, t *testing.T, c *lab.Cluster, text string) {
 	t.Helper()
 	var last string
-	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
+	err := poll(ctx, 200*time.Millisecond, func(ctx context.Context) (bool, error) {
 		var cluster clusterv1.Cluster
 		if err := u.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: c.Name}, &cluster); err != nil {
 			return false, err

@@ -57,7 +57,7 @@ func (c *course) total() time.Duration {
 	return c.phases[len(c.phases)-1].since.Sub(c.phases[0].since)
 }
 
-// observation looks ten times a second how updates go, and whether the service has as many pods as it is to have.
+// observation looks four times a second how updates go, and whether the service has as many pods as it is to have.
 type observation struct {
 	suite    *suite
 	workload client.Client
@@ -86,12 +86,15 @@ func (u *suite) observe(ctx context.Context, t *testing.T, s *service, machines 
 	done.Go(func() {
 		for looking.Err() == nil {
 			o.look(looking)
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(250 * time.Millisecond)
 		}
 	})
 	end := func() { stop(); done.Wait() }
 	t.Cleanup(end)
-	return o, end
+	return o, func() {
+		end()
+		o.look(ctx) // whose last look was cut short
+	}
 }
 
 // look looks once. What can't be read now is read the next time.
@@ -112,14 +115,19 @@ func (o *observation) look(ctx context.Context) {
 		if err != nil || mu == nil || mu.Spec.Digest == o.old[c.machine] || mu.Status.Phase == "" {
 			continue
 		}
-		phase := mu.Status.Phase
-		if waiting(refitv1.ReasonStaging)(mu) {
-			phase = refitv1.PhaseStaging // it is the node that works
-		}
+		phase := phaseOf(mu)
 		if len(c.phases) == 0 || c.phases[len(c.phases)-1].phase != phase {
 			c.phases = append(c.phases, phaseSince{phase, time.Now()})
 		}
 	}
+}
+
+// phaseOf is the phase of an update. While it waits for a version to be staged, it is the node that works.
+func phaseOf(mu *refitv1.MachineUpdate) refitv1.Phase {
+	if waiting(refitv1.ReasonStaging)(mu) {
+		return refitv1.PhaseStaging
+	}
+	return mu.Status.Phase
 }
 
 func (o *observation) sawNode(n *corev1.Node) {
@@ -205,18 +213,24 @@ func (u *suite) journalOf(ctx context.Context, t *testing.T, machine, digest str
 	return slices.DeleteFunc(entries, func(e node.JournalEntry) bool { return e.Digest != digest })
 }
 
-// printReplacement prints how long Cluster API took to make the newest of the machines, which is what a replacement takes at least: the
-// old machine is drained and deleted beside it.
-func (u *suite) printReplacement(ctx context.Context, t *testing.T, machines []string) {
+// replaceWorker has Cluster API replace a worker, and returns how long that took.
+func (u *suite) replaceWorker(ctx context.Context, t *testing.T) time.Duration {
 	t.Helper()
-	var newest *clusterv1.Machine
-	for _, name := range machines {
-		if m := u.machine(ctx, t, name); newest == nil || newest.CreationTimestamp.Time.Before(m.CreationTimestamp.Time) {
-			newest = m
-		}
-	}
-	available := meta.FindStatusCondition(newest.Status.Conditions, clusterv1.MachineAvailableCondition)
-	require.NotNil(t, available)
-	t.Logf("to compare with: machine %s was made within %s s, from when it was asked for until it was last found available",
-		newest.Name, seconds(available.LastTransitionTime.Sub(newest.CreationTimestamp.Time)))
+	before, workers := u.identities(ctx, t), u.workers(ctx, t)
+	began := time.Now()
+	require.NoError(t, u.Client.Delete(ctx, u.machine(ctx, t, workers[0])))
+	require.NoError(t, poll(ctx, 200*time.Millisecond, func(ctx context.Context) (bool, error) {
+		machines, err := u.Cluster.WorkerMachines(ctx)
+		fresh := slices.ContainsFunc(machines, func(m clusterv1.Machine) bool {
+			_, old := before[m.Name]
+			return !old && meta.IsStatusConditionTrue(m.Status.Conditions, clusterv1.MachineAvailableCondition)
+		})
+		return fresh && len(machines) == len(workers), err
+	}), "no new worker comes")
+	took := time.Since(began)
+	require.NoError(t, u.Cluster.WaitForRollout(ctx))
+	require.NoError(t, poll(ctx, time.Second, func(ctx context.Context) (bool, error) {
+		return !slices.ContainsFunc(u.machines(ctx, t), func(name string) bool { return u.Fleet.Node(name) == nil }), nil
+	}), "the new machine has no node")
+	return took
 }

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"runtime"
 	"slices"
@@ -16,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
@@ -62,7 +62,7 @@ func (u *suite) changeSource(ctx context.Context, t *testing.T, source *refitv1.
 	before := source.DeepCopy()
 	change(&source.Spec)
 	require.NoError(t, u.Client.Patch(ctx, source, client.MergeFrom(before)))
-	require.NoError(t, wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	require.NoError(t, poll(ctx, 200*time.Millisecond, func(ctx context.Context) (bool, error) {
 		err := u.Client.Get(ctx, client.ObjectKeyFromObject(source), source)
 		return source.Status.ObservedGeneration == source.Generation && meta.IsStatusConditionTrue(source.Status.Conditions, refitv1.ReadyCondition), err
 	}), "the source is not Ready")
@@ -98,11 +98,19 @@ func (u *suite) containers(ctx context.Context, t *testing.T) map[string]string 
 // runs demands that nodes are Ready with a version of Kubernetes: with its kubelet running, and its programs on the disk.
 func (u *suite) runs(ctx context.Context, t *testing.T, machines []string, version string) {
 	t.Helper()
-	nodes := u.workloadNodes(ctx, t)
+	workload := u.workload(ctx, t)
 	for _, name := range machines {
-		n := nodes[name]
-		require.True(t, ready(n), "Node %s is not Ready", n.Name)
-		require.Equal(t, version, n.Status.NodeInfo.KubeletVersion, name)
+		key := client.ObjectKey{Name: u.nodeOf(ctx, t, name)}
+		eventually(ctx, t, func(ctx context.Context) error {
+			var n corev1.Node
+			if err := workload.Get(ctx, key, &n); err != nil {
+				return err
+			}
+			if !ready(n) || n.Status.NodeInfo.KubeletVersion != version {
+				return fmt.Errorf("node %s is Ready: %t, and its kubelet is %s", n.Name, ready(n), n.Status.NodeInfo.KubeletVersion)
+			}
+			return nil
+		})
 		for _, command := range [][]string{{"kubelet", "--version"}, {"kubeadm", "version", "--output", "short"}} {
 			out, err := u.Fleet.Node(name).Exec(ctx, command...)
 			require.NoError(t, err)
@@ -112,23 +120,13 @@ func (u *suite) runs(ctx context.Context, t *testing.T, machines []string, versi
 }
 
 // staticPod is one of a control plane's pods, as its API server shows it.
-func (u *suite) staticPod(ctx context.Context, t *testing.T, component, machine string) *corev1.Pod {
-	t.Helper()
-	var pod corev1.Pod
-	key := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: component + "-" + u.nodeOf(ctx, t, machine)}
-	require.NoError(t, u.workload(ctx, t).Get(ctx, key, &pod))
-	require.NotEmpty(t, pod.Status.ContainerStatuses)
-	return &pod
-}
-
-// etcdContainers are the containers of etcd, by Machine.
-func (u *suite) etcdContainers(ctx context.Context, t *testing.T, machines []string) map[string]string {
-	t.Helper()
-	out := map[string]string{}
-	for _, name := range machines {
-		out[name] = u.staticPod(ctx, t, "etcd", name).Status.ContainerStatuses[0].ContainerID
+func (u *suite) staticPod(ctx context.Context, component, node string) (*corev1.Pod, error) {
+	workload, err := u.Cluster.WorkloadClient(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return out
+	var pod corev1.Pod
+	return &pod, workload.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: component + "-" + node}, &pod)
 }
 
 // journalSince are the entries of a node's journal since a time.
@@ -144,7 +142,7 @@ func (u *suite) kubeProxyRolledOut(ctx context.Context, t *testing.T) {
 	t.Helper()
 	workload := u.workload(ctx, t)
 	var set appsv1.DaemonSet
-	require.NoError(t, wait.PollUntilContextTimeout(ctx, time.Second, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
+	require.NoError(t, poll(ctx, time.Second, func(ctx context.Context) (bool, error) {
 		err := workload.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kube-proxy"}, &set)
 		s := set.Status
 		return err == nil && strings.HasSuffix(set.Spec.Template.Spec.Containers[0].Image, ":"+newerVersion) && s.ObservedGeneration == set.Generation &&

@@ -17,9 +17,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -33,8 +33,8 @@ const (
 	servicePort = 18090
 )
 
-// serviceCorefile has CoreDNS answer HTTP for five seconds more when it is told to end: as a pod does that is to lose no request.
-const serviceCorefile = ".:15454 {\n  health :%d {\n    lameduck 5s\n  }\n}\n"
+// serviceCorefile has CoreDNS answer HTTP for ten seconds more when it is told to end: as a pod does that is to lose no request.
+const serviceCorefile = ".:15454 {\n  health :%d {\n    lameduck 10s\n  }\n}\n"
 
 // service is one in the cluster, and how often it was asked and answered.
 type service struct {
@@ -63,7 +63,7 @@ func (u *suite) serve(ctx context.Context, t *testing.T) (*service, func()) {
 		urls = append(urls, "http://"+at+"/health")
 	}
 	s := &service{deployment: client.ObjectKeyFromObject(&made)}
-	require.NoError(t, wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
+	require.NoError(t, poll(ctx, 500*time.Millisecond, func(ctx context.Context) (bool, error) {
 		available, err := s.available(ctx, workload)
 		for _, url := range urls {
 			if err == nil {
@@ -95,7 +95,8 @@ func (u *suite) dnsImage(ctx context.Context, t *testing.T, workload client.Clie
 
 func serviceObjects(image string) []client.Object {
 	name, labels := metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: serviceName}, map[string]string{"app": serviceName}
-	probe := &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{
+	// All nodes share two cores: a pod that is slow is not one that is away.
+	probe := &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 5, FailureThreshold: 10, ProbeHandler: corev1.ProbeHandler{
 		HTTPGet: &corev1.HTTPGetAction{Path: "/health", Port: intstr.FromInt32(servicePort)},
 	}}
 	apart := &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
@@ -113,6 +114,7 @@ func serviceObjects(image string) []client.Object {
 				Containers: []corev1.Container{{
 					Name: "serve", Image: image, ImagePullPolicy: corev1.PullIfNotPresent, ReadinessProbe: probe,
 					Args:         []string{"-conf", "/config/Corefile"},
+					Resources:    corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m")}},
 					VolumeMounts: []corev1.VolumeMount{{Name: "config", MountPath: "/config"}},
 				}},
 				Volumes: []corev1.Volume{{Name: "config", VolumeSource: corev1.VolumeSource{
@@ -172,7 +174,7 @@ func (s *service) requireNoneLost(t *testing.T) {
 
 // askAnew asks over a connection of its own, so that the request is sent to one of those pods that are there now.
 func askAnew(ctx context.Context, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second) // who is slow answers nevertheless
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
@@ -47,7 +47,7 @@ func (u *suite) changePolicy(ctx context.Context, t *testing.T, p *refitv1.Chang
 	change(&p.Spec)
 	// refit writes the status at the same time.
 	require.NoError(t, u.Client.Patch(ctx, p, client.MergeFrom(before)))
-	require.NoError(t, wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	require.NoError(t, poll(ctx, 250*time.Millisecond, func(ctx context.Context) (bool, error) {
 		err := u.Client.Get(ctx, client.ObjectKeyFromObject(p), p)
 		return p.Status.ObservedGeneration == p.Generation, err
 	}), "the status of policy %s is not about its spec", p.Name)
@@ -80,7 +80,7 @@ func (u *suite) annotateWorkers(ctx context.Context, t *testing.T, key, value st
 func (u *suite) anyWorker(ctx context.Context, t *testing.T, ok func(*refitv1.MachineUpdate) bool) *refitv1.MachineUpdate {
 	t.Helper()
 	var found *refitv1.MachineUpdate
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
+	err := poll(ctx, 250*time.Millisecond, func(ctx context.Context) (bool, error) {
 		for _, name := range u.workers(ctx, t) {
 			mu, err := u.Update(ctx, name)
 			if err != nil {
@@ -120,17 +120,21 @@ func (u *suite) waitsForTheWindow(ctx context.Context, t *testing.T) {
 	}
 	f := sysctlFile("waits")
 	require.NoError(t, u.Cluster.SetWorkerFiles(ctx, harmless, f))
-	mu := u.anyWorker(ctx, t, waiting(refitv1.ReasonWindow))
-	require.Equal(t, string(schedule.Paused), permitted(mu))
-	require.Contains(t, mu.Status.Message, "Restart systemd-sysctl.service")
-
-	opens := time.Now().UTC().Add(40 * time.Second).Truncate(time.Second)
-	p = u.changePolicy(ctx, t, p, func(s *refitv1.ChangeManagementPolicySpec) {
-		s.Strategy = schedule.MaintenanceScheduleStrategy
-		s.MaintenanceSchedule = &schedule.MaintenanceSchedule{Permit: []schedule.Permit{
-			{Recurrence: "FREQ=DAILY", StartTime: opens.Format(time.TimeOnly), Duration: "1h"},
-		}}
+	mu := u.anyWorker(ctx, t, func(mu *refitv1.MachineUpdate) bool {
+		return waiting(refitv1.ReasonWindow)(mu) && strings.Contains(mu.Status.Message, "Restart systemd-sysctl.service")
 	})
+	require.Equal(t, string(schedule.Paused), permitted(mu))
+
+	from := func(opens time.Time) func(*refitv1.ChangeManagementPolicySpec) {
+		return func(s *refitv1.ChangeManagementPolicySpec) {
+			s.Strategy = schedule.MaintenanceScheduleStrategy
+			s.MaintenanceSchedule = &schedule.MaintenanceSchedule{Permit: []schedule.Permit{
+				{Recurrence: "FREQ=DAILY", StartTime: opens.Format(time.TimeOnly), Duration: "1h"},
+			}}
+		}
+	}
+	opens := time.Now().UTC().Add(2 * time.Hour).Truncate(time.Second)
+	p = u.changePolicy(ctx, t, p, from(opens))
 	require.False(t, *p.Status.Open)
 	require.Equal(t, opens, p.Status.Next.Start.UTC())
 	mu = u.anyWorker(ctx, t, func(mu *refitv1.MachineUpdate) bool {
@@ -139,6 +143,8 @@ func (u *suite) waitsForTheWindow(ctx context.Context, t *testing.T) {
 	u.tellsAtTheMachine(ctx, t, mu.Name, opens.Format(time.RFC3339))
 	u.nowhere(ctx, t, f.Path)
 
+	opens = time.Now().UTC().Add(15 * time.Second).Truncate(time.Second)
+	u.changePolicy(ctx, t, p, from(opens))
 	u.rollOut(ctx, t, before)
 	for _, name := range u.workers(ctx, t) {
 		require.NoError(t, u.CheckFile(ctx, name, f))
@@ -155,7 +161,7 @@ func (u *suite) waitsForTheWindow(ctx context.Context, t *testing.T) {
 // tellsAtTheMachine demands that Cluster API shows a text in the Machine's Updating condition.
 func (u *suite) tellsAtTheMachine(ctx context.Context, t *testing.T, name, text string) {
 	t.Helper()
-	require.NoError(t, wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	require.NoError(t, poll(ctx, 200*time.Millisecond, func(ctx context.Context) (bool, error) {
 		return strings.Contains(findCondition(u.machine(ctx, t, name), clusterv1.MachineUpdatingCondition).Message, text), nil
 	}), "Cluster API does not show %q at Machine %s", text, name)
 }
@@ -178,30 +184,33 @@ func (u *suite) overrideLetsGo(ctx context.Context, t *testing.T) {
 		return mu.Status.Admission != nil && permitted(mu) == string(schedule.Overridden)
 	})
 	require.Contains(t, mu.Status.Admission.Message, "CVE-2026-0001")
+	u.metric(ctx, t, `refit_change_management_overrides_total{cluster="`+u.Cluster.Name+`",kind="permissive-until",namespace="`+u.Cluster.Namespace+`"} 1`)
 	u.rollOut(ctx, t, before)
-	var events corev1.EventList
-	require.NoError(t, u.Client.List(ctx, &events, client.InNamespace(u.Cluster.Namespace)))
-	told := false
-	for _, e := range events.Items {
-		told = told || e.Reason == "ChangeManagementOverridden" && strings.Contains(e.Message, "CVE-2026-0001")
-	}
-	require.True(t, told, "there is an Event")
+	u.event(ctx, t, "ChangeManagementOverridden", func(e *corev1.Event) bool { return strings.Contains(e.Message, "CVE-2026-0001") })
 	u.metric(ctx, t, `refit_change_management_override_active{cluster="`+u.Cluster.Name+`",kind="permissive-until",namespace="`+u.Cluster.Namespace+`"} 1`)
-	u.metric(ctx, t, `refit_change_management_overrides_total{cluster="`+u.Cluster.Name+`",kind="permissive-until",namespace="`+u.Cluster.Namespace+`"} 2`)
 	u.annotateWorkers(ctx, t, refitv1.PermissiveUntilAnnotation, "")
 	u.annotateWorkers(ctx, t, refitv1.PermissiveUntilAnnotation+refitv1.OverrideReasonSuffix, "")
 }
 
-// metric demands that a replica shows a sample.
+// event waits for an Event in the cluster's namespace that is as ok says.
+func (u *suite) event(ctx context.Context, t *testing.T, reason string, ok func(*corev1.Event) bool) {
+	t.Helper()
+	require.NoError(t, poll(ctx, time.Second, func(ctx context.Context) (bool, error) {
+		var events corev1.EventList
+		err := u.Client.List(ctx, &events, client.InNamespace(u.Cluster.Namespace))
+		return slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return e.Reason == reason && ok(&e) }), err
+	}), "there is no such Event %s", reason)
+}
+
+// metric waits until a replica shows a sample: its leader's, and scenarios of other clusters kill leaders.
 func (u *suite) metric(ctx context.Context, t *testing.T, sample string) {
 	t.Helper()
-	found := false
-	for _, r := range u.Replicas {
-		text, err := r.Metrics(ctx)
-		require.NoError(t, err)
-		found = found || strings.Contains(text, sample+"\n")
-	}
-	require.True(t, found, "no replica shows %s", sample)
+	require.NoError(t, poll(ctx, time.Second, func(ctx context.Context) (bool, error) {
+		return slices.ContainsFunc(u.Replicas, func(r *system.Replica) bool {
+			text, err := r.Metrics(ctx)
+			return err == nil && strings.Contains(text, sample+"\n")
+		}), nil
+	}), "no replica shows %s", sample)
 }
 
 func (u *suite) restrictiveStopsTheSecond(ctx context.Context, t *testing.T) {
