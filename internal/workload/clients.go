@@ -17,9 +17,10 @@ import (
 
 // What bounds the use of one workload cluster's API server.
 const (
-	timeout = 10 * time.Second // of a call
-	qps     = 20
-	burst   = 40
+	timeout   = 10 * time.Second // of a call
+	keepAlive = 30 * time.Second
+	qps       = 20
+	burst     = 40
 )
 
 // kept is what is kept of a workload cluster.
@@ -43,6 +44,7 @@ func fromKubeconfig(data []byte, userAgent string) (*kept, error) {
 		return nil, err
 	}
 	cfg.UserAgent, cfg.Timeout, cfg.QPS, cfg.Burst = userAgent, timeout, qps, burst
+	reconnecting(cfg)
 	k, err := newKept(cfg)
 	if err != nil {
 		return nil, errUnusable // the cause may quote what does not fit

@@ -1,0 +1,157 @@
+package workload
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+)
+
+// replicas are API servers behind one address, of which each connection finds the next. Those that hang accept requests and answer none.
+type replicas struct {
+	*httptest.Server
+
+	mu    sync.Mutex
+	conns []string
+	hang  map[int]bool
+}
+
+func newReplicas(t *testing.T, hang map[int]bool) *replicas {
+	t.Helper()
+	s := &replicas{hang: hang}
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/late":
+			w.WriteHeader(http.StatusGatewayTimeout)
+		case s.hangs(r.RemoteAddr):
+			<-r.Context().Done()
+		}
+	}))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *replicas) hangs(conn string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.conns) == 0 || s.conns[len(s.conns)-1] != conn {
+		s.conns = append(s.conns, conn)
+	}
+	return s.hang[len(s.conns)-1]
+}
+
+// connections is how many there were.
+func (s *replicas) connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+// client is one as refit has it, but for how long it waits.
+func (s *replicas) client(t *testing.T, patience time.Duration) *http.Client {
+	t.Helper()
+	cfg := &rest.Config{Host: s.URL, Timeout: patience, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+	reconnecting(cfg)
+	c, err := rest.HTTPClientFor(cfg)
+	require.NoError(t, err)
+	return c
+}
+
+func get(t *testing.T, c *http.Client, url string) error {
+	t.Helper()
+	response, err := c.Get(url)
+	if err == nil {
+		require.Equal(t, 2, response.ProtoMajor)
+		require.NoError(t, response.Body.Close())
+	}
+	return err
+}
+
+// answers asks until there is an answer. A transport may find out only by a request that its connection was closed.
+func (s *replicas) answers(t *testing.T, c *http.Client) {
+	t.Helper()
+	var err error
+	for range 5 {
+		if err = get(t, c, s.URL); err == nil {
+			return
+		}
+	}
+	require.NoError(t, err)
+}
+
+func TestAnAPIServerThatHangsIsLeft(t *testing.T) {
+	s := newReplicas(t, map[int]bool{0: true})
+	c := s.client(t, 100*time.Millisecond)
+	require.Error(t, get(t, c, s.URL))
+	c.Timeout = 10 * time.Second // the other one may take its time
+	s.answers(t, c)
+	s.answers(t, c)
+	require.Equal(t, 2, s.connections(), "refit stays with the one that answers")
+}
+
+func TestAnAnswerThatItIsTooLateIsNone(t *testing.T) {
+	s := newReplicas(t, nil)
+	c := s.client(t, time.Minute)
+	s.answers(t, c)
+	require.NoError(t, get(t, c, s.URL+"/late"))
+	s.answers(t, c)
+	require.Equal(t, 2, s.connections())
+}
+
+// transport is one that a test makes.
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestAnAPIServerThatAnswersSomeIsNotLeft(t *testing.T) {
+	answer := func(*http.Request) (*http.Response, error) { return &http.Response{StatusCode: http.StatusOK}, nil }
+	for name, tc := range map[string]struct {
+		err       error
+		meanwhile transport
+		left      bool
+	}{
+		"no answer":                     {err: context.DeadlineExceeded, left: true},
+		"no answer, and none to others": {err: context.DeadlineExceeded, meanwhile: func(*http.Request) (*http.Response, error) { return nil, errAway }, left: true},
+		"no answer, but one to others":  {err: context.DeadlineExceeded, meanwhile: answer},
+		"no longer asked":               {err: context.Canceled},
+		"refused":                       {err: errAway},
+	} {
+		t.Run(name, func(t *testing.T) {
+			left := false
+			r := &reconnect{closeAll: func() { left = true }}
+			ask := func(next transport) {
+				r.next = next
+				_, _ = r.RoundTrip(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)) //nolint:bodyclose // there is none
+			}
+			ask(answer) // which was before
+			ask(func(*http.Request) (*http.Response, error) {
+				if tc.meanwhile != nil {
+					ask(tc.meanwhile)
+				}
+				return nil, tc.err
+			})
+			require.Equal(t, tc.left, left)
+		})
+	}
+}
+
+func TestClientsOfAKubeconfigReconnect(t *testing.T) {
+	server := newAPIServer(t)
+	k, err := fromKubeconfig(server.kubeconfig(t, "one", nil), "refit/test")
+	require.NoError(t, err)
+	found := false
+	for rt := k.http.Transport; !found; {
+		wrapper, ok := rt.(utilnet.RoundTripperWrapper)
+		require.True(t, ok, "%T", rt)
+		_, found = rt.(*reconnect)
+		rt = wrapper.WrappedRoundTripper()
+	}
+}
