@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/capi-refit/refit/handlers"
 	"github.com/capi-refit/refit/internal/bootimage"
@@ -27,7 +26,7 @@ func addImages(mgr ctrl.Manager) (*bootimage.Policies, error) {
 	); err != nil {
 		return nil, fmt.Errorf("add what says which images may move on: %w", err)
 	}
-	metrics.Registry.MustRegister(&bootimage.Collector{Client: mgr.GetClient(), Elected: mgr.Elected()})
+	whenLeading(mgr, &bootimage.Collector{Client: mgr.GetClient()})
 	return policies, nil
 }
 

@@ -47,7 +47,7 @@ func addChangeManagement(mgr ctrl.Manager, versions changemanagement.Versions) (
 	); err != nil {
 		return nil, fmt.Errorf("add change management: %w", err)
 	}
-	metrics.Registry.MustRegister(&changemanagement.Collector{Client: mgr.GetClient(), Policies: policies, Clock: now, Elected: mgr.Elected()})
+	whenLeading(mgr, &changemanagement.Collector{Client: mgr.GetClient(), Policies: policies, Clock: now})
 	return &changeManagement{
 		gate: &changemanagement.Gate{
 			Policies: policies, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: now, Metrics: counters,

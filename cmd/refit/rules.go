@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/pflag"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/nodedisruption"
@@ -74,6 +73,6 @@ func addDisruptions(mgr ctrl.Manager, flags ruleFlags) (*nodedisruption.Policies
 	); err != nil {
 		return nil, fmt.Errorf("add what says what changes take: %w", err)
 	}
-	metrics.Registry.MustRegister(policies.Collector(mgr.Elected()))
+	whenLeading(mgr, policies.Collector())
 	return policies, nil
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -34,6 +35,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/handlers"
 	"github.com/capi-refit/refit/internal/changemanagement"
+	"github.com/capi-refit/refit/internal/leader"
 	"github.com/capi-refit/refit/internal/machineupdate"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/webhook"
@@ -264,7 +266,7 @@ func (o *serveOptions) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrl
 	if err := reconciler.SetupWithManager(mgr, o.maxUpdates); err != nil {
 		return fmt.Errorf("add the controller: %w", err)
 	}
-	metrics.Registry.MustRegister(&machineupdate.Collector{Client: mgr.GetClient(), Elected: mgr.Elected()})
+	whenLeading(mgr, &machineupdate.Collector{Client: mgr.GetClient()})
 	if err := o.drift.addTo(mgr, reconciler); err != nil {
 		return err
 	}
@@ -280,4 +282,9 @@ func (o *serveOptions) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrl
 		{Hook: runtimehooksv1.CanUpdateMachineSet, Name: "can-update-machine-set", Timeout: hookTimeout, Handle: canUpdate.MachineSet},
 		{Hook: runtimehooksv1.UpdateMachine, Name: "update-machine", Timeout: hookTimeout, Handle: update.Machine},
 	}...))
+}
+
+// whenLeading has the server show what a collector collects once it is the leader.
+func whenLeading(mgr ctrl.Manager, c prometheus.Collector) {
+	metrics.Registry.MustRegister(leader.Collector{Collector: c, Elected: mgr.Elected()})
 }

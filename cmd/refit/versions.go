@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -123,6 +122,6 @@ func addSources(mgr ctrl.Manager) (*kubernetessource.Sources, error) {
 	); err != nil {
 		return nil, fmt.Errorf("add what says where versions come from: %w", err)
 	}
-	metrics.Registry.MustRegister(sources.Collector(mgr.Elected()))
+	whenLeading(mgr, sources.Collector())
 	return sources, nil
 }

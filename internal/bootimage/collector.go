@@ -27,12 +27,9 @@ var (
 		policyLabels, nil)
 )
 
-// Collector shows to Prometheus what the statuses of policies say. It reads a cache when it is asked, and says nothing before its
-// server is the leader, so that each fact is there once.
+// Collector shows to Prometheus what the statuses of policies say. It reads a cache when it is asked.
 type Collector struct {
 	Client client.Reader
-	// Elected is closed when this server leads.
-	Elected <-chan struct{}
 }
 
 var _ prometheus.Collector = (*Collector)(nil)
@@ -49,11 +46,6 @@ const collectTimeout = 10 * time.Second
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
-	select {
-	case <-c.Elected:
-	default:
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
 	defer cancel()
 	var list refitv1.BootImagePolicyList

@@ -45,14 +45,11 @@ var (
 		"1 while an override of the kind is in force for a machine of the cluster.", []string{"namespace", "cluster", "kind"}, nil)
 )
 
-// Collector shows to Prometheus what the policies mean. It reads caches when it is asked, and says nothing before its server is
-// the leader, so that each fact is there once.
+// Collector shows to Prometheus what the policies mean. It reads caches when it is asked.
 type Collector struct {
 	Client   client.Reader
 	Policies *Policies
 	Clock    clock.PassiveClock
-	// Elected is closed when this server leads.
-	Elected <-chan struct{}
 }
 
 var _ prometheus.Collector = (*Collector)(nil)
@@ -69,11 +66,6 @@ const collectTimeout = 10 * time.Second
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
-	select {
-	case <-c.Elected:
-	default:
-		return
-	}
 	current := c.Policies.current.Load()
 	if current == nil {
 		return

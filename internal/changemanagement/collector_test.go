@@ -21,9 +21,7 @@ import (
 // refuses those that are there twice.
 func (w *world) collected(names ...string) string {
 	w.t.Helper()
-	elected := make(chan struct{})
-	close(elected)
-	return gathered(w.t, &Collector{Client: w, Policies: w.policies, Clock: w.clock, Elected: elected}, names...)
+	return gathered(w.t, &Collector{Client: w, Policies: w.policies, Clock: w.clock}, names...)
 }
 
 func gathered(t testing.TB, c *Collector, names ...string) string {
@@ -50,11 +48,11 @@ func gathered(t testing.TB, c *Collector, names ...string) string {
 	return strings.Join(lines, "\n")
 }
 
-func TestNothingIsCollectedBeforeTheElection(t *testing.T) {
+func TestNothingIsCollectedBeforeThePoliciesWereRead(t *testing.T) {
 	w := newWorld(t, cluster("c1", nil, nil), worker("w1"), saturdays("a"))
-	require.Empty(t, gathered(t, &Collector{Client: w, Policies: w.policies, Clock: w.clock, Elected: make(chan struct{})}))
+	require.NotEmpty(t, w.collected())
 	w.policies = &Policies{}
-	require.Empty(t, w.collected(), "nor before the policies were read")
+	require.Empty(t, w.collected())
 }
 
 func TestCollectedDurations(t *testing.T) {

@@ -11,9 +11,9 @@ var readyDesc = prometheus.NewDesc("refit_kubernetes_source_ready",
 	"Whether the KubernetesSource can be read: 0 no, and no Machine that it selects is brought to another version; 1 yes.",
 	[]string{"namespace", "source"}, nil)
 
-// Collector shows to Prometheus which sources can be read. elected is closed when this server leads.
-func (s *Sources) Collector(elected <-chan struct{}) prometheus.Collector {
+// Collector shows to Prometheus which sources can be read.
+func (s *Sources) Collector() prometheus.Collector {
 	return &snapshot.ReadCollector[*refitv1.KubernetesSource, *Source]{
-		Reader: s.read, Desc: readyDesc, Err: func(one *Source) error { return one.Err }, Elected: elected,
+		Reader: s.read, Desc: readyDesc, Err: func(one *Source) error { return one.Err },
 	}
 }

@@ -23,11 +23,9 @@ var (
 )
 
 // Collector shows to Prometheus how many updates are in which phase and how many nodes have drifted. It reads a cache when it is
-// asked, and says nothing before its server is the leader, so that each fact is there once.
+// asked.
 type Collector struct {
 	Client client.Reader
-	// Elected is closed when this server leads.
-	Elected <-chan struct{}
 }
 
 var _ prometheus.Collector = (*Collector)(nil)
@@ -43,11 +41,6 @@ type standing struct{ namespace, phase, reason string }
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
-	select {
-	case <-c.Elected:
-	default:
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
 	defer cancel()
 	var list refitv1.MachineUpdateList

@@ -11,9 +11,9 @@ var readyDesc = prometheus.NewDesc("refit_node_disruption_policy_ready",
 	"Whether the NodeDisruptionPolicy can be read: 0 no, and no change of the Machines that it selects is decided; 1 yes.",
 	[]string{"namespace", "policy"}, nil)
 
-// Collector shows to Prometheus which policies can be read. elected is closed when this server leads.
-func (p *Policies) Collector(elected <-chan struct{}) prometheus.Collector {
+// Collector shows to Prometheus which policies can be read.
+func (p *Policies) Collector() prometheus.Collector {
 	return &snapshot.ReadCollector[*refitv1.NodeDisruptionPolicy, *Policy]{
-		Reader: p.read, Desc: readyDesc, Err: func(one *Policy) error { return one.Err }, Elected: elected,
+		Reader: p.read, Desc: readyDesc, Err: func(one *Policy) error { return one.Err },
 	}
 }

@@ -5,8 +5,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ReadCollector shows to Prometheus which of the objects that a Reader keeps can be read: 1, or 0. It says nothing before its server is
-// the leader, so that each fact is there once.
+// ReadCollector shows to Prometheus which of the objects that a Reader keeps can be read: 1, or 0.
 type ReadCollector[O client.Object, T Named] struct {
 	// Reader keeps the objects.
 	Reader *Reader[O, T]
@@ -14,8 +13,6 @@ type ReadCollector[O client.Object, T Named] struct {
 	Desc *prometheus.Desc
 	// Err returns why an object can't be read, or nil.
 	Err func(T) error
-	// Elected is closed when this server leads.
-	Elected <-chan struct{}
 }
 
 // Describe implements prometheus.Collector.
@@ -23,11 +20,6 @@ func (c *ReadCollector[O, T]) Describe(ch chan<- *prometheus.Desc) { ch <- c.Des
 
 // Collect implements prometheus.Collector.
 func (c *ReadCollector[O, T]) Collect(ch chan<- prometheus.Metric) {
-	select {
-	case <-c.Elected:
-	default:
-		return
-	}
 	for namespace, objects := range c.Reader.All() {
 		for _, o := range objects {
 			ready := 1.0

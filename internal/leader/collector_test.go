@@ -1,0 +1,25 @@
+package leader
+
+import (
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+)
+
+func TestOnlyTheLeaderTells(t *testing.T) {
+	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "fact", Help: "A fact."})
+	elected := make(chan struct{})
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(Collector{gauge, elected})
+	shows := func(want int) {
+		t.Helper()
+		n, err := testutil.GatherAndCount(reg, "fact")
+		require.NoError(t, err)
+		require.Equal(t, want, n)
+	}
+	shows(0) // another server leads
+	close(elected)
+	shows(1)
+}
