@@ -67,6 +67,8 @@ type observation struct {
 	mu      sync.Mutex
 	courses []*course
 	fewest  int32
+	// then is how things stood when the fewest were first seen.
+	then string
 }
 
 // observe begins to look at the updates of machines, and at a service. The function that it returns ends that.
@@ -107,8 +109,8 @@ func (o *observation) look(ctx context.Context) {
 			o.sawNode(&n)
 		}
 	}
-	if available, err := o.service.available(ctx, o.workload); err == nil {
-		o.fewest = min(o.fewest, available)
+	if available, err := o.service.available(ctx, o.workload); err == nil && available < o.fewest {
+		o.fewest, o.then = available, o.service.stands(ctx, o.workload, nodes.Items)
 	}
 	for _, c := range o.courses {
 		mu, err := o.suite.Update(ctx, c.machine)
@@ -150,7 +152,7 @@ func (o *observation) requireBudgetKept(t *testing.T) {
 	t.Helper()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	require.GreaterOrEqual(t, o.fewest, int32(serviceAvailable), "the PodDisruptionBudget was kept")
+	require.GreaterOrEqual(t, o.fewest, int32(serviceAvailable), "the PodDisruptionBudget was not kept: %s", o.then)
 	for _, c := range o.courses {
 		require.Positive(t, c.disrupted, "%s was cordoned", c.machine)
 		require.Zero(t, c.cordoned, "%s is cordoned", c.machine)

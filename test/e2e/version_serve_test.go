@@ -139,6 +139,37 @@ func (s *service) available(ctx context.Context, workload client.Client) (int32,
 	return d.Status.AvailableReplicas, err
 }
 
+// stands says how the service's pods, its PodDisruptionBudget and nodes stand.
+func (s *service) stands(ctx context.Context, workload client.Client, nodes []corev1.Node) string {
+	lines := []string{"at " + clock(time.Now())}
+	for _, n := range nodes {
+		for _, c := range n.Status.Conditions {
+			if c.Type == corev1.NodeReady {
+				lines = append(lines, fmt.Sprintf("node %s: ready %s since %s, unschedulable %t", n.Name, c.Status, clock(c.LastTransitionTime.Time), n.Spec.Unschedulable))
+			}
+		}
+	}
+	var pods corev1.PodList
+	if err := workload.List(ctx, &pods, client.InNamespace(s.deployment.Namespace), client.MatchingLabels{"app": serviceName}); err != nil {
+		return err.Error()
+	}
+	for _, p := range pods.Items {
+		lines = append(lines, fmt.Sprintf("pod %s on %s: %s, created %s, ends %v", p.Name, p.Spec.NodeName, p.Status.Phase, clock(p.CreationTimestamp.Time), p.DeletionTimestamp))
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodReady || c.Type == corev1.DisruptionTarget {
+				lines = append(lines, fmt.Sprintf("  %s %s since %s %s %s", c.Type, c.Status, clock(c.LastTransitionTime.Time), c.Reason, c.Message))
+			}
+		}
+	}
+	var budget policyv1.PodDisruptionBudget
+	if err := workload.Get(ctx, s.deployment, &budget); err != nil {
+		return err.Error()
+	}
+	return strings.Join(append(lines, fmt.Sprintf("budget: %+v", budget.Status)), "\n")
+}
+
+func clock(t time.Time) string { return t.UTC().Format(time.TimeOnly) }
+
 // askInTurn asks ten times a second until ctx ends.
 func (s *service) askInTurn(ctx context.Context, urls []string) {
 	for i := 0; ; i++ {
