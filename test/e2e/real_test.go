@@ -211,9 +211,7 @@ func (u *suite) nodeReady(ctx context.Context, t *testing.T, workload client.Cli
 		if err := workload.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
 			return false, nil //nolint:nilerr // its API server may be one whose kubelet has just been restarted
 		}
-		return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-		}), nil
+		return ready(n), nil
 	}), "Node %s is not Ready", name)
 }
 

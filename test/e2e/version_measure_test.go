@@ -124,6 +124,33 @@ func (o *observation) look(ctx context.Context) {
 	}
 }
 
+// countAnew forgets what the service has lost because a member of etcd was out, when that is over. Kubelets stay with an API server that
+// answers nothing, its own and those that are connected to it: for a while their Nodes are taken for lost, with the pods there. That is
+// nobody's drain.
+func (o *observation) countAnew(ctx context.Context, t *testing.T) {
+	t.Helper()
+	eventually(ctx, t, func(ctx context.Context) error {
+		var nodes corev1.NodeList
+		if err := o.workload.List(ctx, &nodes); err != nil {
+			return err
+		}
+		for _, n := range nodes.Items {
+			if !ready(n) {
+				return fmt.Errorf("node %s is not ready", n.Name)
+			}
+		}
+		available, err := o.service.available(ctx, o.workload)
+		if err == nil && available < serviceAvailable {
+			err = fmt.Errorf("the service has %d pods", available)
+		}
+		return err
+	})
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t.Logf("while etcd was out the service had %d pods at the least, and lost %d requests", o.fewest, o.service.forgive())
+	o.fewest, o.then = 3, ""
+}
+
 // phaseOf is the phase of an update. While it waits for a version to be staged, it is the node that works.
 func phaseOf(mu *refitv1.MachineUpdate) refitv1.Phase {
 	if waiting(refitv1.ReasonStaging)(mu) {

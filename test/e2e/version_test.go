@@ -60,6 +60,7 @@ func (u *suite) newControlPlane(ctx context.Context, t *testing.T) {
 
 	agentKilled := u.killAgentAtEachStep(ctx, t, second, controlPlaneSteps)
 	leadersKilled := u.killLeaderInEachPhase(ctx, t, machines, refitv1.PhaseStaging, refitv1.PhaseDraining, refitv1.PhaseApplying)
+	observed.countAnew(ctx, t)
 	u.rollOut(ctx, t, before)
 	end()
 	agentKilled()
