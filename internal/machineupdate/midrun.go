@@ -41,10 +41,9 @@ func (u *update) atWork(ctx context.Context, w *wait) (bool, error) {
 }
 
 // boots says whether the node does not answer because it reboots, which is a step of the work on it. It may take as long as any
-// reboot.
+// reboot, or as the node's lease lasts if nobody has seen when it began.
 func (u *update) boots(ctx context.Context, machine *clusterv1.Machine) bool {
-	since := u.mu.Status.RebootingSince
-	if since == nil || u.Clock.Since(since.Time) > u.RebootTimeout {
+	if since := u.mu.Status.RebootingSince; !u.reboots() || since != nil && u.Clock.Since(since.Time) > u.RebootTimeout {
 		return false
 	}
 	a, w := u.access(ctx, machine)

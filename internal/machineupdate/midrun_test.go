@@ -119,6 +119,43 @@ func TestAHoldWhileTheNodeReboots(t *testing.T) {
 	w.requireFree(false)
 }
 
+// TestAHoldBeforeAnybodySawTheReboot has the node go down for its reboot while refit starts anew, so that nobody knows since when it reboots.
+func TestAHoldBeforeAnybodySawTheReboot(t *testing.T) {
+	w := cutOff(t, rebootA)
+	mu := w.update()
+	mu.Status.RebootingSince = nil
+	require.NoError(t, w.Status().Update(t.Context(), mu))
+	w.hold(true)
+	w.node.dialErr = errRefused
+	w.reconcile()
+	w.requireKept(refitv1.ReasonHold)
+	w.clock.Step(lease.WorkerDuration)
+	w.reconcile()
+	w.requireWaiting(refitv1.ReasonHold, "held by")
+	w.requireFree(true)
+}
+
+// TestOtherSpecsWhileTheNodeReboots keeps what keeps others off the node: a MachineHealthCheck would have the machine replaced.
+func TestOtherSpecsWhileTheNodeReboots(t *testing.T) {
+	w := cutOff(t, rebootA)
+	since := w.update().Status.RebootingSince
+	require.NotNil(t, since)
+	w.change()
+	w.ask()
+	w.node.dialErr = errRefused
+	w.reconcile()
+	st := w.update().Status
+	require.Equal(t, refitv1.PhaseApplying, st.Phase)
+	require.True(t, since.Equal(st.RebootingSince))
+	require.Contains(t, w.currentMachine().Annotations, clusterv1.MachineSkipRemediationAnnotation)
+	require.Equal(t, "refit/uid-1", *w.leaseOf().Spec.HolderIdentity)
+
+	w.node.dialErr, w.node.applied = nil, []node.Status{succeeded}
+	w.reconcile()
+	require.Nil(t, w.requirePhase(refitv1.PhaseSucceeded).RebootingSince)
+	w.requireFree(false)
+}
+
 func TestPausedOnTheWay(t *testing.T) {
 	pause := func(m *clusterv1.Machine) {
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, clusterv1.PausedAnnotation, "")

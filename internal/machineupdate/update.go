@@ -126,7 +126,7 @@ func (u *update) anew(s *refitv1.MachineUpdateStatus, message string) {
 		HostKey: s.HostKey, Address: s.Address, Drift: s.Drift,
 		// Nor does when the Machine was updated before, and what refit has put on the node or has begun there.
 		Starts: s.Starts, LastSucceededAt: s.LastSucceededAt,
-		Slot: s.Slot, Node: s.Node, Drain: drainedAnew(s.Drain, now), ApplyingSince: s.ApplyingSince,
+		Slot: s.Slot, Node: s.Node, Drain: drainedAnew(s.Drain, now), ApplyingSince: s.ApplyingSince, RebootingSince: s.RebootingSince,
 		Token: s.Token, FailedToken: s.FailedToken, ObservedAbandon: s.ObservedAbandon,
 	}
 }

@@ -64,6 +64,9 @@ func (u *update) look(ctx context.Context, client *node.Client, a *access, reque
 	if err != nil {
 		return u.nodeError(ctx, err)
 	}
+	if err := u.booted(ctx, last); err != nil {
+		return ctrl.Result{}, err
+	}
 	if w := u.refused(plan, last); w != nil {
 		return u.await(ctx, w)
 	}
@@ -71,6 +74,14 @@ func (u *update) look(ctx context.Context, client *node.Client, a *access, reque
 		return u.stage(ctx, client, request, plan)
 	}
 	return u.start(ctx, client, a, request, plan, last)
+}
+
+// booted records that a node that was to reboot, maybe for specs that were asked for before, answers again.
+func (u *update) booted(ctx context.Context, last node.Status) error {
+	if u.mu.Status.RebootingSince == nil || last.Rebooting {
+		return nil
+	}
+	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) { s.RebootingSince = nil })
 }
 
 // tellLook tells that the node is being looked at. What waits shows for what until there is news.

@@ -133,6 +133,10 @@ func TestRoomIsAskedForBeforeTheNodeIsDrained(t *testing.T) {
 	a, err := x.kind.Plan(t.Context(), kind.Question{Was: spec(nil), Known: true, Desired: spec(quota), Rules: disruption.BuiltinRules(), UnderWay: true})
 	require.NoError(t, err)
 	require.Empty(t, a.Blocked, "what a run has taken does not stop it")
+	x.etcds = `{"name":"a"}`
+	a, err = x.kind.Plan(t.Context(), kind.Question{Was: spec(nil), Known: true, Desired: spec(quota), Rules: disruption.BuiltinRules(), UnderWay: true})
+	require.NoError(t, err)
+	require.Empty(t, a.Blocked, "nor does what it has left of etcd: it looks itself")
 	x.Config = auditConfig + etcdConfig
 	require.Empty(t, x.ask(spec(nil), spec(audit)).Blocked, "etcd is left alone")
 }

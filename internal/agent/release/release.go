@@ -123,7 +123,7 @@ func (s *Store) install(ctx context.Context, version string, programs []string) 
 	if r == nil {
 		return "", fmt.Errorf("the release is not complete in %s; it has to be staged first", s.dir(version))
 	}
-	unmended := s.mend(ctx) // going back does not fail for a lock
+	unmended := s.mend(ctx) // going back does not fail for a lock that an earlier attempt could not put back
 	if note, err = s.installer(r.Form).install(ctx, r, programs); err != nil {
 		return "", errors.Join(err, unmended)
 	}

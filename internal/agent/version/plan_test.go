@@ -200,6 +200,28 @@ func TestRoomIsNotAskedForWhileARunIsUnderWay(t *testing.T) {
 	require.Equal(t, "(missing)", w.Get("/calls"))
 }
 
+// TestARunTakesUpWhatItHasLeftOfEtcd has a run be interrupted when etcd is in no state for a change to begin: it may be what the run itself
+// has left, so it is for the run to mend, or to go back from.
+func TestARunTakesUpWhatItHasLeftOfEtcd(t *testing.T) {
+	for name, leave := range map[string]func(*world){
+		"its manifest is away":  func(w *world) { w.remove("/etc/kubernetes/manifests/etcd.yaml") },
+		"a member does not run": func(w *world) { w.etcds = `{"name":"a"},{"name":"b"},` + sickMember },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newControlPlane(t, newVersion)
+			leave(w)
+			q := w.question(oldVersion, newVersion)
+			a, err := w.kind.Plan(t.Context(), q)
+			require.NoError(t, err)
+			require.NotEmpty(t, a.Blocked, "nothing begins")
+			q.UnderWay = true
+			a, err = w.kind.Plan(t.Context(), q)
+			require.NoError(t, err)
+			require.Empty(t, a.Blocked)
+		})
+	}
+}
+
 // upgradePods has the node run the new static pods already.
 func (w *world) upgradePods() {
 	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {

@@ -179,7 +179,7 @@ func (k *Kind) etcdWeak(ctx context.Context, q kind.Question, s *shown, kubeadm 
 	if err != nil {
 		return "", err
 	}
-	if !config.LocalEtcd() {
+	if !config.LocalEtcd() || q.UnderWay { // a run heals what it has left of etcd before it looks at it
 		return "", nil
 	}
 	u, err := k.upgradeOf(ctx, s.pods, config, kubeadm, q.Desired.Version.Kubernetes)
@@ -188,9 +188,6 @@ func (k *Kind) etcdWeak(ctx context.Context, q kind.Question, s *shown, kubeadm 
 	}
 	if err := u.bearable(ctx, s.pods); err != nil {
 		return err.Error(), nil
-	}
-	if q.UnderWay {
-		return "", nil
 	}
 	if err := s.pods.Room(ctx, u.etcd); err != nil {
 		return err.Error(), nil
