@@ -47,7 +47,9 @@ func TestUpdatesAreCountedByHowTheyStand(t *testing.T) {
 	var mu refitv1.MachineUpdate
 	mu.Namespace, mu.Status.Phase, mu.Status.Reason, mu.Status.ObservedAbandon = "fleet", refitv1.PhaseFailed, "NodeFailed", "seen"
 	all.updates = append(all.updates, mu)
-	mu.Status.Slot = &refitv1.Slot{} // it has failed again since
+	mu.Status.Admission = &refitv1.Admission{} // it has failed again since: first in a way that takes no slot
+	all.updates = append(all.updates, mu)
+	mu.Status.Slot = &refitv1.Slot{}
 	all.updates = append(all.updates, mu)
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(&Collector{Client: all})
@@ -56,7 +58,7 @@ func TestUpdatesAreCountedByHowTheyStand(t *testing.T) {
 # TYPE refit_machine_updates gauge
 refit_machine_updates{namespace="fleet",phase="Failed",reason="Abandoned"} 1
 refit_machine_updates{namespace="fleet",phase="Failed",reason="DrainTimedOut"} 1
-refit_machine_updates{namespace="fleet",phase="Failed",reason="NodeFailed"} 1
+refit_machine_updates{namespace="fleet",phase="Failed",reason="NodeFailed"} 2
 refit_machine_updates{namespace="fleet",phase="Succeeded",reason=""} 1
 refit_machine_updates{namespace="fleet",phase="Waiting",reason="Lease"} 1
 refit_machine_updates{namespace="fleet",phase="Waiting",reason="Window"} 2

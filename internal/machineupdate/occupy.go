@@ -49,7 +49,7 @@ func (u *update) occupy(ctx context.Context, machine *clusterv1.Machine) (*wait,
 	if err := u.sweep(ctx); err != nil {
 		return u.recover(err)
 	}
-	if u.mu.Status.Plan != nil && u.mu.Status.Plan.Material {
+	if u.closed == nil && u.mu.Status.Plan != nil && u.mu.Status.Plan.Material { // what a policy holds back takes no slot from others
 		if w, err := u.takeSlot(ctx, machine); w != nil || err != nil {
 			return w, err
 		}

@@ -61,6 +61,10 @@ func TestARebootAfterAFailure(t *testing.T) {
 		w.requireWaiting(refitv1.ReasonWindow, "it takes: Reboot")
 		require.Len(t, w.node.tokens, calls, "nothing begins")
 		require.False(t, w.clusterNode().Spec.Unschedulable)
+		w.restart()
+		w.node.plans = []node.Plan{rebootOnly}
+		w.reconcile()
+		require.Nil(t, w.requireWaiting(refitv1.ReasonWindow, "it takes: Reboot").Slot, "others need not wait for the window, too")
 		w.clock.Step(2 * time.Hour)
 		w.node.plans = []node.Plan{rebootOnly, settled}
 		w.node.applied = append(w.node.applied[:1:1], succeeded)
