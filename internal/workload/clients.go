@@ -19,6 +19,7 @@ import (
 const (
 	timeout   = 10 * time.Second // of a call
 	keepAlive = 30 * time.Second
+	hangs     = 4 * time.Second // is for how long an API server has answered nothing that is left; calls for a lease have 5
 	qps       = 20
 	burst     = 40
 )
@@ -44,7 +45,7 @@ func fromKubeconfig(data []byte, userAgent string) (*kept, error) {
 		return nil, err
 	}
 	cfg.UserAgent, cfg.Timeout, cfg.QPS, cfg.Burst = userAgent, timeout, qps, burst
-	reconnecting(cfg)
+	reconnecting(cfg, hangs)
 	k, err := newKept(cfg)
 	if err != nil {
 		return nil, errUnusable // the cause may quote what does not fit

@@ -56,10 +56,10 @@ func (s *replicas) connections() int {
 }
 
 // client is one as refit has it, but for how long it waits.
-func (s *replicas) client(t *testing.T, patience time.Duration) *http.Client {
+func (s *replicas) client(t *testing.T, timeout, patience time.Duration) *http.Client {
 	t.Helper()
-	cfg := &rest.Config{Host: s.URL, Timeout: patience, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
-	reconnecting(cfg)
+	cfg := &rest.Config{Host: s.URL, Timeout: timeout, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+	reconnecting(cfg, patience)
 	c, err := rest.HTTPClientFor(cfg)
 	require.NoError(t, err)
 	return c
@@ -89,8 +89,10 @@ func (s *replicas) answers(t *testing.T, c *http.Client) {
 
 func TestAnAPIServerThatHangsIsLeft(t *testing.T) {
 	s := newReplicas(t, map[int]bool{0: true})
-	c := s.client(t, 100*time.Millisecond)
-	require.Error(t, get(t, c, s.URL))
+	c := s.client(t, 100*time.Millisecond, 50*time.Millisecond)
+	for s.connections() == 0 { // a busy machine may need longer to connect
+		require.Error(t, get(t, c, s.URL))
+	}
 	c.Timeout = 10 * time.Second // the other one may take its time
 	s.answers(t, c)
 	s.answers(t, c)
@@ -99,7 +101,7 @@ func TestAnAPIServerThatHangsIsLeft(t *testing.T) {
 
 func TestAnAnswerThatItIsTooLateIsNone(t *testing.T) {
 	s := newReplicas(t, nil)
-	c := s.client(t, time.Minute)
+	c := s.client(t, time.Minute, 0)
 	s.answers(t, c)
 	require.NoError(t, get(t, c, s.URL+"/late"))
 	s.answers(t, c)
@@ -116,17 +118,19 @@ func TestAnAPIServerThatAnswersSomeIsNotLeft(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err       error
 		meanwhile transport
+		patience  time.Duration
 		left      bool
 	}{
-		"no answer":                     {err: context.DeadlineExceeded, left: true},
-		"no answer, and none to others": {err: context.DeadlineExceeded, meanwhile: func(*http.Request) (*http.Response, error) { return nil, errAway }, left: true},
-		"no answer, but one to others":  {err: context.DeadlineExceeded, meanwhile: answer},
-		"no longer asked":               {err: context.Canceled},
-		"refused":                       {err: errAway},
+		"no answer":                      {err: context.DeadlineExceeded, left: true},
+		"no answer, and none to others":  {err: context.DeadlineExceeded, meanwhile: func(*http.Request) (*http.Response, error) { return nil, errAway }, left: true},
+		"no answer, but one to others":   {err: context.DeadlineExceeded, meanwhile: answer},
+		"no answer, but no time for one": {err: context.DeadlineExceeded, patience: time.Minute},
+		"no longer asked":                {err: context.Canceled},
+		"refused":                        {err: errAway},
 	} {
 		t.Run(name, func(t *testing.T) {
 			left := false
-			r := &reconnect{closeAll: func() { left = true }}
+			r := &reconnect{patience: tc.patience, closeAll: func() { left = true }}
 			ask := func(next transport) {
 				r.next = next
 				_, _ = r.RoundTrip(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)) //nolint:bodyclose // there is none
