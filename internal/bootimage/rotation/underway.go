@@ -34,6 +34,9 @@ func (p *pass) underWay(ctx context.Context, t *target) (bool, error) {
 	if t.gvk.Kind != deployments.gvk.Kind {
 		return false, nil // a control plane has no MachineSets
 	}
+	if strategy, _, _ := unstructured.NestedString(t.object.Object, "spec", "rollout", "strategy", "type"); strategy == string(clusterv1.OnDeleteMachineDeploymentStrategyType) {
+		return false, nil // nothing is handed over: people delete machines
+	}
 	if observed, _, _ := unstructured.NestedInt64(t.object.Object, "status", "observedGeneration"); observed < t.object.GetGeneration() {
 		return true, nil
 	}

@@ -79,3 +79,11 @@ func TestUnderWay(t *testing.T) {
 		})
 	}
 }
+
+// TestMachinesThatPeopleDeleteHoldNoImageUp: with OnDelete a rollout ends when people have deleted all machines, which may be never.
+func TestMachinesThatPeopleDeleteHoldNoImageUp(t *testing.T) {
+	workers := with(deployment("workers", "Metal3MachineTemplate", "base"), seen(2, 2), field("OnDelete", "spec", "rollout", "strategy", "type"))
+	w := newWorld(t, append(basis(), workers, with(machineSet("old", 2, 2), refersTo("older")), machineSet("new", 0, 0))...)
+	w.settle()
+	require.Equal(t, refitv1.TargetRotated, w.target().State)
+}
