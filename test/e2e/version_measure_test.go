@@ -74,7 +74,7 @@ type observation struct {
 // observe begins to look at the updates of machines, and at a service. The function that it returns ends that.
 func (u *suite) observe(ctx context.Context, t *testing.T, s *service, machines []string) (*observation, func()) {
 	t.Helper()
-	o := &observation{suite: u, workload: u.workload(ctx, t), service: s, old: map[string]string{}, fewest: 3}
+	o := &observation{suite: u, workload: u.workload(ctx, t), service: s, old: map[string]string{}, fewest: servicePods}
 	for _, name := range machines {
 		o.courses = append(o.courses, &course{machine: name, node: u.nodeOf(ctx, t, name)})
 		mu, err := u.Update(ctx, name)
@@ -140,7 +140,7 @@ func (o *observation) countAnew(ctx context.Context, t *testing.T) {
 			}
 		}
 		available, err := o.service.available(ctx, o.workload)
-		if err == nil && available < serviceAvailable {
+		if err == nil && available < servicePods {
 			err = fmt.Errorf("the service has %d pods", available)
 		}
 		return err
@@ -148,7 +148,7 @@ func (o *observation) countAnew(ctx context.Context, t *testing.T) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	t.Logf("while etcd was out the service had %d pods at the least, and lost %d requests", o.fewest, o.service.forgive())
-	o.fewest, o.then = 3, ""
+	o.fewest, o.then = servicePods, ""
 }
 
 // phaseOf is the phase of an update. While it waits for a version to be staged, it is the node that works.

@@ -27,8 +27,8 @@ import (
 const (
 	// serviceName is that of a service whose pods are drained and started again elsewhere.
 	serviceName = "drained"
-	// serviceAvailable is how many of its three pods are to be there at any time.
-	serviceAvailable = 2
+	// servicePods is how many pods it has, and serviceAvailable how many of them are to be there at any time.
+	servicePods, serviceAvailable = 3, 2
 	// servicePort is where its pods answer.
 	servicePort = 18090
 )
@@ -70,7 +70,7 @@ func (u *suite) serve(ctx context.Context, t *testing.T) (*service, func()) {
 				err = askAnew(ctx, url)
 			}
 		}
-		return err == nil && available == 3, nil
+		return err == nil && available == servicePods, nil
 	}), "the service does not answer through all nodes")
 	asking, stop := context.WithCancel(ctx)
 	var done sync.WaitGroup
@@ -107,7 +107,7 @@ func serviceObjects(image string) []client.Object {
 	return []client.Object{
 		&corev1.ConfigMap{ObjectMeta: name, Data: map[string]string{"Corefile": fmt.Sprintf(serviceCorefile, servicePort)}},
 		&appsv1.Deployment{ObjectMeta: name, Spec: appsv1.DeploymentSpec{
-			Replicas: ptr.To[int32](3), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Replicas: ptr.To[int32](servicePods), Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
 				Affinity:    apart,
 				Tolerations: []corev1.Toleration{{Key: "node-role.kubernetes.io/control-plane", Operator: corev1.TolerationOpExists}},

@@ -51,16 +51,21 @@ func (u *suite) newControlPlane(ctx context.Context, t *testing.T) {
 	u.untouched(ctx, t, first)
 	// It is too late for Cluster API's controller to wait for etcd: it has asked for the first machine.
 	second := machines[(slices.Index(machines, first.Name)+1)%len(machines)]
+	var closed *refitv1.ChangeManagementPolicy
 	u.withoutEtcd(ctx, t, second, func() {
 		images.withhold(t, false)
 		first = u.waitsWith(ctx, t, []string{first.Name}, regexp.MustCompile(`etcd has no member to spare: 2 of 3 are healthy`))
 		u.notBegun(ctx, t, first) // the API server that is asked about Nodes may be the one without an etcd
+		none := restrictive()
+		none.Selector.Roles = []refitv1.Role{refitv1.ControlPlaneRole}
+		closed = u.policy(ctx, t, "etcd-comes-back", none)
 	})
 	etcds := u.etcdContainers(ctx, t, machines)
 
 	agentKilled := u.killAgentAtEachStep(ctx, t, second, controlPlaneSteps)
 	leadersKilled := u.killLeaderInEachPhase(ctx, t, machines, refitv1.PhaseStaging, refitv1.PhaseDraining, refitv1.PhaseApplying)
-	observed.countAnew(ctx, t)
+	observed.countAnew(ctx, t) // nobody is drained before that
+	require.NoError(t, u.Client.Delete(ctx, closed))
 	u.rollOut(ctx, t, before)
 	end()
 	agentKilled()

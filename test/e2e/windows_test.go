@@ -28,11 +28,13 @@ func sysctlFile(content string) bootstrapv1.File {
 	return file("/etc/sysctl.d/60-windows.conf", "# "+content+"\n")
 }
 
-// policy creates a ChangeManagementPolicy for the workers, and removes it when the scenario ends.
+// policy creates a ChangeManagementPolicy, for the workers if it does not say for whom, and removes it when the scenario ends.
 func (u *suite) policy(ctx context.Context, t *testing.T, name string, spec refitv1.ChangeManagementPolicySpec) *refitv1.ChangeManagementPolicy {
 	t.Helper()
 	p := &refitv1.ChangeManagementPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: u.Cluster.Namespace, Name: name}, Spec: spec}
-	p.Spec.Selector.Roles = []refitv1.Role{refitv1.WorkerRole}
+	if p.Spec.Selector.Roles == nil {
+		p.Spec.Selector.Roles = []refitv1.Role{refitv1.WorkerRole}
+	}
 	require.NoError(t, u.Client.Create(ctx, p))
 	t.Cleanup(func() {
 		require.NoError(t, client.IgnoreNotFound(u.Client.Delete(context.WithoutCancel(ctx), p)))
