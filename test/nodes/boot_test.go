@@ -12,10 +12,11 @@ import (
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/test/nodes"
+	"github.com/capi-refit/refit/test/nodes/nodestest"
 )
 
 func TestReboot(t *testing.T) {
-	f := startContainers(t, "node-1", "node-2")
+	f := nodestest.Start(t, nodes.Options{Names: []string{"node-1", "node-2"}})
 	n, other := f.Node("node-1"), f.Node("node-2")
 	agents, address := buildAgents(t), n.Address()
 	undisturbed, err := other.Boot(t.Context())

@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/capi-refit/refit/internal/agent/release"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/test/nodes"
+	"github.com/capi-refit/refit/test/nodes/nodestest"
 )
 
 const (
@@ -39,14 +39,7 @@ type machine struct {
 // newMachine starts a machine, which a script of testdata sets up.
 func newMachine(t *testing.T, script string) *machine {
 	t.Helper()
-	if err := exec.CommandContext(t.Context(), "docker", "info").Run(); err != nil {
-		t.Skip("Docker does not answer")
-	}
-	f, err := nodes.Start(t.Context(), nodes.Options{
-		Kind: nodes.Containers, Names: []string{"debian"}, Packages: packages, LoopDevices: true, Progress: t.Output(),
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, f.Stop(context.WithoutCancel(t.Context()))) })
+	f := nodestest.Start(t, nodes.Options{Names: []string{"debian"}, Packages: packages, LoopDevices: true})
 	m := &machine{t: t, node: f.Node("debian")}
 	program, err := builtProgram()
 	require.NoError(t, err)

@@ -16,7 +16,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/ssh"
 
@@ -24,6 +23,7 @@ import (
 	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/test/nodes"
+	"github.com/capi-refit/refit/test/nodes/nodestest"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/controlplane"
 	"github.com/capi-refit/refit/updaters/files"
@@ -46,12 +46,7 @@ type machine struct {
 // newMachine starts a machine whose bootstrap has laid down nothing.
 func newMachine(t *testing.T) *machine {
 	t.Helper()
-	if err := exec.CommandContext(t.Context(), "docker", "info").Run(); err != nil {
-		t.Skip("Docker does not answer")
-	}
-	f, err := nodes.Start(t.Context(), nodes.Options{Kind: nodes.Containers, Names: []string{"debian"}, Progress: t.Output()})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, f.Stop(context.WithoutCancel(t.Context()))) })
+	f := nodestest.Start(t, nodes.Options{Names: []string{"debian"}})
 	n := f.Node("debian")
 	to, err := n.Target()
 	require.NoError(t, err)
