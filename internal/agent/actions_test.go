@@ -110,8 +110,9 @@ func TestAnActionThatHangsIsGivenUp(t *testing.T) {
 	n.units.hook = func(ctx context.Context, _ string) error {
 		if n.content("/etc/crio/a") == "new" {
 			<-ctx.Done()
+			return ctx.Err()
 		}
-		return ctx.Err()
+		return nil
 	}
 	status := n.fail(request(1, "/etc/crio/a", "new"))
 	assert.Contains(t, status.Message, "not done after 10ms")

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -108,6 +109,52 @@ func TestSymbolicLinks(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, entries)
 		assert.Equal(t, "a", n.content(filepath.Join(outside, "a")))
+	})
+}
+
+// TestLinksOfUsers has the owner of a directory put a link in the place of a file that is written there, for root to write elsewhere.
+func TestLinksOfUsers(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	const refused = "/etc/quiet/app/env is a symbolic link of user 4711, which is not followed"
+	newNode := func(t *testing.T) (n *testNode, exchange func()) {
+		n = newTestNode(t)
+		n.put("/etc/profile", "the system's")
+		n.succeed(request(1, "/etc/quiet/app/env", "a"))
+		env := filepath.Join(n.root, "/etc/quiet/app/env")
+		return n, func() {
+			require.NoError(t, errors.Join(os.Remove(env), os.Symlink("/etc/profile", env), os.Lchown(env, 4711, 4711)))
+		}
+	}
+	t.Run("block the plan before anything is written", func(t *testing.T) {
+		n, exchange := newNode(t)
+		exchange()
+		require.Equal(t, []node.Drift{{Ref: node.FileRef("/etc/quiet/app/env"), What: []string{"content"}}}, n.drift().Drift)
+		for _, req := range []node.Request{request(2, "/etc/quiet/app/env", "b", "/etc/quiet/a", "a"), request(3, "/etc/quiet/a", "a")} {
+			require.Contains(t, n.refuse(req, node.ReasonBlocked), refused)
+		}
+		require.Equal(t, "the system's", n.content("/etc/profile"))
+		require.Equal(t, "(missing)", n.content("/etc/quiet/a"))
+	})
+	for name, boundary := range map[string]string{
+		"that come after the plan fail the run":        "before keep copies",
+		"that come after the copies do so too":         "before write /etc/quiet/app/env",
+		"that come after the change don't lead to one": "before verify",
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, exchange := newNode(t)
+			n.at(boundary, exchange)
+			require.Contains(t, n.fail(request(2, "/etc/quiet/app/env", "b")).Message, refused)
+			require.Equal(t, "the system's", n.content("/etc/profile"))
+		})
+	}
+	t.Run("that are gone again are no trouble", func(t *testing.T) {
+		n, exchange := newNode(t)
+		exchange()
+		n.delete("/etc/quiet/app/env")
+		n.succeed(request(2, "/etc/quiet/app/env", "b"))
+		require.Equal(t, "b", n.content("/etc/quiet/app/env"))
 	})
 }
 

@@ -97,6 +97,39 @@ func (c copies) putBack(root host.Root, p string) error {
 	return c.state.disk.Write(target, f, state)
 }
 
+// recordCopy is the name of the copy of the record, which no digest of a path has.
+const recordCopy = "record.json"
+
+// keptRecord is the record as it was before a run. Nil: there was none.
+type keptRecord struct {
+	Record *record `json:"record"`
+}
+
+// keepRecord copies the record.
+func (c copies) keepRecord() error {
+	rec, err := c.state.loadRecord()
+	if err != nil {
+		return err
+	}
+	if err := c.state.disk.Mkdirs(c.state.path(c.name), 0o700); err != nil {
+		return err
+	}
+	return c.state.save(filepath.Join(c.name, recordCopy), keptRecord{rec})
+}
+
+// putBackRecord makes the record what it was when it was copied. Without a copy it is left: agents before this one have made none.
+func (c copies) putBackRecord() error {
+	var was keptRecord
+	ok, err := c.state.load(filepath.Join(c.name, recordCopy), &was)
+	if err != nil || !ok {
+		return err
+	}
+	if was.Record == nil {
+		return c.state.disk.Remove(c.state.path("record.json"))
+	}
+	return c.state.save("record.json", was.Record)
+}
+
 func (c copies) data(p string) string { return c.state.path(c.name, pathKey(p)) }
 
 // sweepOriginals removes the originals of paths that rec does not list.

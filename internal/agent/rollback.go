@@ -25,8 +25,9 @@ type outcome struct {
 }
 
 // rollBack puts back every file of which the change was begun, and repeats the actions that were: a service that has read
-// the new files must read the old ones again. It goes on past failures, so that as much as possible is put back. An error
-// says that the run was interrupted.
+// the new files must read the old ones again. It goes on past failures, so that as much as possible is put back, and what could
+// not be is owed: the next plan may find every file as it is desired, and the service down. An error says that the run was
+// interrupted.
 //
 // A reboot is not repeated: a node whose verification fails after one must not be rebooted on and on, and what made it fail
 // may be gone with the next. The files are put back all the same: whatever boots the node next, it boots with what it ran with
@@ -52,9 +53,22 @@ func (r *runner) rollBack(ctx context.Context) (outcome, error) {
 	}
 	message := r.failureMessage(cause, changes, actions, failures)
 	if len(failures) > 0 {
-		return outcome{message: message}, nil
+		return outcome{message: message, debt: r.notBackDebt(changes, actions)}, nil
 	}
 	return r.allBack(message), nil
+}
+
+// notBackDebt is that of a node that could not be put back: whichever files are there, what reads them may not have read them. Where
+// nothing was begun, or nothing is to be done on the node, there is none beside that of before.
+func (r *runner) notBackDebt(changes []node.Change, actions []disruption.Action) *debt {
+	if len(changes)+len(actions) == 0 || len(onNode(r.work.Plan.Actions)) == 0 {
+		return nil
+	}
+	boot, _ := bootOf(r.root) // without it the actions are owed until they are done
+	return &debt{
+		Boot: boot, Actions: r.work.Plan.Actions,
+		Why: "an earlier run could not put the node back as it was, so what it had to do on the node is done again",
+	}
 }
 
 // allBack says how a rollback has ended that has put everything back.
@@ -92,6 +106,9 @@ func (r *runner) begun() (changes []node.Change, actions []disruption.Action) {
 func (r *runner) stepsBack(changes []node.Change, actions []disruption.Action) []step {
 	backups := r.state.backups(r.work.Digest, r.work.Token)
 	var steps []step
+	if r.progress.started[stepRecord] { // it may say already that what is put back now was applied
+		steps = append(steps, step{"put back the record", func(context.Context) (string, error) { return "", backups.putBackRecord() }})
+	}
 	for _, c := range changes {
 		steps = append(steps, step{"put back " + c.String(), func(ctx context.Context) (string, error) {
 			if c.Kind == node.FileKind {

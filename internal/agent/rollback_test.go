@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -103,5 +104,78 @@ func TestFailures(t *testing.T) {
 		_, err := n.agent.Apply(context.Background(), request(1, "/etc/quiet/a", "a"))
 		assert.Equal(t, node.ReasonInternal, asAgentError(err).Reason)
 		assert.Equal(t, "(missing)", n.content("/etc/quiet/a"))
+	})
+}
+
+// TestWhatCouldNotBePutBackIsOwed has the next run find no file to change, whatever the specs have become.
+func TestWhatCouldNotBePutBackIsOwed(t *testing.T) {
+	const again = "an earlier run could not put the node back as it was, so what it had to do on the node is done again"
+	down := host.UnitState{LoadState: "loaded", ActiveState: "failed", Type: "simple"}
+	for name, tc := range map[string]struct {
+		begin func(n *testNode)
+		next  string
+		what  string
+	}{
+		"a service that restarts neither way, with the specs of before": {
+			begin: func(*testNode) {}, next: "old", what: "the files are back, and the service is down",
+		},
+		"a file that can't be put back, with the same specs": {
+			begin: func(n *testNode) { // between the change and the rollback
+				require.NoError(n.t, os.RemoveAll(n.agent.state.path("backups")))
+				n.units.states["kubelet.service"] = down
+			},
+			next: "new", what: "the new file is there, and nothing has read it",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newTestNode(t)
+			n.succeed(request(1, "/etc/kubelet/a", "old"))
+			n.units.hook = func(context.Context, string) error { tc.begin(n); return errRefused }
+			status := n.fail(request(2, "/etc/kubelet/a", "new"))
+			require.False(t, status.RolledBack)
+			require.Equal(t, tc.next, n.content("/etc/kubelet/a"))
+
+			n.units.hook, n.units.calls = nil, nil
+			delete(n.units.states, "kubelet.service")
+			req := request(3, "/etc/kubelet/a", tc.next)
+			plan := n.plan(req)
+			require.Empty(t, plan.Changes)
+			require.Equal(t, restartKubelet, plan.Actions, tc.what)
+			require.Contains(t, plan.Notes, again)
+			n.succeed(req)
+			require.Equal(t, []string{"restart kubelet.service"}, n.units.calls)
+			require.Empty(t, n.plan(request(4, "/etc/kubelet/a", tc.next)).Actions, "it is owed once")
+		})
+	}
+	t.Run("nothing is owed for files that nothing reads", func(t *testing.T) {
+		n := newTestNode(t)
+		n.agent.boundary = func(where string) error {
+			if where == "begun write /etc/quiet/b" {
+				require.NoError(t, os.RemoveAll(n.agent.state.path("backups")))
+				require.NoError(t, os.MkdirAll(filepath.Join(n.root, "/etc/quiet/b/in/the/way"), 0o755))
+			}
+			return nil
+		}
+		require.False(t, n.fail(request(1, "/etc/quiet/a", "a", "/etc/quiet/b", "b")).RolledBack)
+		n.agent.boundary = func(string) error { return nil }
+		require.NoError(t, os.RemoveAll(filepath.Join(n.root, "/etc/quiet/b")))
+		plan := n.plan(request(2, "/etc/quiet/a", "a"))
+		require.Empty(t, plan.Actions)
+		require.Empty(t, plan.Notes)
+	})
+	t.Run("a reboot that was owed comes once more, and not in another boot", func(t *testing.T) {
+		b := newBootNode(newTestNode(t))
+		b.units.system = "" // systemd does not answer, so the reboot is not asked for
+		b.agent.boundary = func(where string) error {
+			if where == "begun reboot" {
+				require.NoError(t, os.RemoveAll(b.agent.state.path("backups")))
+			}
+			return nil
+		}
+		require.False(t, b.fail(request(1, "/etc/boot/a", "a")).RolledBack)
+		b.newProcess()
+		require.Equal(t, []disruption.Action{{Type: disruption.Reboot}}, b.plan(request(2, "/etc/boot/a", "a")).Actions)
+		b.start()
+		require.Empty(t, b.plan(request(2, "/etc/boot/a", "a")).Actions, "it has read what is there")
 	})
 }

@@ -21,6 +21,8 @@ type runner struct {
 	work     *work
 	last     *lastRun
 	progress progress
+	// verified says that a process before this one has verified the node.
+	verified bool
 }
 
 // step is a part of a run that can be repeated. It returns a note for people, if there is something to note.
@@ -56,6 +58,7 @@ func (a *Agent) Run(ctx context.Context) (node.Status, error) {
 	if r.progress, err = a.state.progress(r.last.Offset); err != nil {
 		return node.Status{}, err
 	}
+	r.verified = r.progress.done[stepVerify]
 	r.markBegun()
 	if err := r.sweep(); err != nil {
 		return node.Status{}, err
@@ -95,9 +98,12 @@ func (r *runner) forward(ctx context.Context) error {
 			return nil
 		}
 		var interrupted error
-		if s.name == stepReboot {
+		switch {
+		case s.name == stepReboot:
 			interrupted = r.reboot(ctx)
-		} else {
+		case s.name == stepRecord && r.verified:
+			_, interrupted = r.step(ctx, r.afterAnotherLook(s))
+		default:
 			_, interrupted = r.step(ctx, s)
 		}
 		if interrupted != nil {
@@ -119,7 +125,7 @@ func (r *runner) step(ctx context.Context, s step) (failure, interrupted error) 
 		return nil, err
 	}
 	var note string
-	failure = r.journal(eventStarted, s.name, "", nil)
+	failure = r.noteStep(eventStarted, s.name, "")
 	if failure == nil {
 		if err := r.boundary("begun " + s.name); err != nil {
 			return nil, err
@@ -133,12 +139,35 @@ func (r *runner) step(ctx context.Context, s step) (failure, interrupted error) 
 		return nil, err
 	}
 	if failure == nil {
-		failure = r.journal(eventDone, s.name, note, nil)
+		failure = r.noteStep(eventDone, s.name, note)
 	}
 	if failure != nil {
 		r.fail(s.name, failure)
 	}
 	return failure, r.boundary("ended " + s.name)
+}
+
+// afterAnotherLook has a step look first whether what an earlier process has verified is still there. That one may have gone back since, on
+// a disk so full that it could not write down that it did. Units are not looked at: after a loss of power they may be on their way up.
+func (r *runner) afterAnotherLook(s step) step {
+	return step{s.name, func(ctx context.Context) (string, error) {
+		if err := errors.Join(r.verifyFiles(r.work), r.verifyOthers(ctx, r.work)); err != nil {
+			return "", err
+		}
+		return s.do(ctx)
+	}}
+}
+
+// noteStep writes down that a step begins or is done. A run that goes back does without, and so does one whose record is made: on a full
+// disk files can be put back nevertheless, and what is recorded stays applied. Who takes such a run up does that part again, which does
+// nothing twice, see afterAnotherLook.
+func (r *runner) noteStep(event, name, note string) error {
+	err := r.journal(event, name, note, nil)
+	if err != nil && (r.progress.failed != nil || event == eventDone && name == stepRecord) {
+		r.progress.add(node.JournalEntry{Event: event, Step: name, Note: note})
+		return nil
+	}
+	return err
 }
 
 // fail notes a failure. That the journal can't be written, on a full disk, must not keep the files from being put back.

@@ -118,7 +118,9 @@ func (a *Agent) tellStage(s staging) (node.StageStatus, error) {
 	return s.Status, a.state.save(stageFile, s)
 }
 
-// RunStage brings what Stage has asked for. If somebody else does already it waits for that one's end, and does nothing more.
+// RunStage brings what Stage has asked for. If somebody else does already it waits for that one's end, and does nothing more. A run that is
+// under way does not keep it off: who asks for a release goes on to Apply only when that is there, and Apply takes up a run that was
+// interrupted.
 func (a *Agent) RunStage(ctx context.Context) (node.StageStatus, error) {
 	free, err := a.state.lock(stageLock)
 	if err != nil {
@@ -135,13 +137,25 @@ func (a *Agent) RunStage(ctx context.Context) (node.StageStatus, error) {
 	}
 	controlPlane := a.root.Find("/etc/kubernetes/manifests/kube-apiserver.yaml") != ""
 	err = within(ctx, stageTimeout, func(ctx context.Context) error {
-		return guard(func() error { return a.releases.Stage(ctx, s.Source, controlPlane, tell) })
+		return guard(func() error { return a.bring(ctx, s.Source, controlPlane, tell) })
 	})
 	s.Status.State, s.Status.Message = node.Staged, ""
 	if err != nil {
 		s.Status.State, s.Status.Message = node.StageFailed, err.Error()
 	}
 	return s.Status, a.state.save(stageFile, s)
+}
+
+// bring brings a release. A run that has not ended, be it interrupted, may need what is there to go on, or to go back.
+func (a *Agent) bring(ctx context.Context, source node.Source, controlPlane bool, tell func(string)) error {
+	last, err := a.state.loadStatus()
+	if err != nil {
+		return err
+	}
+	if running(last) {
+		return a.releases.StageBesideRun(ctx, source, controlPlane, tell)
+	}
+	return a.releases.Stage(ctx, source, controlPlane, tell)
 }
 
 // within does something that has to come to an end.
@@ -159,6 +173,8 @@ func within(ctx context.Context, limit time.Duration, do func(ctx context.Contex
 type releases interface {
 	Missing(src node.Source) ([]string, error)
 	Stage(ctx context.Context, src node.Source, controlPlane bool, tell func(string)) error
+	// StageBesideRun disturbs no run that is under way.
+	StageBesideRun(ctx context.Context, src node.Source, controlPlane bool, tell func(string)) error
 }
 
 var _ releases = (*release.Store)(nil)

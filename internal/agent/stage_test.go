@@ -20,6 +20,8 @@ type standInReleases struct {
 	missing []string
 	fails   error
 	staged  int
+	// beside is how often that was done beside a run.
+	beside int
 	// during is done while a release is fetched.
 	during func(tell func(string))
 	// until is when it has to have come.
@@ -38,6 +40,11 @@ func (s *standInReleases) Stage(ctx context.Context, _ node.Source, _ bool, tell
 		s.missing = nil
 	}
 	return s.fails
+}
+
+func (s *standInReleases) StageBesideRun(ctx context.Context, src node.Source, controlPlane bool, tell func(string)) error {
+	s.beside++
+	return s.Stage(ctx, src, controlPlane, tell)
 }
 
 func stageRequest() node.StageRequest {
@@ -149,6 +156,25 @@ func TestStageIsNotDoneTwiceAtOnce(t *testing.T) {
 	_, err = n.agent.RunStage(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, r.staged)
+}
+
+// A run that was interrupted needs the releases that are there as one that goes on does.
+func TestStageBesideARun(t *testing.T) {
+	n := newTestNode(t)
+	req := request(1, "/etc/quiet/a", "a")
+	n.at("before write /etc/quiet/a", func() { n.agent.boundary = func(string) error { return errDead } })
+	require.Equal(t, node.Running, n.apply(req).State)
+	n.newProcess()
+	for _, beside := range []int{1, 0} {
+		r := &standInReleases{missing: []string{"kubelet v1.36.3"}}
+		n.agent.releases = r
+		status, err := n.agent.Stage(t.Context(), stageRequest())
+		require.NoError(t, err)
+		require.Equal(t, node.Staged, status.State)
+		require.Equal(t, 1, r.staged)
+		require.Equal(t, beside, r.beside)
+		n.succeed(req)
+	}
 }
 
 func TestStageOfAnotherMachine(t *testing.T) {

@@ -89,6 +89,9 @@ func (a *Agent) prepare(ctx context.Context, w *work) (string, error) {
 		}
 	}
 	backups := a.state.backups(w.Digest, w.Token)
+	if err := backups.keepRecord(); err != nil {
+		return "", err
+	}
 	var notes []string
 	for _, c := range w.Plan.Changes {
 		if c.Kind != node.FileKind {
@@ -189,5 +192,7 @@ func (a *Agent) record(w *work) error {
 	if err := a.state.save("record.json", w.Next); err != nil {
 		return err
 	}
-	return a.state.sweepOriginals(&w.Next)
+	// From here on the run has succeeded. Originals that nobody needs any more and that can't be removed now go with the next run.
+	_ = a.state.sweepOriginals(&w.Next)
+	return nil
 }

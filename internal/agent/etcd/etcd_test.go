@@ -250,14 +250,19 @@ func TestSave(t *testing.T) {
 	}
 }
 
-func TestTheNewestSnapshotsAreKept(t *testing.T) {
-	database := bytes.Repeat([]byte("etcd"), 4096)
+// newStore is a store, and a member of etcd with a database that can be saved in it.
+func newStore(t *testing.T) (database []byte, c *Client, s Store) {
+	database = bytes.Repeat([]byte("etcd"), 4096)
 	digest := sha256.Sum256(database)
 	m, root := newMember(t)
 	m.snapshot = streamed(database, digest[:])
 	c, err := Connect(root, m.url, dir)
 	require.NoError(t, err)
-	s := Store{Dir: t.TempDir(), Disk: host.Disk{NoSync: true}}
+	return database, c, Store{Dir: t.TempDir(), Disk: host.Disk{NoSync: true}}
+}
+
+func TestTheNewestSnapshotsAreKept(t *testing.T) {
+	database, c, s := newStore(t)
 	require.NoError(t, os.WriteFile(filepath.Join(s.Dir, "mine.db"), nil, 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(s.Dir, ".refit-1.tmp"), nil, 0o600))
 	var files []string
@@ -277,4 +282,19 @@ func TestTheNewestSnapshotsAreKept(t *testing.T) {
 	size, err := Size(s.Dir)
 	require.NoError(t, err)
 	require.Equal(t, uint64(3*(len(database)+sha256.Size)+100), size)
+}
+
+// The clock of a node can be put back.
+func TestASnapshotIsNotRemovedBecauseOthersSeemNewer(t *testing.T) {
+	_, c, s := newStore(t)
+	var files []string
+	for _, year := range []int{2031, 2032, 2033, 2026} {
+		file, err := s.Save(t.Context(), c, time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC))
+		require.NoError(t, err)
+		require.FileExists(t, file)
+		files = append(files, filepath.Base(file))
+	}
+	names, err := s.names()
+	require.NoError(t, err)
+	require.Equal(t, []string{files[3], files[1], files[2]}, names)
 }

@@ -52,7 +52,7 @@ func (s Store) Save(ctx context.Context, c *Client, now time.Time) (string, erro
 	if err := os.Rename(temp, name); err != nil {
 		return "", errors.Join(err, os.Remove(temp))
 	}
-	return name, s.prune()
+	return name, s.prune(filepath.Base(name))
 }
 
 // receive writes a snapshot to a temporary file and verifies it.
@@ -140,13 +140,15 @@ func (t *trailer) verify() (string, error) {
 	return hex.EncodeToString(t.last), nil
 }
 
-// prune removes all snapshots but the newest.
-func (s Store) prune() error {
+// prune removes all snapshots but the one that was saved just now and the newest of the others. Which these are is told by their names, and
+// so by the node's clock, which may have been ahead when they were taken.
+func (s Store) prune(saved string) error {
 	names, err := s.names()
 	if err != nil {
 		return err
 	}
-	for _, name := range names[:max(0, len(names)-kept)] {
+	others := slices.DeleteFunc(names, func(name string) bool { return name == saved })
+	for _, name := range others[:max(0, len(others)-(kept-1))] {
 		if err := s.Disk.Remove(filepath.Join(s.Dir, name)); err != nil {
 			return err
 		}

@@ -41,6 +41,33 @@ func TestResolve(t *testing.T) {
 	require.Error(t, err)
 }
 
+// Who owns a directory can have a link in it lead to what root alone may write.
+func TestLinksOfUsersAreNotFollowed(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	dir := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "home/app"), 0o755))
+	for link, uid := range map[string]int{"home/app/.env": 4711, "home/app/dir": 4711, "home/app/roots": 0, "app": 0} {
+		target := "/etc"
+		if link == "app" {
+			target = "home/app"
+		}
+		require.NoError(t, os.Symlink(target, filepath.Join(dir, link)))
+		require.NoError(t, os.Lchown(filepath.Join(dir, link), uid, uid))
+	}
+	root := Root{Dir: dir}
+	for _, p := range []string{"/home/app/.env", "/home/app/dir/profile", "/app/.env", "/home/app/roots/../home/app/dir/a"} {
+		_, err := root.Resolve(p)
+		require.ErrorContains(t, err, "is a symbolic link of user 4711, which is not followed", p)
+	}
+	_, err := root.Observe("/home/app/.env")
+	require.ErrorContains(t, err, "/home/app/.env is a symbolic link of user 4711")
+	got, err := root.Resolve("/home/app/roots/profile")
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(dir, "etc/profile"), got)
+}
+
 func TestOwners(t *testing.T) {
 	o := Owners{users: map[string]int{"root": 0, "etcd": 52}, groups: map[string]int{"root": 0, "etcd": 53}}
 	for name, tc := range map[string]struct {

@@ -6,13 +6,15 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // maxLinks is how many symbolic links a path may lead through, as in the kernel.
 const maxLinks = 40
 
 // Root finds a node's paths below a directory. Symbolic links are followed as on the node, where that directory is "/",
-// so none leads out of it.
+// so none leads out of it. Those that belong neither to root nor to whom the agent runs as are not followed: who may make a link
+// in a directory of his own must not have the agent write, or read, wherever that leads.
 type Root struct {
 	Dir string
 	// Private is the agent's own directory, which no resource may reach. Empty: not known yet.
@@ -41,6 +43,9 @@ func (r Root) Resolve(p string) (string, error) {
 		if links++; links > maxLinks {
 			return "", fmt.Errorf("%s leads through too many symbolic links", p)
 		}
+		if err := r.trusted(next); err != nil {
+			return "", err
+		}
 		if path.IsAbs(target) {
 			at = "/"
 		}
@@ -51,6 +56,23 @@ func (r Root) Resolve(p string) (string, error) {
 		return "", fmt.Errorf("%s belongs to the agent itself", p)
 	}
 	return host, nil
+}
+
+// trusted returns an error if a symbolic link is not to be followed.
+func (r Root) trusted(link string) error {
+	info, err := os.Lstat(filepath.Join(r.Dir, link))
+	if err != nil {
+		return err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return fmt.Errorf("the owner of %s can't be told", link)
+	}
+	if uid := int(stat.Uid); uid != 0 && uid != os.Geteuid() {
+		return fmt.Errorf("%s is a symbolic link of user %d, which is not followed: it could lead anywhere on the node; remove it there, or have "+
+			"it belong to root", link, uid)
+	}
+	return nil
 }
 
 // Find returns the first of the paths that is there, or "".

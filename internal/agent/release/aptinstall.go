@@ -23,10 +23,7 @@ func (a apt) install(ctx context.Context, r *record, programs []string) (note st
 		return note, err
 	}
 	others, err := a.transact(ctx, r, all)
-	if err != nil {
-		return "", err
-	}
-	return joined(note, others), a.done(ctx, r, programs)
+	return joined(note, others), a.ended(ctx, r, programs, err)
 }
 
 // transact installs packages. The note says what failed of others.

@@ -44,6 +44,42 @@ func TestAPTHoldsComeBack(t *testing.T) {
 	require.ErrorContains(t, x.install(target, kubelet), "can't be read")
 }
 
+// requireLocksError requires that nothing else is wrong than that locks did not come back.
+func (x *fixture) requireLocksError(err error, which string) {
+	x.Helper()
+	var locks *LocksError
+	require.ErrorAs(x, err, &locks)
+	require.ErrorContains(x, locks, which)
+	require.ErrorContains(x, err, "is installed, but not as it has to be: the locks of "+which)
+	require.NotContains(x, err.Error(), "can't be installed")
+}
+
+// A hold that does not come back is told apart from an installation that has failed: going back goes on after the one and not the other.
+func TestAPTHoldsThatDoNotComeBack(t *testing.T) {
+	x, src := newAPT(t)
+	require.NoError(t, x.stage(src))
+	x.put("/fail-hold", "", 0o644)
+	x.requireLocksError(x.install(target, kubeadm), "[kubeadm] could not be put back")
+	x.requireLocksError(x.install(target, kubelet), "[kubeadm kubelet] could not be put back")
+	require.Equal(t, "v1.36.3,v1.36.3,v1.36.1", x.versions())
+
+	for name, spoiled := range map[string]string{
+		"a package that can't be installed":     "/fail-install-kubelet",
+		"a program that is not the package's":   "/usr/local/bin/kubelet",
+		"a hold that can't be taken off either": "/fail-unhold",
+		"holds that are not known":              "/fail-showhold",
+	} {
+		require.NoError(t, os.Remove(x.path("/fail-hold")))
+		require.NoError(t, x.install(target, kubelet), name)
+		x.put("/fail-hold", "", 0o644)
+		x.put(spoiled, program(kubelet, target), 0o755)
+		err := x.install(before, kubelet)
+		require.ErrorContains(t, err, "can't be installed", name)
+		require.False(t, lacksLocks(err), name)
+		require.NoError(t, os.Remove(x.path(spoiled)))
+	}
+}
+
 func TestAPTAfterDPKGWasInterrupted(t *testing.T) {
 	x, src := newAPT(t)
 	require.NoError(t, x.stage(src))

@@ -231,10 +231,7 @@ func (d dnf) install(ctx context.Context, r *record, programs []string) (note st
 		}
 		return nil
 	})
-	if err != nil {
-		return "", err
-	}
-	return "", d.done(ctx, r, programs)
+	return "", d.ended(ctx, r, programs, err)
 }
 
 // toward returns the verb by which a package comes to have a version.

@@ -35,6 +35,7 @@ case "$*" in
 *" download "*) for a; do case $a in ku*) cp $REFIT_ROOT/pool/$a.x86_64.rpm $dir/ || { echo "No package $a available." >&2; exit 1; };; esac; done;;
 *makecache) exit 0;;
 *versionlock*) [ $2 = '--disablerepo=*' ] || { echo "a repository is away" >&2; exit 1; }
+	[ -e $REFIT_ROOT/fail-lock-$4 ] && exit 1
 	verb=$4; shift 4; for p; do
 	if [ $verb = delete ]; then sed -i "/^$p-/d" $REFIT_ROOT/etc/dnf/plugins/versionlock.list
 	else echo "$p-0:$(grep "^$p " $REFIT_ROOT/rpmdb | cut -d' ' -f2).*" >>$REFIT_ROOT/etc/dnf/plugins/versionlock.list; fi; done;;
@@ -82,7 +83,7 @@ func TestDNF(t *testing.T) {
 	x.put("/etc/dnf/plugins/versionlock.list", lockList, 0o644)
 	require.NoError(t, x.stage(src))
 	require.Empty(t, x.missing(src))
-	require.Equal(t, &Release{Version: target, Kubeadm: x.path(Dir + "/v1.36.3/kubeadm")}, x.find(target))
+	require.Equal(t, &Release{Version: target, Kubeadm: x.path(Dir + "/v1.36.3/kubeadm"), Packages: true}, x.find(target))
 	require.NotNil(t, x.find(before))
 	require.Contains(t, x.get(Dir+"/v1.36.3/repositories/refit-kubernetes.repo"), "gpgkey=file://"+x.path(Dir+"/v1.36.3/repository.asc"))
 	calls := x.calls()
@@ -106,6 +107,20 @@ func TestDNF(t *testing.T) {
 	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions())
 	require.Len(t, shows(x.calls(), "dnf -y --setopt=disable_excludes=all,* --setopt=localpkg_gpgcheck=False --disablerepo=* downgrade"), 1)
 	require.Contains(t, x.get("/etc/dnf/plugins/versionlock.list"), "kubelet-0:1.36.1-150500.1.1.*")
+}
+
+// What is installed is looked at, though its lock does not come back.
+func TestDNFLocksThatDoNotComeBack(t *testing.T) {
+	x, src := newDNF(t)
+	x.put("/etc/dnf/plugins/versionlock.list", lockList, 0o644)
+	require.NoError(t, x.stage(src))
+	x.put("/fail-lock-add", "", 0o644)
+	x.requireLocksError(x.install(target, kubelet), "[kubelet] could not be put back")
+	require.Equal(t, "v1.36.1,v1.36.3,v1.36.1", x.versions())
+
+	require.NoError(t, os.Remove(x.path("/fail-lock-add")))
+	require.NoError(t, x.install(target, kubelet))
+	require.Contains(t, x.get("/etc/dnf/plugins/versionlock.list"), "kubelet-0:1.36.3-150500.1.10.*")
 }
 
 func TestDNFCannotStage(t *testing.T) {

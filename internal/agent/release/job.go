@@ -48,6 +48,8 @@ type job struct {
 	fetch  fetcher
 	tell   func(string)
 	supply supply
+	// besideRun says that a run is under way on the node.
+	besideRun bool
 }
 
 // open checks a source. It changes nothing.
@@ -103,8 +105,10 @@ func (j *job) choose() (supply, error) {
 }
 
 func (j *job) stage(ctx context.Context, controlPlane bool) error {
-	if err := j.mend(ctx); err != nil {
-		return err
+	if !j.besideRun {
+		if err := j.mend(ctx); err != nil {
+			return err
+		}
 	}
 	if err := j.host.Disk.Mkdirs(j.place, 0o700); err != nil {
 		return err
@@ -171,8 +175,10 @@ func (j *job) keepInstalled(ctx context.Context) error {
 	if err != nil || version == j.src().Version { // one that is half installed goes back to another
 		return err
 	}
-	if err := j.Prune(version, j.src().Version); err != nil { // makes room too
-		return err
+	if !j.besideRun {
+		if err := j.Prune(version, j.src().Version); err != nil { // makes room too
+			return err
+		}
 	}
 	if was, err := j.complete(version); err != nil || was != nil {
 		return err

@@ -36,6 +36,22 @@ type held struct {
 	Packages []string `json:"packages"`
 }
 
+// LocksError says that what was asked for is done, and that locks of packages which were taken off for it did not come back. Which these
+// are stays written down, and the next call of the store puts them back.
+type LocksError struct{ Err error }
+
+// Error implements error.
+func (e *LocksError) Error() string { return e.Err.Error() }
+
+// Unwrap returns why they did not come back.
+func (e *LocksError) Unwrap() error { return e.Err }
+
+// lacksLocks says whether nothing else is wrong than that locks did not come back.
+func lacksLocks(err error) bool {
+	var locks *LocksError
+	return errors.As(err, &locks)
+}
+
 // locks returns those of a form of packages.
 func (s *Store) locks(f form) (locks, error) {
 	switch f {
@@ -49,7 +65,7 @@ func (s *Store) locks(f form) (locks, error) {
 }
 
 // unlocked does something while those of the packages that are locked are not, and locks exactly these again. What it died over is mended
-// by the next call of the store.
+// by the next call of the store. A LocksError says that it is done nevertheless.
 func (s *Store) unlocked(ctx context.Context, f form, names []string, do func() error) error {
 	l, err := s.locks(f)
 	if err != nil {
@@ -77,13 +93,21 @@ func (s *Store) unlocked(ctx context.Context, f form, names []string, do func() 
 	if err := s.host.Disk.Write(filepath.Join(s.top(), heldFile), bytes.NewReader(append(data, '\n')), private(0o600)); err != nil {
 		return err
 	}
-	err = l.unlock(ctx, locked)
-	if err == nil {
+	if err = l.unlock(ctx, locked); err == nil {
 		err = do()
 	}
+	return s.lockAgain(ctx, err)
+}
+
+// lockAgain puts locks back after something was done, of which err has come.
+func (s *Store) lockAgain(ctx context.Context, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lockPatience)
 	defer cancel()
-	return errors.Join(err, s.mend(ctx))
+	unmended := s.mend(ctx)
+	if err == nil && unmended != nil {
+		return &LocksError{unmended}
+	}
+	return errors.Join(err, unmended)
 }
 
 // held returns the locks that were off when the agent died, or nil.

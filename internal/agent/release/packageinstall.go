@@ -80,6 +80,18 @@ func (p packages) verify(r *record, all []pkg) ([]string, error) {
 	return files, nil
 }
 
+// ended returns how an installation has ended that err has come of. Locks that did not come back say nothing of the programs, so these are
+// looked at all the same; what is wrong with them counts alone, since it is no matter of locks.
+func (p packages) ended(ctx context.Context, r *record, programs []string, err error) error {
+	if err != nil && !lacksLocks(err) {
+		return err
+	}
+	if failure := p.done(ctx, r, programs); failure != nil {
+		return failure
+	}
+	return err
+}
+
 // done returns an error unless the node's programs are of the release.
 func (p packages) done(ctx context.Context, r *record, programs []string) error {
 	for _, name := range programs {

@@ -126,7 +126,7 @@ func TestAPT(t *testing.T) {
 	require.Equal(t, []string{"package kubeadm v1.36.3", "package kubelet v1.36.3"}, x.missing(src))
 	require.NoError(t, x.stage(src))
 	require.Empty(t, x.missing(src))
-	require.Equal(t, &Release{Version: target, Kubeadm: x.path(Dir + "/v1.36.3/kubeadm")}, x.find(target))
+	require.Equal(t, &Release{Version: target, Kubeadm: x.path(Dir + "/v1.36.3/kubeadm"), Packages: true}, x.find(target))
 	require.NotNil(t, x.find(before))
 	require.Equal(t, "the key", x.get(Dir+"/v1.36.3/repository.asc"))
 	require.Equal(t, "deb [signed-by="+x.path(Dir+"/v1.36.3/repository.asc")+"] https://pkgs.example.com/v1.36/deb/ /\n", x.get(Dir+"/v1.36.3/repository.list"))

@@ -42,6 +42,9 @@ type Release struct {
 	Kubeadm string `json:"kubeadm,omitempty"`
 	// Extension says that it is a system extension: what its programs say is what is merged, and not what the next boot merges.
 	Extension bool `json:"extension,omitempty"`
+	// Packages says that it is packages of the system: that a program is there does not say that its package is set up, and locked as it
+	// was. It is for the agent itself, and not among what is shown of a release.
+	Packages bool `json:"-"`
 }
 
 // Store keeps releases.
@@ -61,8 +64,19 @@ func New(h host.Host) *Store { return &Store{host: h, free: host.FreeSpace, writ
 // Stage fetches a release and verifies it, and what goes back from it to the one that is installed now. It disturbs nothing, can be
 // repeated, and goes on where it was. tell is told what is under way, for people.
 func (s *Store) Stage(ctx context.Context, src node.Source, controlPlane bool, tell func(string)) error {
+	return s.bring(ctx, src, controlPlane, false, tell)
+}
+
+// StageBesideRun does what Stage does while a run is under way, which may install a release, or go back to one. It removes none, and leaves
+// locks of packages alone: the run has taken off those that are off.
+func (s *Store) StageBesideRun(ctx context.Context, src node.Source, controlPlane bool, tell func(string)) error {
+	return s.bring(ctx, src, controlPlane, true, tell)
+}
+
+func (s *Store) bring(ctx context.Context, src node.Source, controlPlane, besideRun bool, tell func(string)) error {
 	j, err := s.open(src, tell)
 	if err == nil {
+		j.besideRun = besideRun
 		err = j.stage(ctx, controlPlane)
 	}
 	if err != nil {
@@ -93,7 +107,7 @@ func (s *Store) Find(version string) (*Release, error) {
 	if err != nil || r == nil {
 		return nil, err
 	}
-	found := &Release{Version: version, Extension: r.Form == extension}
+	found := &Release{Version: version, Extension: r.Form == extension, Packages: r.Form == debs || r.Form == rpms}
 	if r.file(kubeadm) != nil {
 		found.Kubeadm = filepath.Join(s.dir(version), kubeadm)
 	}
@@ -102,12 +116,18 @@ func (s *Store) Find(version string) (*Release, error) {
 
 // Install makes programs of a release those that the node runs from now on. What runs goes on as it is until it is restarted. It can be
 // repeated, and it is how one goes back too. A system extension has all programs in it, so that whichever is asked for brings the others
-// too. kubectl is passed over if the release or the node has none. The note, if there is one, is for people.
+// too. kubectl is passed over if the release or the node has none. The note, if there is one, is for people. A LocksError says that the
+// programs are installed.
 func (s *Store) Install(ctx context.Context, version string, programs ...string) (note string, err error) {
-	if note, err = s.install(ctx, version, programs); err != nil {
-		return "", fmt.Errorf("%s of Kubernetes %s can't be installed: %w", strings.Join(programs, ", "), version, err)
+	note, err = s.install(ctx, version, programs)
+	if err == nil {
+		return note, nil
 	}
-	return note, nil
+	how := "can't be installed"
+	if lacksLocks(err) {
+		how = "is installed, but not as it has to be"
+	}
+	return "", fmt.Errorf("%s of Kubernetes %s %s: %w", strings.Join(programs, ", "), version, how, err)
 }
 
 func (s *Store) install(ctx context.Context, version string, programs []string) (note string, err error) {

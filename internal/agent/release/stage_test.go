@@ -182,3 +182,25 @@ func TestMessagesHaveNoSecrets(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "https://example.com/a", plain(u))
 }
+
+// A run may be about to go back to a release that is neither installed any more nor asked for, and has taken locks off.
+func TestStageBesideARun(t *testing.T) {
+	x, src := newAPT(t)
+	require.NoError(t, x.stage(src))
+	require.NoError(t, x.install(target, Programs...))
+	for _, name := range Programs {
+		x.put("/pool/"+name+"_1.36.4-1.1_amd64.deb", deb(t, name, "v1.36.4"), 0o644)
+	}
+	src.Version = "v1.36.4"
+	x.put("/holds", "", 0o644)
+	x.put(Dir+"/held.json", `{"manager":"apt","packages":["kubelet"]}`, 0o600)
+	require.NoError(t, x.store.StageBesideRun(t.Context(), src, true, nil))
+	require.Empty(t, x.missing(src))
+	require.NotNil(t, x.find(before))
+	require.Empty(t, x.holds())
+	require.NotEqual(t, "(missing)", x.get(Dir+"/held.json"))
+
+	require.NoError(t, x.stage(src))
+	require.Nil(t, x.find(before), "without a run there is nothing to go back to but what is installed")
+	require.Equal(t, []string{"kubelet"}, x.holds())
+}

@@ -57,6 +57,9 @@ func TestBlocked(t *testing.T) {
 		"a directory of keys that is a link elsewhere": {
 			was: bob(), desired: keysOfBob(keyBob), prepare: func(n *testNode) { n.link("/home/bob/.ssh", "/root/.ssh") }, want: "/home/bob/.ssh is not a directory, or a link to one",
 		},
+		"a home to which no link leads that is followed": {
+			was: bob(), desired: keysOfBob(keyBob), prepare: func(n *testNode) { n.link("/home/bob", "/home/bob") }, want: "too many symbolic links: put that right",
+		},
 		"keys under a second name": {
 			was: bob(), desired: keysOfBob(keyBob), want: "has a second name",
 			prepare: func(n *testNode) {

@@ -45,7 +45,7 @@ func (k *Kind) openHome(a account) (*home, error) {
 	}
 	p, err := k.host.Resolve(a.Home)
 	if err != nil {
-		return nil, err
+		return nil, distrustf("%v", err)
 	}
 	r, err := os.OpenRoot(p)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -76,6 +76,7 @@ func TestDeathAtEachStepBack(t *testing.T) {
 		require.NoError(t, w.kind.Undo(t.Context(), c))
 		require.Equal(t, oldVersion, w.runs(), "after %d steps", steps)
 		require.Equal(t, [2]string{oldVersion, oldVersion}, w.programs(), "after %d steps", steps)
+		require.Equal(t, oldVersion, w.kind.installedKubectl(t.Context()), "after %d steps", steps)
 		require.Equal(t, config, w.Get(kubelet.ConfigFile), "after %d steps", steps)
 	}
 	require.Equal(t, 8, deaths, "two calls that install three programs, and three of systemd's")

@@ -3,8 +3,10 @@ package version
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,6 +43,10 @@ type releases struct {
 	calls   []string
 	// note is what is told of each installation.
 	note string
+	// packages says that releases are packages of the system.
+	packages bool
+	// lockless are the calls after which locks of packages do not come back.
+	lockless []string
 }
 
 func (r *releases) Find(version string) (*release.Release, error) {
@@ -48,7 +54,7 @@ func (r *releases) Find(version string) (*release.Release, error) {
 	if _, err := os.Stat(dir); err != nil {
 		return nil, nil //nolint:nilerr,nilnil // as Store.Find has it
 	}
-	found := &release.Release{Version: version}
+	found := &release.Release{Version: version, Packages: r.packages}
 	if _, err := os.Stat(path.Join(dir, "kubeadm")); err == nil {
 		found.Kubeadm = path.Join(dir, "kubeadm")
 	}
@@ -68,6 +74,9 @@ func (r *releases) Install(_ context.Context, version string, programs ...string
 			return "", errors.New("the release is not there")
 		}
 		r.w.Program(p, strings.TrimPrefix(script, "#!/bin/sh\n"))
+	}
+	if slices.Contains(r.lockless, r.calls[len(r.calls)-1]) {
+		return "", fmt.Errorf("%s: %w", programs[0], &release.LocksError{Err: errors.New("the locks of " + programs[0] + " could not be put back")})
 	}
 	return r.note, r.w.step()
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 
+	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/agent/kind"
+	"github.com/capi-refit/refit/internal/agent/release"
 )
 
 // Undo implements kind.Kind. The kubelet goes back to the version that was installed, with its configuration, and with it kubectl and
@@ -14,16 +16,23 @@ import (
 // already, the other control-plane nodes may run it, etcd must not go back, and an API server that is newer than the kubelet is what
 // Kubernetes supports. kubeadm stays with them, since an older one does not manage a newer control plane. Manifests of which kubeadm has
 // made some only, because it was killed, are put back, but for etcd's, as kubeadm does itself.
+//
+// Locks of packages that do not come back are told at the end, when the kubelet is back: a node whose kubelet is down is worse.
 func (k *Kind) Undo(ctx context.Context, c kind.Change) error {
 	b, err := readBefore(c)
 	if err != nil {
 		return err
 	}
 	finished, podsErr := k.podsBack(ctx, b, c.Desired.Version.Kubernetes)
-	restart, err := k.programsBack(ctx, b, finished)
-	if err = errors.Join(podsErr, err); err != nil || !restart {
-		return err
+	restart, locks, err := k.programsBack(ctx, b, c.Desired.Version.Kubernetes, finished)
+	if err = errors.Join(podsErr, err); err == nil && restart {
+		err = k.kubeletRuns(ctx, b)
 	}
+	return errors.Join(err, locks)
+}
+
+// kubeletRuns restarts the kubelet, and waits until it and the control plane work.
+func (k *Kind) kubeletRuns(ctx context.Context, b before) error {
 	if err := k.restart(ctx); err != nil {
 		return err
 	}
@@ -33,17 +42,23 @@ func (k *Kind) Undo(ctx context.Context, c kind.Change) error {
 	return k.awaitPods(ctx, *b.Pods)
 }
 
-// programsBack puts back the kubelet's files and the programs, and says whether the kubelet has to be restarted for that.
-func (k *Kind) programsBack(ctx context.Context, b before, finished bool) (restart bool, err error) {
+// programsBack puts back the kubelet's files and the programs of a version, and says whether the kubelet has to be restarted for that, and
+// which locks of packages did not come back meanwhile.
+func (k *Kind) programsBack(ctx context.Context, b before, version string, finished bool) (restart bool, locks, err error) {
 	if err := k.filesBack(b); err != nil {
-		return false, err
+		return false, nil, err
+	}
+	old, err := k.releases.Find(b.Kubelet)
+	if err != nil {
+		return false, nil, err
 	}
 	if !finished {
-		if err := k.kubeadmBack(ctx, b); err != nil {
-			return false, err
+		if locks, err = k.kubeadmBack(ctx, b, old); err != nil {
+			return false, locks, err
 		}
 	}
-	return k.kubeletBack(ctx, b)
+	restart, unlocked, err := k.kubeletBack(ctx, b, old, version)
+	return restart, errors.Join(locks, unlocked), err
 }
 
 // podsBack says whether the manifests of a control plane are all of a version. Where not, it puts them back as they were.
@@ -83,33 +98,47 @@ func (k *Kind) filesBack(b before) error {
 }
 
 // kubeadmBack installs the old kubeadm, if it was of the same release as the kubelet: no other release is kept for going back.
-func (k *Kind) kubeadmBack(ctx context.Context, b before) error {
-	if b.Kubeadm != b.Kubelet || k.installedKubeadm(ctx) == b.Kubeadm {
-		return nil
+func (k *Kind) kubeadmBack(ctx context.Context, b before, old *release.Release) (locks, err error) {
+	if b.Kubeadm != b.Kubelet || !tellsMore(old) && k.installedKubeadm(ctx) == b.Kubeadm {
+		return nil, nil
 	}
-	_, err := k.releases.Install(ctx, b.Kubelet, "kubeadm")
-	return err
+	return k.installBack(ctx, b, "kubeadm")
 }
 
 // kubeletBack installs the old kubelet, and says whether it has to be restarted: if another one was installed, or if the kubelet was
 // restarted since, which may have been a new one that did not come up.
-func (k *Kind) kubeletBack(ctx context.Context, b before) (restart bool, err error) {
+func (k *Kind) kubeletBack(ctx context.Context, b before, old *release.Release, version string) (restart bool, locks, err error) {
 	another := k.installedKubelet(ctx) != b.Kubelet
-	install := another
-	if !install {
-		// The old programs can be merged while the next boot would merge others. Installing then puts that right, and does nothing twice.
-		old, err := k.releases.Find(b.Kubelet)
-		if err != nil {
-			return false, err
-		}
-		install = old != nil && old.Extension
+	switch {
+	case another || tellsMore(old):
+		locks, err = k.installBack(ctx, b, "kubelet", "kubectl")
+	case old != nil && k.installedKubectl(ctx) == version: // dead between the two
+		locks, err = k.installBack(ctx, b, "kubectl")
 	}
-	if install {
-		// There is nobody to tell what went on beside it.
-		if _, err := k.releases.Install(ctx, b.Kubelet, "kubelet", "kubectl"); err != nil || another {
-			return another, err
-		}
+	if err != nil || another {
+		return another, locks, err
 	}
 	unit, err := k.host.Units.Show(ctx, kubeletUnit)
-	return unit.InvocationID != b.Invocation, err
+	return unit.InvocationID != b.Invocation, locks, err
+}
+
+// tellsMore says whether the store knows more of a release than what its programs say: which packages are to be set up yet and which locks
+// are to be put back, or what the next boot merges. Installing it then puts that right, and does nothing twice. Programs by themselves are
+// there or not.
+func tellsMore(old *release.Release) bool { return old != nil && (old.Packages || old.Extension) }
+
+// installBack installs programs of the old release. Locks that did not come back are told beside other errors, since they hinder nothing.
+func (k *Kind) installBack(ctx context.Context, b before, programs ...string) (locks, err error) {
+	// There is nobody to tell what went on beside it.
+	_, err = k.releases.Install(ctx, b.Kubelet, programs...)
+	var unlocked *release.LocksError
+	if errors.As(err, &unlocked) {
+		return err, nil
+	}
+	return nil, err
+}
+
+// installedKubectl returns the version of the program, or "".
+func (k *Kind) installedKubectl(ctx context.Context) string {
+	return k.versionOf(ctx, host.Command{Name: "kubectl", Args: []string{"version", "--client"}})
 }

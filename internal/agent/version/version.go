@@ -207,7 +207,8 @@ func (k *Kind) noWayBack(b before) ([]string, error) {
 
 // before is what Undo needs.
 type before struct {
-	// Kubelet is the version of the program that was installed, Kubeadm that of the other; empty: there was none, or it did not say.
+	// Kubelet is the version of the kubelet to go back to, Kubeadm that of the program that was installed; empty: there was none, or it
+	// did not say.
 	Kubelet string `json:"kubelet"`
 	Kubeadm string `json:"kubeadm,omitempty"`
 	// Invocation is systemd's name of the kubelet's run. Another one means that it was restarted.
@@ -220,11 +221,11 @@ type before struct {
 
 // remember reads what Undo needs.
 func (k *Kind) remember(ctx context.Context, s *shown) (before, error) {
-	b := before{Kubelet: k.installedKubelet(ctx), Kubeadm: k.installedKubeadm(ctx), Files: map[string]controlplane.File{}}
-	if b.Kubelet == "" {
-		return before{}, errors.New("the kubelet on the node does not say its version, so it would not be known what to go back to: " +
-			"kubelet --version does not work")
+	old, err := k.oldKubelet(ctx, s)
+	if err != nil {
+		return before{}, err
 	}
+	b := before{Kubelet: old, Kubeadm: k.installedKubeadm(ctx), Files: map[string]controlplane.File{}}
 	unit, err := k.host.Units.Show(ctx, kubeletUnit)
 	if err != nil {
 		return before{}, err
@@ -245,6 +246,24 @@ func (k *Kind) remember(ctx context.Context, s *shown) (before, error) {
 	saved, err := s.pods.Save(ctx)
 	b.Pods = &saved
 	return b, err
+}
+
+// oldKubelet returns the version of the kubelet to go back to: of the program that is installed, but where another one runs, that one's as
+// far as it is kept. An attempt before this one has installed the new program then, and come neither further nor back.
+func (k *Kind) oldKubelet(ctx context.Context, s *shown) (string, error) {
+	installed := k.installedKubelet(ctx)
+	if installed == "" {
+		return "", errors.New("the kubelet on the node does not say its version, so it would not be known what to go back to: " +
+			"kubelet --version does not work")
+	}
+	if !s.running || s.kubelet == installed {
+		return installed, nil
+	}
+	old, err := k.releases.Find(s.kubelet)
+	if err != nil || old == nil {
+		return installed, err
+	}
+	return s.kubelet, nil
 }
 
 func readBefore(c kind.Change) (before, error) {

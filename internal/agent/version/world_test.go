@@ -107,7 +107,7 @@ func newWorld(t *testing.T) *world {
 	w.Put(kubelet.FlagsFile, "KUBELET_KUBEADM_ARGS=\"--v=2\"\n")
 	for _, v := range []string{oldVersion, newVersion, nextMinor} {
 		w.Put("/releases/"+v+"/kubelet", "#!/bin/sh\necho Kubernetes "+v+"\n")
-		w.Put("/releases/"+v+"/kubectl", "#!/bin/sh\n")
+		w.Put("/releases/"+v+"/kubectl", "#!/bin/sh\necho Client Version: "+v+"\n")
 		w.Put("/releases/"+v+"/kubeadm", fmt.Sprintf(kubeadmScript, v))
 		require.NoError(t, os.Chmod(w.Path("/releases/"+v+"/kubeadm"), 0o700))
 	}
