@@ -192,6 +192,21 @@ var acquiring = map[string]func(context.Context, *world){
 			require.False(w.t, valid(w.lease(), w.clock.Now()))
 		}
 	},
+	"16 a hold appears while work may be under way: the second check leaves that its lease": func(ctx context.Context, w *world) {
+		w.acquire(ctx)
+		w.fail = func(verb string, _ client.Object) error {
+			if verb == "update" {
+				w.fail = nil
+				w.cluster.Spec.Paused = ptr.To(true)
+			}
+			return nil
+		}
+		_, err := w.locker.Acquire(ctx, w.req)
+		var held *HeldError
+		require.ErrorAs(w.t, err, &held)
+		require.Equal(w.t, "refit/machine-uid", *w.lease().Spec.HolderIdentity)
+		require.True(w.t, valid(w.lease(), w.clock.Now()))
+	},
 	"16 the second check fails: that is not free either": func(ctx context.Context, w *world) {
 		ended, cancel := context.WithCancel(ctx)
 		defer cancel()

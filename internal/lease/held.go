@@ -162,6 +162,14 @@ func (h *Held) Release(ctx context.Context) error {
 	return err
 }
 
+// unconfirmed gives a lease back of which the second look has failed, unless it was the Machine's before. It returns why it has failed.
+func (h *Held) unconfirmed(ctx context.Context, before *coordinationv1.Lease, why error) error {
+	if before != nil && holderOf(before) == Holder(h.machine) {
+		return why
+	}
+	return h.abandon(ctx, why)
+}
+
 // abandon releases a lease that must not be used, and returns why. Whatever has ended the caller's context, the lease should not
 // stay behind.
 func (h *Held) abandon(ctx context.Context, why error) error {

@@ -57,8 +57,9 @@ type Request struct {
 // put a hold in between could not know of us. No connection to the node may be made before it has returned a Held.
 //
 // The lease of the same Machine is taken at once, whichever instance holds it: there is one leader, and the token fences the
-// one before. It returns a HeldError when the node is another's, a ClockError, ErrNoNode, ErrNodeGone, ErrNodeReplaced, or
-// what went wrong.
+// one before. If the second look fails, it stays: work may be under way by it. One that was not the Machine's is given back.
+//
+// It returns a HeldError when the node is another's, a ClockError, ErrNoNode, ErrNodeGone, ErrNodeReplaced, or what went wrong.
 func (l *Locker) Acquire(ctx context.Context, req Request) (*Held, error) {
 	if req.Facts == nil || l.Instance == "" {
 		return nil, errors.New("a lease needs facts, and an instance that holds it")
@@ -90,7 +91,7 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Held, error) {
 		return nil, err
 	}
 	if err := h.Check(ctx); err != nil {
-		return nil, h.abandon(ctx, err)
+		return nil, h.unconfirmed(ctx, current, err)
 	}
 	return h, nil
 }

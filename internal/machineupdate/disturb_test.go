@@ -87,7 +87,8 @@ func TestACordonOfSomebodyElseStays(t *testing.T) {
 	require.NotContains(t, n.Annotations, drain.CordonedAnnotation)
 }
 
-func TestDrainTimesOut(t *testing.T) {
+// drainingForAMinute is a world whose node is being drained, for which it has a minute.
+func drainingForAMinute(t *testing.T) *world {
 	w := planned(t, drainA)
 	w.withPod()
 	w.machine(func(m *clusterv1.Machine) { m.Spec.Deletion.NodeDrainTimeoutSeconds = ptr.To[int32](60) })
@@ -95,6 +96,11 @@ func TestDrainTimesOut(t *testing.T) {
 	w.node.plans = []node.Plan{drainA}
 	w.reconcile()
 	w.requirePhase(refitv1.PhaseDraining)
+	return w
+}
+
+func TestDrainTimesOut(t *testing.T) {
+	w := drainingForAMinute(t)
 	w.clock.Step(time.Minute)
 	require.Zero(t, w.reconcile())
 	st := w.requirePhase(refitv1.PhaseFailed)
@@ -110,6 +116,23 @@ func TestDrainTimesOut(t *testing.T) {
 	w.reconcile()
 	w.requirePhase(refitv1.PhaseSucceeded)
 	w.requireFree(false)
+}
+
+// TestADrainThatAnotherLeaderTakesUp: while nobody leads nobody asks pods to leave, which must not count as time that they had.
+func TestADrainThatAnotherLeaderTakesUp(t *testing.T) {
+	w := drainingForAMinute(t)
+
+	w.reconciler.Instance = "the next leader"
+	w.clock.Step(time.Minute)
+	w.reconcile()
+	w.requirePhase(refitv1.PhaseDraining)
+	require.Len(t, w.update().Status.Starts, 1)
+	w.clock.Step(59 * time.Second)
+	w.reconcile()
+	w.requirePhase(refitv1.PhaseDraining)
+	w.clock.Step(time.Second)
+	w.reconcile()
+	require.Equal(t, "DrainTimedOut", w.requirePhase(refitv1.PhaseFailed).Reason)
 }
 
 // annotate asks for something by an annotation on the MachineUpdate.

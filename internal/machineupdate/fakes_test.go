@@ -190,7 +190,7 @@ func newWorld(t *testing.T) *world {
 		Client: c, Live: c, Disruptions: fixedRules(t, rules), OnConflict: node.Overwrite, Dialer: w.node, Agents: agents,
 		Recorder: w.events, Clock: w.clock, Metrics: NewMetrics(prometheus.NewRegistry()), Instance: "refit-0",
 	}
-	w.policies = &changemanagement.Policies{Client: c, Live: c}
+	w.policies = &changemanagement.Policies{Client: c, Live: c, Clock: w.clock}
 	w.reconciler.Gate = newGate(c, w.policies, w.clock)
 	w.readPolicies()
 	return w

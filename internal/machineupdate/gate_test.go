@@ -138,6 +138,7 @@ func TestPolicyChangesWhileItHolds(t *testing.T) {
 			w.machine(func(m *clusterv1.Machine) {
 				m.Annotations = map[string]string{
 					refitv1.PermissiveUntilAnnotation:                                "2026-10-03T21:00:00Z",
+					refitv1.PermissiveSinceAnnotation:                                "2026-10-03T20:00:00Z 2026-10-03T21:00:00Z",
 					refitv1.PermissiveUntilAnnotation + refitv1.OverrideReasonSuffix: "CVE-2026-1",
 				}
 			})

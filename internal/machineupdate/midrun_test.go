@@ -96,6 +96,37 @@ func TestAHoldThatIsMetOnTheNode(t *testing.T) {
 	w.requireFree(true)
 }
 
+// TestAHoldBetweenTwoLooks appears when refit has looked for holds and not yet taken the lease anew.
+func TestAHoldBetweenTwoLooks(t *testing.T) {
+	w := cutOff(t, drainA)
+	w.node.applied = []node.Status{running}
+	w.workload.beforeLease = func() { w.hold(true) }
+	w.reconcile()
+	w.requireKept(refitv1.ReasonHold)
+	require.Equal(t, []string{"status"}, w.node.calls, "it is only asked")
+	w.node.applied = []node.Status{{State: node.Succeeded}}
+	w.reconcile()
+	w.requireWaiting(refitv1.ReasonHold, "held by")
+	w.requireFree(true)
+}
+
+// TestAHoldDuringAQuietChange: what does not disturb a node takes its lease all the same, and gives it back to whoever holds the node.
+func TestAHoldDuringAQuietChange(t *testing.T) {
+	w := under(t, writeA, nightly())
+	w.node.applyErr = node.ErrConnectionLost
+	w.reconcile()
+	st := w.update().Status
+	require.NotNil(t, st.ApplyingSince)
+	require.Nil(t, st.Node)
+	require.Equal(t, "refit/uid-1", *w.leaseOf().Spec.HolderIdentity)
+
+	w.node.applyErr, w.node.digest, w.node.applied = nil, w.update().Spec.Digest, []node.Status{{State: node.Succeeded}}
+	w.hold(true)
+	w.reconcile()
+	w.requireWaiting(refitv1.ReasonHold, "held by")
+	w.requireFree(false)
+}
+
 // TestAHoldWhileTheNodeReboots has the node be held when it does not answer because it reboots, which is a step of the work.
 func TestAHoldWhileTheNodeReboots(t *testing.T) {
 	w := cutOff(t, rebootA)

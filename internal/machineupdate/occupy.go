@@ -190,7 +190,7 @@ func (u *update) yield(ctx context.Context, held *lease.HeldError) (*wait, error
 // vacate takes what refit has put on the node away, and gives its lease back. It can be repeated.
 func (u *update) vacate(ctx context.Context, keepCordon bool) error {
 	n, held := u.mu.Status.Node, u.occupied.held
-	if n == nil && held == nil {
+	if n == nil && held == nil && u.mu.Status.ApplyingSince == nil {
 		return nil
 	}
 	if err := u.reachWorkload(ctx); err != nil {

@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/cluster-api/util/annotations"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/slots"
@@ -146,9 +145,6 @@ func (u *update) machine(ctx context.Context) (*clusterv1.Machine, *wait, error)
 		return nil, nil, nil
 	case err != nil:
 		return nil, nil, fmt.Errorf("read Machine %s: %w", key, err)
-	}
-	if _, err := changemanagement.KeepOverrideTimes(&machine); err != nil {
-		return nil, nil, err
 	}
 	if !metav1.IsControlledBy(u.mu, &machine) {
 		return nil, &wait{reason: refitv1.ReasonDeleting, message: "the Machine was made anew; this MachineUpdate belongs to the one before it and is about to go"}, nil

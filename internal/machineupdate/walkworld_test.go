@@ -120,7 +120,7 @@ func (w *walkWorld) start() *process {
 	w.starts++
 	p := &process{world: w}
 	c := p.api(management, w.base)
-	policies := &changemanagement.Policies{Client: w.base, Live: w.base}
+	policies := &changemanagement.Policies{Client: w.base, Live: w.base, Clock: w.clock}
 	require.NoError(w.t, policies.Prime(w.ctx))
 	p.Reconciler = &Reconciler{
 		Client: c, Live: c, Disruptions: onDrift(fixedRules(w.t, walkRules), w.drift), OnConflict: node.Overwrite, Dialer: callingDialer{p}, Agents: agents,

@@ -143,6 +143,9 @@ func (u *update) lastRun(ctx context.Context, client *node.Client, request *node
 func (u *update) claim(ctx context.Context, a *access, plan node.Plan, admission refitv1.Admission) error {
 	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		admitted(s, admission)
+		if s.Instance != u.Instance && s.Drain != nil && s.Drain.FinishedAt == nil {
+			s.Drain = drainedAnew(s.Drain, u.now()) // while nobody led, nobody asked pods to leave
+		}
 		s.Instance = u.Instance
 		s.Address = a.target.Addresses[0].String()
 		if admission.Reason != refitv1.NotMaterial {

@@ -30,6 +30,8 @@ type fakeWorkload struct {
 	clientset kubernetes.Interface
 	// err is met instead of the cluster.
 	err error
+	// beforeLease is called once, before the next update of a lease.
+	beforeLease func()
 }
 
 // workloadScheme has all kinds that are looked for there: a fake client adds those that it does not know, and is not made for doing
@@ -45,7 +47,8 @@ var workloadScheme = sync.OnceValue(func() *runtime.Scheme {
 })
 
 func newFakeWorkload(now clock.PassiveClock) *fakeWorkload {
-	c := newFakeClient(workloadScheme()).WithObjects(readyNode(nodeName), readyNode("n2")).
+	f := &fakeWorkload{clientset: kubernetesfake.NewClientset()}
+	f.Client = newFakeClient(workloadScheme()).WithObjects(readyNode(nodeName), readyNode("n2")).
 		WithStatusSubresource(&corev1.Node{}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
@@ -55,8 +58,16 @@ func newFakeWorkload(now clock.PassiveClock) *fakeWorkload {
 				}
 				return err
 			},
+			Update: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
+				if _, ok := obj.(*coordinationv1.Lease); ok && f.beforeLease != nil {
+					meanwhile := f.beforeLease
+					f.beforeLease = nil
+					meanwhile()
+				}
+				return c.Update(ctx, obj, opts...)
+			},
 		}).Build()
-	return &fakeWorkload{Client: c, clientset: kubernetesfake.NewClientset()}
+	return f
 }
 
 // Get implements Workloads.
