@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
@@ -267,6 +268,26 @@ refit_can_update_decisions_total{hook="CanUpdateMachineSet",outcome="Replace"} 1
 refit_can_update_fields_left_total{field="spec.users[]",hook="CanUpdateMachine",object="bootstrapConfig"} 1
 refit_can_update_fields_left_total{field="spec.version",hook="CanUpdateMachineSet",object="machine"} 1
 `)))
+}
+
+// TestFieldsOfUnknownSchemas: keys of mappings, which can be any, are no values of a label.
+func TestFieldsOfUnknownSchemas(t *testing.T) {
+	field := func(object fieldset.Object, names ...string) fieldset.Field {
+		f := fieldset.Field{Object: object}
+		for _, name := range names {
+			f.Path = append(f.Path, fieldpath.PathElement{FieldName: &name})
+		}
+		return f
+	}
+	for want, f := range map[string]fieldset.Field{
+		"spec":                  field(fieldset.InfrastructureMachine),
+		"spec.instanceType":     field(fieldset.InfrastructureMachine, "instanceType"),
+		"spec.additionalTags.…": field(fieldset.InfrastructureMachine, "additionalTags", "build-4711"),
+		"spec.a.b.c.d":          field(fieldset.BootstrapConfig, "a", "b", "c", "d"),
+		"spec.a.b.c.d.…":        field(fieldset.BootstrapConfig, "a", "b", "c", "d", "e"),
+	} {
+		require.Equal(t, want, labelOf(f))
+	}
 }
 
 // FuzzRequest takes any body: the answer has a status, and a Success is one that Cluster API can apply.

@@ -43,21 +43,32 @@ func (m *Metrics) decided(kind, outcome string) {
 	m.decisions.WithLabelValues(strings.TrimSuffix(kind, "Request"), outcome).Inc()
 }
 
-// maxFieldDepth bounds the number of label values: below it, providers' free-form mappings begin.
-const maxFieldDepth = 4
+// The number of label values is bounded by how deep fields are named: below that there may be mappings with keys of any name.
+const (
+	maxFieldDepth = 4
+	// maxInfrastructureDepth is for schemas that refit does not know: a provider's spec.additionalTags has such keys.
+	maxInfrastructureDepth = 1
+)
 
 func (m *Metrics) left(kind string, f fieldset.Field) {
+	m.fields.WithLabelValues(strings.TrimSuffix(kind, "Request"), string(f.Object), labelOf(f)).Inc()
+}
+
+func labelOf(f fieldset.Field) string {
+	deepest := maxFieldDepth
+	if f.Object == fieldset.InfrastructureMachine {
+		deepest = maxInfrastructureDepth
+	}
 	name := "spec"
 	for i, e := range f.Path {
 		switch {
-		case i == maxFieldDepth:
-			m.fields.WithLabelValues(strings.TrimSuffix(kind, "Request"), string(f.Object), name+".…").Inc()
-			return
+		case i == deepest:
+			return name + ".…"
 		case e.FieldName != nil:
 			name += "." + *e.FieldName
 		default:
 			name += "[]"
 		}
 	}
-	m.fields.WithLabelValues(strings.TrimSuffix(kind, "Request"), string(f.Object), name).Inc()
+	return name
 }
