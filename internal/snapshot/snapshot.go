@@ -17,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 )
 
@@ -59,10 +60,16 @@ func (r *Reader[O, T]) SetupWithManager(mgr ctrl.Manager, controllerName string)
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named(controllerName).
 		For(r.kind.New()).
-		WithEventFilter(predicate.GenerationChangedPredicate{}).
+		WithEventFilter(changed).
 		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false)}).
 		Complete(r)
 }
+
+// changed says whether an object says something else than before. A cache that lists anew, because its watch was gone for too long, shows
+// one that was deleted and made anew as one that has changed: both may be of the same generation.
+var changed = predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() },
+})
 
 // everywhere is a Runnable that does not wait for the leadership.
 type everywhere func(context.Context) error
