@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -34,12 +36,14 @@ const (
 	// refresh is how old what is known of targets and of the ConfigMap may be. Nothing watches ConfigMaps and control planes, of
 	// which a management cluster may have many, or none.
 	refresh = time.Minute
-	// settling is how long all replicas have to read a policy before it is acted upon: one that does not know it yet would answer
-	// Cluster API's hooks by what was, and machines would be replaced.
+	// settling is how long all replicas have to read a policy, or what else decides, before it is acted upon: one that does not know
+	// it yet would answer Cluster API's hooks by what was, and machines would be replaced. Cluster API's managers have as long to
+	// learn that they are to ask refit.
 	settling = 30 * time.Second
 	// soon is when what was in somebody else's way is looked at again.
 	soon = 2 * time.Second
-	// step is when a target is looked at again of which Cluster API is in the middle of a step of a rollout. Most take that long.
+	// step is when a target is looked at again of which Cluster API is in the middle of a step of a rollout: most take that long. Of a
+	// rollout that goes on, it is looked at half as often each time, down to once in refresh.
 	step = 5 * time.Second
 )
 
@@ -52,15 +56,24 @@ type Controller struct {
 	Updaters handlers.Updaters
 	Recorder events.EventRecorder
 	Clock    clock.PassiveClock
+	// rollouts says when policies are looked at again whose targets wait for the end of a rollout.
+	rollouts workqueue.TypedRateLimiter[ctrl.Request]
+	// remembered has, by the name of a policy, what else decides about its targets, and since when it is so.
+	remembered sync.Map
 }
 
 // SetupWithManager has the manager run the Controller.
 func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
+	c.rollouts = newRollouts()
 	return ctrl.NewControllerManagedBy(mgr).Named("bootimagepolicy-rotation").
 		For(&refitv1.BootImagePolicy{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesMetadata(&clusterv1.MachineDeployment{}, handler.EnqueueRequestsFromMapFunc(c.ofNamespace),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Complete(c)
+}
+
+func newRollouts() workqueue.TypedRateLimiter[ctrl.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](step, refresh)
 }
 
 // ofNamespace returns the policies with a rotation that are in the namespace of an object.
@@ -83,6 +96,7 @@ func (c *Controller) ofNamespace(ctx context.Context, obj client.Object) []ctrl.
 func (c *Controller) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var policy refitv1.BootImagePolicy
 	if err := c.Client.Get(ctx, req.NamespacedName, &policy); err != nil {
+		c.forget(req)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if !policy.DeletionTimestamp.IsZero() {
@@ -90,6 +104,7 @@ func (c *Controller) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	base := policy.DeepCopy()
 	if policy.Spec.Rotation == nil {
+		c.forget(req)
 		clearStatus(&policy)
 		_, err := c.write(ctx, &policy, base)
 		return ctrl.Result{}, err
@@ -109,6 +124,12 @@ func (c *Controller) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return c.run(ctx, p, base)
 }
 
+// forget drops what is remembered of a policy.
+func (c *Controller) forget(req ctrl.Request) {
+	c.rollouts.Forget(req)
+	c.remembered.Delete(req.NamespacedName)
+}
+
 // run looks at the targets, says how they stand, and then clears away.
 func (c *Controller) run(ctx context.Context, p *pass, base *refitv1.BootImagePolicy) (ctrl.Result, error) {
 	found, lookErr := p.lookAtAll(ctx)
@@ -124,23 +145,36 @@ func (c *Controller) run(ctx context.Context, p *pass, base *refitv1.BootImagePo
 	if err == nil && !p.again {
 		err = p.collect(ctx)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return ctrl.Result{}, err
-	case p.again || !written:
-		return ctrl.Result{RequeueAfter: soon}, nil
-	case p.waits:
-		return ctrl.Result{RequeueAfter: step}, nil
-	case !p.settled:
-		return ctrl.Result{RequeueAfter: settling}, nil
 	}
-	return ctrl.Result{RequeueAfter: refresh}, nil
+	return ctrl.Result{RequeueAfter: p.next(written)}, nil
+}
+
+// next is when a policy is looked at again.
+func (p *pass) next(written bool) time.Duration {
+	req := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(p.policy)}
+	if !p.waits {
+		p.rollouts.Forget(req)
+	}
+	switch {
+	case p.again || !written:
+		return soon
+	case p.waits:
+		return p.rollouts.When(req)
+	case p.settles:
+		return settling
+	}
+	return refresh
 }
 
 // lookAtAll looks at every target. An error is of single ones; without any result, they could not be read.
 func (p *pass) lookAtAll(ctx context.Context) ([]refitv1.BootImageTarget, error) {
 	targets, err := p.targets(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if err := p.takeIn(ctx, targets); err != nil {
 		return nil, err
 	}
 	var errs []error
@@ -155,7 +189,9 @@ func (p *pass) lookAtAll(ctx context.Context) ([]refitv1.BootImageTarget, error)
 
 // prepare reads what all targets have in common. A refusedError says what of it can't be used.
 func (c *Controller) prepare(ctx context.Context, policy *refitv1.BootImagePolicy) (*pass, error) {
-	p := &pass{Controller: c, policy: policy, clusters: map[string]*clusterv1.Cluster{}, templates: map[string]*unstructured.Unstructured{}}
+	p := &pass{
+		Controller: c, policy: policy, clusters: map[string]*clusterv1.Cluster{}, templates: map[clusterv1.ContractVersionedObjectReference]*unstructured.Unstructured{},
+	}
 	if policy.Status.Rotation != nil {
 		p.before = *policy.Status.Rotation.DeepCopy()
 	}

@@ -23,9 +23,14 @@ const maxTimes = 3
 
 // inputsOf is a digest of what people decide: the policy and the ConfigMap.
 func inputsOf(uid types.UID, generation int64, data map[string]string) string {
-	canonical, err := json.Marshal([]any{uid, generation, data})
+	return digestOf(uid, generation, data)
+}
+
+// digestOf is a digest of text, numbers, times and what is made of them.
+func digestOf(values ...any) string {
+	canonical, err := json.Marshal(values)
 	if err != nil {
-		panic(fmt.Errorf("text and numbers: %w", err))
+		panic(fmt.Errorf("text, numbers and times: %w", err))
 	}
 	sum := sha256.Sum256(canonical)
 	return hex.EncodeToString(sum[:16])

@@ -45,14 +45,22 @@ func unknown(spec *refitv1.BootImagePolicySpec) []string {
 // replaces says why Cluster API would replace machines of a target for a change of its template, and what to do. Empty: it would
 // keep them all.
 func (p *pass) replaces(ctx context.Context, t *target, from, to *unstructured.Unstructured) (string, error) {
-	if strategy, _, _ := unstructured.NestedString(t.object.Object, "spec", "rollout", "strategy", "type"); strategy == string(clusterv1.OnDeleteMachineDeploymentStrategyType) {
+	if t.onDelete() {
 		return "", nil // a machine goes when somebody deletes it, and not before
 	}
 	reason, err := p.uncovered(ctx, t, from, to)
 	if err != nil || reason != "" {
 		return reason, err
 	}
-	return t.surges(), nil
+	if reason := t.surges(); reason != "" {
+		return reason, nil
+	}
+	return p.unasked, nil
+}
+
+// keeps says whether all machines of a target are to stay when its template changes.
+func (p *pass) keeps(t *target) bool {
+	return p.policy.Spec.Rotation.Replacement != refitv1.AllowReplacement && !t.onDelete()
 }
 
 // uncovered asks the updaters what Cluster API's hooks would be answered.

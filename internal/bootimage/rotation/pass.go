@@ -25,17 +25,23 @@ type pass struct {
 	images documents
 	inputs string
 	// settled says that the inputs have been known for long enough to act on them.
-	settled  bool
+	settled bool
+	// known is what else decides about targets, and since when it is so.
+	known map[string]seen
+	// unasked says why Cluster API asks nobody whether machines may stay. Empty: it asks refit.
+	unasked  string
 	selector selector
 	// others are the policies of the namespace that also keep templates at an image, and whose names come first.
 	others   []other
 	clusters map[string]*clusterv1.Cluster
-	// templates are those that were read, by their names; nil for those that are not there.
-	templates map[string]*unstructured.Unstructured
+	// templates are those that were read; nil for those that are not there.
+	templates map[clusterv1.ContractVersionedObjectReference]*unstructured.Unstructured
 	// again says that something changed meanwhile, and that it is worth to look soon.
 	again bool
 	// waits says that a target waits for Cluster API, which nobody tells when it is done.
 	waits bool
+	// settles says that a target waits until everybody can be expected to know what decides about it.
+	settles bool
 }
 
 // other is another policy with a rotation.
@@ -111,20 +117,26 @@ func orUnknown(version string) string {
 
 // template reads the template of a target.
 func (p *pass) template(ctx context.Context, t *target) (*unstructured.Unstructured, error) {
-	template, known := p.templates[t.ref.Name]
-	if !known {
-		var err error
-		template, err = external.GetObjectFromContractVersionedRef(ctx, p.Live, t.ref, t.object.GetNamespace())
-		if apierrors.IsNotFound(err) {
-			template = nil
-		} else if err != nil {
-			return nil, fmt.Errorf("read %s %s: %w", t.ref.Kind, t.ref.Name, err)
-		}
-		p.templates[t.ref.Name] = template
+	template, err := p.read(ctx, t.ref)
+	if err == nil && template == nil {
+		err = refused("there is no %s %s, to which it refers", t.ref.Kind, t.ref.Name)
 	}
-	if template == nil {
-		return nil, refused("there is no %s %s, to which it refers", t.ref.Kind, t.ref.Name)
+	return template, err
+}
+
+// read returns a template of the policy's namespace, or nil if it is not there.
+func (p *pass) read(ctx context.Context, ref clusterv1.ContractVersionedObjectReference) (*unstructured.Unstructured, error) {
+	template, known := p.templates[ref]
+	if known {
+		return template, nil
 	}
+	template, err := external.GetObjectFromContractVersionedRef(ctx, p.Live, ref, p.policy.Namespace)
+	if apierrors.IsNotFound(err) {
+		template = nil
+	} else if err != nil {
+		return nil, fmt.Errorf("read %s %s: %w", ref.Kind, ref.Name, err)
+	}
+	p.templates[ref] = template
 	return template, nil
 }
 

@@ -102,6 +102,12 @@ func newTarget(f family, o *unstructured.Unstructured, cluster *clusterv1.Cluste
 // String names the target as people do.
 func (t *target) String() string { return t.gvk.Kind + " " + t.object.GetName() }
 
+// onDelete says whether the machines of a target go only when somebody deletes them.
+func (t *target) onDelete() bool {
+	strategy, _, _ := unstructured.NestedString(t.object.Object, "spec", "rollout", "strategy", "type")
+	return strategy == string(clusterv1.OnDeleteMachineDeploymentStrategyType)
+}
+
 func (t *target) paused() bool { return annotations.IsPaused(t.cluster, t.object) }
 
 // clusterOf is the name of the Cluster of a target: a MachineDeployment says it, a KubeadmControlPlane is owned by it.

@@ -14,15 +14,17 @@ import (
 
 // machineSet is one of the MachineDeployment workers, of its template, with machines that it is to have and that it has.
 func machineSet(name string, wanted, there int64) *unstructured.Unstructured {
-	return with(made(machineSets.gvk, name, object{"replicas": wanted}), field(there, "status", "replicas"), refersTo("base"),
-		labelled(clusterv1.MachineDeploymentNameLabel, "workers"))
+	return with(made(machineSets.gvk, name, object{"replicas": wanted}), field(there, "status", "replicas"),
+		field("Metal3MachineTemplate", "spec", "template", "spec", "infrastructureRef", "kind"),
+		field(infrastructure, "spec", "template", "spec", "infrastructureRef", "apiGroup"),
+		refersTo("base"), labelled(clusterv1.MachineDeploymentNameLabel, "workers"))
 }
 
 func refersTo(template string) func(*unstructured.Unstructured) {
 	return field(template, "spec", "template", "spec", "infrastructureRef", "name")
 }
 
-func seen(generation, observed int64) func(*unstructured.Unstructured) {
+func observed(generation, observed int64) func(*unstructured.Unstructured) {
 	return func(o *unstructured.Unstructured) {
 		o.SetGeneration(generation)
 		field(observed, "status", "observedGeneration")(o)
@@ -53,7 +55,7 @@ func TestUnderWay(t *testing.T) {
 		"there are no MachineSets": {2, 2, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			workers := with(deployment("workers", "Metal3MachineTemplate", "base"), seen(tc.generation, tc.observed))
+			workers := with(deployment("workers", "Metal3MachineTemplate", "base"), observed(tc.generation, tc.observed))
 			w := newWorld(t, append(append(basis(), workers), tc.sets...)...)
 			w.settle()
 			if !tc.waits {
@@ -66,13 +68,18 @@ func TestUnderWay(t *testing.T) {
 			require.Equal(t, "base", w.refersTo(deployments, "workers"))
 			result, err := w.reconcile()
 			require.NoError(t, err)
-			require.Equal(t, step, result.RequeueAfter)
+			require.Equal(t, 2*step, result.RequeueAfter, "once a step, at first")
+			for range 5 {
+				result, err = w.reconcile()
+				require.NoError(t, err)
+			}
+			require.Equal(t, refresh, result.RequeueAfter)
 
 			for _, set := range tc.sets { // now it is done
 				require.NoError(t, w.Delete(t.Context(), set))
 			}
 			require.NoError(t, w.Create(t.Context(), machineSet("done", 2, 2)))
-			require.NoError(t, w.Update(t.Context(), with(w.object(deployments.gvk, "workers"), seen(tc.generation, tc.generation))))
+			require.NoError(t, w.Update(t.Context(), with(w.object(deployments.gvk, "workers"), observed(tc.generation, tc.generation))))
 			_, err = w.reconcile()
 			require.NoError(t, err)
 			require.Equal(t, refitv1.TargetRotated, w.target().State)
@@ -80,9 +87,50 @@ func TestUnderWay(t *testing.T) {
 	}
 }
 
+// TestAnImageThatDoesNotBoot: machines are replaced from an image, and the first of them never comes. Where nothing hands machines over
+// the next image is brought in the middle of the rollout, which has no end without it.
+func TestAnImageThatDoesNotBoot(t *testing.T) {
+	cloud := func(name, ami string) *unstructured.Unstructured {
+		return made(infra("AWSMachineTemplate"), name, object{"template": object{"spec": object{"ami": object{"id": ami}}}})
+	}
+	ofCloud := field("AWSMachineTemplate", "spec", "template", "spec", "infrastructureRef", "kind")
+	old := func() *unstructured.Unstructured { return with(machineSet("old", 1, 1), refersTo("good"), ofCloud) }
+	bad := func() *unstructured.Unstructured { return with(machineSet("new", 1, 1), refersTo("bad"), ofCloud) }
+	for name, tc := range map[string]struct {
+		replacement refitv1.Replacement
+		sets        []client.Object
+		state       refitv1.BootImageTargetState
+	}{
+		"machines are replaced":     {refitv1.AllowReplacement, []client.Object{old(), bad()}, refitv1.TargetRotated},
+		"they must not be":          {refitv1.ForbidReplacement, []client.Object{old(), bad()}, refitv1.TargetRefused},
+		"a bootstrap differs, too":  {refitv1.AllowReplacement, []client.Object{old(), bad(), with(machineSet("newer", 1, 1), refersTo("bad"), ofCloud)}, refitv1.TargetPending},
+		"only a machine is missing": {refitv1.AllowReplacement, []client.Object{bad()}, refitv1.TargetPending},
+		"only the bootstrap differs": {
+			refitv1.AllowReplacement, []client.Object{with(old(), refersTo("twin")), bad()}, refitv1.TargetPending,
+		},
+		"there is no telling from what": {
+			refitv1.AllowReplacement, []client.Object{with(old(), refersTo("gone")), bad()}, refitv1.TargetPending,
+		},
+		"they come from another kind": {
+			refitv1.AllowReplacement, []client.Object{with(machineSet("old", 1, 1)), bad()}, refitv1.TargetPending,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			workers := with(deployment("workers", "AWSMachineTemplate", "bad"), observed(2, 2))
+			w := newWorld(t, append(append(basis(), workers, cloud("good", "ami-1"), cloud("bad", "ami-2"), cloud("twin", "ami-2")), tc.sets...)...)
+			w.change(func(s *refitv1.BootImagePolicySpec) {
+				s.Rotation.Template.Kind, s.Rotation.Template.Fields = "AWSMachineTemplate", []refitv1.BootImageField{{Path: "ami.id"}}
+				s.Rotation.Replacement = tc.replacement
+			})
+			w.settle()
+			require.Equal(t, tc.state, w.target().State, w.target().Message)
+		})
+	}
+}
+
 // TestMachinesThatPeopleDeleteHoldNoImageUp: with OnDelete a rollout ends when people have deleted all machines, which may be never.
 func TestMachinesThatPeopleDeleteHoldNoImageUp(t *testing.T) {
-	workers := with(deployment("workers", "Metal3MachineTemplate", "base"), seen(2, 2), field("OnDelete", "spec", "rollout", "strategy", "type"))
+	workers := with(deployment("workers", "Metal3MachineTemplate", "base"), observed(2, 2), field("OnDelete", "spec", "rollout", "strategy", "type"))
 	w := newWorld(t, append(basis(), workers, with(machineSet("old", 2, 2), refersTo("older")), machineSet("new", 0, 0))...)
 	w.settle()
 	require.Equal(t, refitv1.TargetRotated, w.target().State)

@@ -85,6 +85,7 @@ func deployment(name, kind, template string) *unstructured.Unstructured {
 	return o
 }
 
+// controlPlane is a KubeadmControlPlane of which all machines are well.
 func controlPlane(template string) *unstructured.Unstructured {
 	o := made(controlPlanes.gvk, "cp", object{
 		"version": "v1.36.1", "replicas": int64(3),
@@ -95,6 +96,10 @@ func controlPlane(template string) *unstructured.Unstructured {
 	})
 	o.SetLabels(map[string]string{"golden": "yes"})
 	o.SetOwnerReferences(clusterOwner)
+	o.Object["status"] = object{
+		"replicas": int64(3), "readyReplicas": int64(3), "upToDateReplicas": int64(3),
+		"conditions": []any{object{"type": "ControlPlaneComponentsHealthy", "status": "True"}, object{"type": "EtcdClusterHealthy", "status": "True"}},
+	}
 	return o
 }
 
@@ -149,6 +154,7 @@ func basis() []client.Object {
 		crd("metal3machinetemplates", "Metal3MachineTemplate"), crd("awsmachinetemplates", "AWSMachineTemplate"),
 		&clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c1", UID: "uid-c1", Labels: map[string]string{"env": "prod"}}},
 		template("base", oldImage), images(map[string]string{"stream": stream(newImage)}), policy("p"),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: map[string]string{"refit": "yes"}}}, extension(),
 	}
 }
 
@@ -167,13 +173,15 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	}
 	scheme.AddKnownTypeWithName(controlPlanes.gvk, &unstructured.Unstructured{})
 	scheme.AddKnownTypeWithName(controlPlanes.gvk.GroupVersion().WithKind("KubeadmControlPlaneList"), &unstructured.UnstructuredList{})
+	scheme.AddKnownTypeWithName(extensionConfigs, &unstructured.Unstructured{})
+	scheme.AddKnownTypeWithName(extensionConfigs.GroupVersion().WithKind("ExtensionConfigList"), &unstructured.UnstructuredList{})
 	w := &world{
 		t: t, clock: testingclock.NewFakePassiveClock(time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC)), events: events.NewFakeRecorder(1000),
 	}
 	w.Client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&refitv1.BootImagePolicy{}).
 		WithObjects(objects...).WithInterceptorFuncs(w.intercept()).Build()
 	w.controller = &Controller{
-		Client: w.Client, Live: w.Client, Updaters: handlers.UpdatersFunc(w.updaters), Recorder: w.events, Clock: w.clock,
+		Client: w.Client, Live: w.Client, Updaters: handlers.UpdatersFunc(w.updaters), Recorder: w.events, Clock: w.clock, rollouts: newRollouts(),
 	}
 	return w
 }
@@ -235,6 +243,21 @@ func (w *world) settle() {
 		require.NoError(w.t, err)
 		w.clock.SetTime(w.clock.Now().Add(settling))
 	}
+}
+
+// requireSettling requires that the target waits until everybody can be expected to know what the message says, and is rotated then.
+func (w *world) requireSettling(says string) {
+	w.t.Helper()
+	result, err := w.reconcile()
+	require.NoError(w.t, err)
+	require.Equal(w.t, refitv1.TargetPending, w.target().State, w.target().Message)
+	require.Contains(w.t, w.target().Message, says)
+	require.Equal(w.t, settling, result.RequeueAfter)
+	require.Equal(w.t, "base", w.refersTo(deployments, "workers"))
+	w.clock.SetTime(w.clock.Now().Add(settling))
+	_, err = w.reconcile()
+	require.NoError(w.t, err)
+	require.Equal(w.t, refitv1.TargetRotated, w.target().State)
 }
 
 func (w *world) policy() *refitv1.BootImagePolicy {
