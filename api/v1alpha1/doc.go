@@ -48,6 +48,10 @@ const (
 	// Machines until an instant (RFC 3339), or as long as it is "true". The policies' maxOverride bounds it.
 	PermissiveUntilAnnotation = "capi-refit.dev/permissive-until"
 
+	// PermissiveSinceAnnotation is where refit's leader notes when it saw PermissiveUntilAnnotation first with its value: an
+	// instant (RFC 3339), a blank, and the value. maxOverride counts from there.
+	PermissiveSinceAnnotation = "capi-refit.dev/permissive-since"
+
 	// RestrictiveUntilAnnotation on the same objects closes the policies until an instant, or as long as it is "true".
 	RestrictiveUntilAnnotation = "capi-refit.dev/restrictive-until"
 

@@ -39,10 +39,11 @@ func (c *changeManagement) lifecycle(scope handlers.Scope) []webhook.Hook {
 func addChangeManagement(mgr ctrl.Manager, versions changemanagement.Versions) (*changeManagement, error) {
 	now := clock.RealClock{}
 	counters := changemanagement.NewMetrics(metrics.Registry)
-	policies := &changemanagement.Policies{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}
+	policies := &changemanagement.Policies{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: now}
 	status := &changemanagement.Status{Client: mgr.GetClient(), Policies: policies, Recorder: mgr.GetEventRecorder("refit"), Clock: now}
+	since := &changemanagement.Since{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: now}
 	if err := errors.Join(
-		policies.SetupWithManager(mgr), status.SetupWithManager(mgr),
+		policies.SetupWithManager(mgr), status.SetupWithManager(mgr), since.SetupWithManager(mgr),
 		mgr.AddReadyzCheck("policies", func(*http.Request) error { return policies.Ready() }),
 	); err != nil {
 		return nil, fmt.Errorf("add change management: %w", err)

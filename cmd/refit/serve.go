@@ -34,7 +34,6 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/handlers"
-	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/internal/leader"
 	"github.com/capi-refit/refit/internal/machineupdate"
 	"github.com/capi-refit/refit/internal/node"
@@ -188,7 +187,7 @@ func (o *serveOptions) manager(ctx context.Context) (ctrl.Manager, ctrlwebhook.S
 		GracefulShutdownTimeout:       &o.shutdownDeadline,
 	}
 	opts.Cache.ByObject = uncopied()
-	opts.Cache.DefaultTransform = changemanagement.KeepOverrideTimes
+	opts.Cache.DefaultTransform = cache.TransformStripManagedFields()
 	if o.namespace != "" {
 		opts.Cache.DefaultNamespaces = map[string]cache.Config{o.namespace: {}}
 	}

@@ -124,7 +124,7 @@ func TestMessagesStayTheSameWithinAState(t *testing.T) {
 		"too little is left":             {some(saturdays("a", expects("4h"))), nil, closes.Add(-3 * time.Hour), closes.Add(-time.Second)},
 		"permissive for some time":       {some(never("a")), map[string]string{permissiveKey: text(inside)}, opened, inside.Add(-time.Second)},
 		"permissiveKey, too far ahead":   {some(never("a")), map[string]string{permissiveKey: text(inside.Add(100 * time.Hour))}, opened, inside},
-		"permissive for too long":        {some(never("a")), map[string]string{permissiveKey: "true"}, opened, inside},
+		"permissive for too long":        {some(never("a")), map[string]string{permissiveKey: "true", refitv1.PermissiveSinceAnnotation: text(created) + " true"}, opened, inside},
 		"permissive until nobody knows":  {some(never("a")), map[string]string{permissiveKey: "1"}, opened, inside},
 		"restrictive for some time":      {some(anytime("a")), map[string]string{restrictiveKey: text(inside)}, opened, inside.Add(-time.Second)},
 		"restrictive":                    {some(anytime("a")), map[string]string{restrictiveKey: "true"}, opened, inside},
@@ -178,7 +178,7 @@ func TestOverridesOfWhatAMachineBelongsTo(t *testing.T) {
 			all := everyKind()
 			for _, obj := range all {
 				if tc.object == kindName(obj) {
-					obj.SetAnnotations(map[string]string{permissiveKey: text(inside.Add(time.Hour)), permissiveKey + "-reason": "CVE-2026-1"})
+					obj.SetAnnotations(noted(map[string]string{permissiveKey: text(inside.Add(time.Hour)), permissiveKey + "-reason": "CVE-2026-1"}))
 				}
 			}
 			w := newWorld(t, append(all, never("a"))...)

@@ -257,7 +257,7 @@ func TestWhatIsRecordedOfAnAdmission(t *testing.T) {
 
 func TestTheGateNeedsThePoliciesAndTheCluster(t *testing.T) {
 	w := newWorld(t, fleet(map[string]states{"w": {}}, nil)...)
-	w.gate.Policies = &Policies{Client: w, Live: w}
+	w.gate.Policies = &Policies{Client: w, Live: w, Clock: w.clock}
 	_, err := w.tryAdmit("w")
 	require.ErrorIs(t, err, errUnread)
 	w = newWorld(t, worker("w"), update("w"))

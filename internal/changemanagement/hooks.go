@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/labels/format"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/handlers"
@@ -56,14 +57,55 @@ func (h *Hooks) Permit(ctx context.Context, namespace string, replaces bool, pro
 	if err != nil {
 		return err
 	}
-	policies, err := h.Policies.Select(subject)
+	d, err := h.decide(subject, Change{Digest: p.Digest})
 	if err != nil {
 		return err
 	}
-	d := Decide(h.Clock.Now(), subject, policies, Change{Digest: p.Digest})
 	h.overridden(ctx, subject, d.By)
-	return refusal(p, d)
+	if err := refusal(p, d); err != nil || p.Machine != nil || len(p.Left) == 0 {
+		return err
+	}
+	return h.permitEach(ctx, p)
 }
+
+// permitEach asks for each Machine that a MachineSet has, and that would be replaced: one may have labels and overrides of its own.
+func (h *Hooks) permitEach(ctx context.Context, set handlers.Proposal) error {
+	var list clusterv1.MachineList
+	of := client.MatchingLabels{clusterv1.MachineSetNameLabel: format.MustFormatValue(set.Name)}
+	if err := h.Client.List(ctx, &list, client.InNamespace(set.Namespace), of); err != nil {
+		return fmt.Errorf("list the Machines of MachineSet %s/%s: %w", set.Namespace, set.Name, err)
+	}
+	slices.SortFunc(list.Items, byMachineName)
+	for i := range list.Items {
+		subject, err := (Subjects{h.Client}).Machine(ctx, &list.Items[i])
+		if err != nil {
+			return err
+		}
+		subject.UID = types.UID(set.Name) // the starts of MachineSets are spread, not those of their Machines
+		d, err := h.decide(subject, Change{Digest: set.Digest})
+		if err != nil {
+			return err
+		}
+		one := set
+		one.Name = list.Items[i].Name
+		if err := refusal(one, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decide decides by the policies that select a Machine, as of now.
+func (h *Hooks) decide(s *Subject, c Change) (Decision, error) {
+	policies, err := h.Policies.Select(s)
+	if err != nil {
+		return Decision{}, err
+	}
+	return Decide(h.Clock.Now(), s, policies, c), nil
+}
+
+// byMachineName: a cache has Machines in any order, and messages must not change by themselves.
+func byMachineName(a, b clusterv1.Machine) int { return strings.Compare(a.Name, b.Name) }
 
 // refusal returns why a decision does not let Cluster API act on the answer, or nil.
 func refusal(p handlers.Proposal, d Decision) error {
@@ -93,10 +135,7 @@ func (h *Hooks) subject(ctx context.Context, p handlers.Proposal) (*Subject, err
 	if p.Machine != nil {
 		machine := &clusterv1.Machine{ObjectMeta: *p.Machine}
 		machine.Spec.ClusterName = p.Cluster
-		if _, err := KeepOverrideTimes(machine); err != nil {
-			return nil, err
-		}
-		// The cached one knows since when an override has been there.
+		// The cached one is as it is now.
 		if err := h.Client.Get(ctx, client.ObjectKeyFromObject(machine), machine); client.IgnoreNotFound(err) != nil {
 			return nil, fmt.Errorf("read Machine %s/%s: %w", p.Namespace, p.Name, err)
 		}
@@ -176,16 +215,15 @@ type upgraded struct {
 // have to be.
 func (h *Hooks) first(ctx context.Context, machines []upgraded, c Change, to string) (first *Decision, forbidden, err error) {
 	for _, m := range machines {
-		policies, err := h.Policies.Select(m.subject)
+		d, err := h.decide(m.subject, c)
 		if err != nil {
 			return nil, nil, err
 		}
-		d := Decide(h.Clock.Now(), m.subject, policies, c)
 		if first == nil || !first.Open && (d.Open || first.later(d)) {
 			first = &d
 		}
 		if forbidden == nil {
-			forbidden = h.forbidden(ctx, m.machine, policies, to)
+			forbidden = h.forbidden(ctx, m.machine, d.Policies, to)
 		}
 	}
 	return first, forbidden, nil
@@ -222,8 +260,7 @@ func (h *Hooks) machinesOf(ctx context.Context, u handlers.Upgrade) ([]upgraded,
 	if err := h.Client.List(ctx, &list, client.InNamespace(u.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: u.Cluster}); err != nil {
 		return nil, fmt.Errorf("list the Machines of Cluster %s: %w", u.Cluster, err)
 	}
-	// A cache has them in any order, and messages must not change by themselves.
-	slices.SortFunc(list.Items, func(a, b clusterv1.Machine) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(list.Items, byMachineName)
 	// The starts of clusters are spread, not those of their machines.
 	uid := types.UID(u.Namespace + "/" + u.Cluster)
 	var out []upgraded

@@ -120,6 +120,40 @@ func TestPermit(t *testing.T) {
 	}
 }
 
+// TestAMachineSetIsAskedAboutForEachMachine that would be replaced: a Machine may have labels and overrides that others have not.
+func TestAMachineSetIsAskedAboutForEachMachine(t *testing.T) {
+	ofSet := func(set string) func(*clusterv1.Machine) {
+		return func(m *clusterv1.Machine) { m.Labels[clusterv1.MachineSetNameLabel] = set }
+	}
+	gold := machines(map[string]string{"pool": "gold"})
+	for name, tc := range map[string]struct {
+		machine  *clusterv1.Machine
+		policy   *refitv1.ChangeManagementPolicy
+		proposal handlers.Proposal
+		says     string
+	}{
+		"one is held back":            {worker("w2", ofSet("md-abc"), annotated(restrictiveKey, "true")), nil, propose(ofMachineSet, replacing), "w2 would be replaced, and is not now"},
+		"one must not be replaced":    {worker("w2", ofSet("md-abc"), ofPool("gold")), anytime("a", forbids, gold), propose(ofMachineSet, replacing), "forbids the replacement of w2"},
+		"one is in no window":         {worker("w2", ofSet("md-abc"), ofPool("gold")), never("a", gold), propose(ofMachineSet, replacing), "w2 would be replaced, and is not now"},
+		"one of another MachineSet":   {worker("w2", ofSet("md-def"), annotated(restrictiveKey, "true")), nil, propose(ofMachineSet, replacing), ""},
+		"none is replaced":            {worker("w2", ofSet("md-abc"), annotated(restrictiveKey, "true")), nil, propose(ofMachineSet), ""},
+		"another change of a Machine": {worker("w2", ofSet("md-abc"), annotated(restrictiveKey, "true")), nil, propose(replacing), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := []client.Object{cluster("c1", nil, nil), worker("w1", ofSet("md-abc")), tc.machine}
+			if tc.policy != nil {
+				objects = append(objects, tc.policy)
+			}
+			_, err := newWorld(t, objects...).permit(tc.proposal)
+			if tc.says == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, tc.says)
+		})
+	}
+}
+
 func TestPermitAsksForAProposalOnlyIfItMatters(t *testing.T) {
 	for name, tc := range map[string]struct {
 		policies []client.Object
@@ -167,20 +201,20 @@ func TestOverridesOfAProposal(t *testing.T) {
 		"of the Machine":                           {"Machine w1", permissiveKey, hour, propose(), true},
 		"of the Machine's MachineDeployment":       {"MachineDeployment md", permissiveKey, hour, propose(), true},
 		"that nobody has set but the one who asks": {"", "", "", propose(func(p *handlers.Proposal) { p.Machine.Annotations = map[string]string{permissiveKey: hour} }), false},
-		"of a Machine that the cache does not know yet, whose time is forged": {"", "", "", propose(func(p *handlers.Proposal) {
-			p.Machine.Name, p.Name = "w9", "w9"
-			p.Machine.Annotations = map[string]string{permissiveKey: "true", sinceAnnotation: text(outside)}
-		}), false},
 		"of a Machine that the cache does not know yet": {"", "", "", propose(func(p *handlers.Proposal) {
 			p.Machine.Name, p.Name = "w9", "w9"
-			p.Machine.Annotations = map[string]string{permissiveKey: hour}
+			p.Machine.Annotations = noted(map[string]string{permissiveKey: hour})
 		}), true},
+		"that is not noted yet": {"", "", "", propose(func(p *handlers.Proposal) {
+			p.Machine.Name, p.Name = "w9", "w9"
+			p.Machine.Annotations = map[string]string{permissiveKey: hour}
+		}), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := everyKind()
 			for _, obj := range all {
 				if kindName(obj) == tc.object {
-					obj.SetAnnotations(map[string]string{tc.annotation: tc.value})
+					obj.SetAnnotations(noted(map[string]string{tc.annotation: tc.value}))
 				}
 			}
 			w := newWorld(t, append(all, saturdays("a", refuses))...)

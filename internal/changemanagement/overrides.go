@@ -1,13 +1,11 @@
 package changemanagement
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
@@ -15,9 +13,6 @@ import (
 
 // always is the value of an override that holds for as long as it is there.
 const always = "true"
-
-// sinceAnnotation is when permissive-until was set. It is in the cache only: KeepOverrideTimes puts it there.
-const sinceAnnotation = "capi-refit.dev/permissive-since"
 
 // Override is one annotation that opens or closes policies.
 type Override struct {
@@ -30,6 +25,7 @@ type Override struct {
 	// Reason is why, in somebody's words.
 	Reason string
 
+	// since is when permissive-until was seen first with its value; zero if nobody has noted it yet.
 	since time.Time
 }
 
@@ -62,10 +58,7 @@ func (o *Overrides) read(kind string, obj metav1.Object) {
 			Reason: all[annotation+refitv1.OverrideReasonSuffix],
 		}
 		if annotation == refitv1.PermissiveUntilAnnotation {
-			override.since, _ = time.Parse(time.RFC3339, all[sinceAnnotation]) // zero: not known
-			if override.since.IsZero() && value == always {
-				override.since = obj.GetCreationTimestamp().Time // without a time, it counts as old
-			}
+			override.since = sinceOf(all)
 		}
 		*o = append(*o, override)
 	}
@@ -109,12 +102,13 @@ func (f *force) permissive(now time.Time, o Override, limit time.Duration) {
 			return
 		}
 	}
-	switch {
-	case !now.Before(until):
-		if o.Value == always {
-			f.ignore("%s is ignored: it has been there for longer than %s, which is the most that the policies allow", o, limit)
-		}
-	case until.Sub(now) > limit, !o.since.IsZero() && until.Sub(o.since) > limit+clockSkew:
+	switch over := !now.Before(until); {
+	case over && o.Value != always:
+	case o.since.IsZero():
+		f.ignore("%s is not in force yet: refit's leader has not noted yet since when it is there", o)
+	case over:
+		f.ignore("%s is ignored: it has been there for longer than %s, which is the most that the policies allow", o, limit)
+	case until.Sub(now) > limit, until.Sub(o.since) > limit+clockSkew:
 		// One that was too far ahead when it was set must not open by itself when its end comes near.
 		f.ignore("%s is ignored: the policies allow at most %s ahead", o, limit)
 	default:
@@ -161,41 +155,4 @@ func (f *force) deciding() Overrides {
 		}
 	}
 	return nil
-}
-
-// KeepOverrideTimes is a transformation for caches. It drops managed fields, after it has kept the one time in them that
-// matters: since when permissive-until is there.
-func KeepOverrideTimes(in any) (any, error) {
-	obj, err := meta.Accessor(in)
-	if err != nil {
-		return in, nil //nolint:nilerr // what has no metadata has no managed fields
-	}
-	all := obj.GetAnnotations()
-	_, forged := all[sinceAnnotation]
-	delete(all, sinceAnnotation)
-	var since time.Time
-	if _, ok := all[refitv1.PermissiveUntilAnnotation]; ok {
-		since = setAt(obj, refitv1.PermissiveUntilAnnotation)
-	}
-	if !since.IsZero() {
-		all[sinceAnnotation] = since.UTC().Format(time.RFC3339)
-	}
-	if forged || !since.IsZero() {
-		obj.SetAnnotations(all)
-	}
-	obj.SetManagedFields(nil)
-	return in, nil
-}
-
-// setAt returns when an annotation got its value, or zero. Who sets the same value later owns it, too, so that the first one
-// counts.
-func setAt(obj metav1.Object, annotation string) time.Time {
-	var first time.Time
-	field := []byte(`"f:` + annotation + `"`)
-	for _, m := range obj.GetManagedFields() {
-		if m.Time != nil && m.FieldsV1 != nil && bytes.Contains(m.FieldsV1.GetRawBytes(), field) && (first.IsZero() || m.Time.Time.Before(first)) {
-			first = m.Time.Time
-		}
-	}
-	return first
 }

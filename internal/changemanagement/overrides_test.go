@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
@@ -61,7 +60,6 @@ func TestPermissiveUntilIsBounded(t *testing.T) {
 		"true counts from when it was set":           {value: "true", since: inside.Add(-47 * time.Hour), policies: some(never("a")), open: true},
 		"true is over after the most":                {value: "true", since: inside.Add(-48 * time.Hour), policies: some(never("a")), says: "has been there for longer than 48h0m0s"},
 		"true by the least of the policies":          {value: "true", since: inside.Add(-2 * time.Hour), policies: some(never("a"), never("b", maxOverride("1h"))), says: "has been there for longer than 1h0m0s"},
-		"true since nobody knows when counts as old": {value: "true", policies: some(never("a")), says: "has been there for longer"},
 		"a time that is over is not worth a word":    {value: text(inside.Add(-time.Hour)), policies: some(never("a"))},
 		"what is neither a time nor true is ignored": {value: "yes", policies: some(never("a")), says: `is ignored: it is neither a time`},
 		"a time without a zone is ignored":           {value: "2026-10-03T22:00:00", policies: some(never("a")), says: `is ignored: it is neither a time`},
@@ -69,15 +67,11 @@ func TestPermissiveUntilIsBounded(t *testing.T) {
 		"another zone is the same instant":           {value: inside.Add(time.Minute).In(time.FixedZone("", 7200)).Format(time.RFC3339), policies: some(never("a")), open: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := cluster("c1", nil, map[string]string{permissiveKey: tc.value})
+			annotations := map[string]string{permissiveKey: tc.value}
 			if !tc.since.IsZero() {
-				c.ManagedFields = managed(tc.since, permissiveKey)
+				annotations[refitv1.PermissiveSinceAnnotation] = text(tc.since) + " " + tc.value
 			}
-			_, err := KeepOverrideTimes(c)
-			require.NoError(t, err)
-			var o Overrides
-			o.read("Cluster", c)
-			d := Decide(inside, &Subject{Overrides: o}, read(tc.policies...), Change{})
+			d := Decide(inside, &Subject{Overrides: overrides(annotations)}, read(tc.policies...), Change{})
 			require.Equal(t, tc.open, d.Open, d.Message)
 			if !tc.open {
 				require.Equal(t, schedule.Paused, d.Reason)
@@ -111,71 +105,31 @@ func TestPermissiveThenRestrictive(t *testing.T) {
 	}
 }
 
+func TestAnOverrideIsNotedBeforeItIsInForce(t *testing.T) {
+	hour := text(inside.Add(time.Hour))
+	for note, open := range map[string]bool{
+		"":                              false,
+		text(inside) + " " + hour:       true,
+		text(inside) + " true":          false, // it was of another value
+		text(inside):                    false,
+		"a moment ago " + hour:          false,
+		text(inside) + "  " + hour:      false,
+		text(inside) + " " + hour + " ": false,
+	} {
+		c := &clusterv1.Cluster{ObjectMeta: objectMeta{Name: "c1", Annotations: map[string]string{permissiveKey: hour, refitv1.PermissiveSinceAnnotation: note}}}
+		var o Overrides
+		o.read("Cluster", c)
+		d := Decide(inside, &Subject{Overrides: o}, read(never("a")), Change{})
+		require.Equal(t, open, d.Open, note)
+		if !open {
+			require.Contains(t, d.Message, "is not in force yet: refit's leader has not noted yet since when it is there")
+		}
+	}
+}
+
 // managed are the managed fields of an object with an annotation that was set at an instant.
 func managed(at time.Time, annotation string) []metav1.ManagedFieldsEntry {
 	fields := &metav1.FieldsV1{}
 	fields.SetRawString(`{"f:metadata":{"f:annotations":{".":{},"f:` + annotation + `":{}}}}`)
 	return []metav1.ManagedFieldsEntry{{Manager: "kubectl-annotate", Time: &metav1.Time{Time: at}, FieldsV1: fields}}
-}
-
-func TestKeepOverrideTimes(t *testing.T) {
-	hourAgo := inside.Add(-time.Hour)
-	forged := func(m map[string]string) map[string]string {
-		m[sinceAnnotation] = text(inside)
-		return m
-	}
-	for name, tc := range map[string]struct {
-		annotations map[string]string
-		fields      []metav1.ManagedFieldsEntry
-		want        map[string]string
-	}{
-		"nothing to keep":                       {nil, managed(hourAgo, "example.com/a"), nil},
-		"true, and when":                        {map[string]string{permissiveKey: "true"}, managed(hourAgo, permissiveKey), map[string]string{permissiveKey: "true", sinceAnnotation: text(hourAgo)}},
-		"an instant, and when":                  {map[string]string{permissiveKey: text(inside)}, managed(hourAgo, permissiveKey), map[string]string{permissiveKey: text(inside), sinceAnnotation: text(hourAgo)}},
-		"true, by nobody knows whom":            {map[string]string{permissiveKey: "true"}, nil, map[string]string{permissiveKey: "true"}},
-		"other annotations are not this one":    {map[string]string{permissiveKey: "true"}, managed(hourAgo, permissiveKey+"-reason"), map[string]string{permissiveKey: "true"}},
-		"what is forged goes":                   {forged(map[string]string{"a": "b"}), nil, map[string]string{"a": "b"}},
-		"what is forged goes with true":         {forged(map[string]string{permissiveKey: "true"}), nil, map[string]string{permissiveKey: "true"}},
-		"what is forged does not win":           {forged(map[string]string{permissiveKey: "true"}), managed(hourAgo, permissiveKey), map[string]string{permissiveKey: "true", sinceAnnotation: text(hourAgo)}},
-		"of more managers the first one counts": {map[string]string{permissiveKey: "true"}, append(managed(hourAgo, permissiveKey), managed(inside, permissiveKey)...), map[string]string{permissiveKey: "true", sinceAnnotation: text(hourAgo)}},
-		"in whatever order they are":            {map[string]string{permissiveKey: "true"}, append(managed(inside, permissiveKey), managed(hourAgo, permissiveKey)...), map[string]string{permissiveKey: "true", sinceAnnotation: text(hourAgo)}},
-		"managers without a time or fields":     {map[string]string{permissiveKey: "true"}, []metav1.ManagedFieldsEntry{{Manager: "a"}, {Manager: "b", Time: &metav1.Time{Time: inside}}}, map[string]string{permissiveKey: "true"}},
-	} {
-		partial := &metav1.PartialObjectMetadata{}
-		loose := &unstructured.Unstructured{Object: map[string]any{}}
-		for kind, obj := range map[string]client.Object{"a type": &clusterv1.Machine{}, "metadata": partial, "no type": loose} {
-			t.Run(name+", in "+kind, func(t *testing.T) {
-				own := map[string]string{}
-				for k, v := range tc.annotations {
-					own[k] = v
-				}
-				if len(own) > 0 {
-					obj.SetAnnotations(own)
-				}
-				obj.SetManagedFields(tc.fields)
-				out, err := KeepOverrideTimes(obj)
-				require.NoError(t, err)
-				require.Equal(t, tc.want, out.(client.Object).GetAnnotations())
-				require.Empty(t, out.(client.Object).GetManagedFields())
-			})
-		}
-	}
-}
-
-func TestKeepOverrideTimesOfWhatHasNoMetadata(t *testing.T) {
-	out, err := KeepOverrideTimes("a tombstone")
-	require.NoError(t, err)
-	require.Equal(t, "a tombstone", out)
-}
-
-func TestAForgedTimeHasNoEffect(t *testing.T) {
-	c := cluster("c1", nil, map[string]string{permissiveKey: "true", sinceAnnotation: text(inside)})
-	c.CreationTimestamp = metav1.NewTime(created)
-	_, err := KeepOverrideTimes(c)
-	require.NoError(t, err)
-	var o Overrides
-	o.read("Cluster", c)
-	d := Decide(inside, &Subject{Overrides: o}, read(never("a")), Change{})
-	require.False(t, d.Open)
-	require.Contains(t, d.Message, "has been there for longer")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,8 +28,12 @@ import (
 // +kubebuilder:rbac:groups=capi-refit.dev,resources=changemanagementpolicies,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get
 
-// calendarRefresh is how often calendars are read again.
-const calendarRefresh = 15 * time.Second
+const (
+	// calendarRefresh is how often calendars are read again.
+	calendarRefresh = 15 * time.Second
+	// calendarKept is for how long a calendar that can't be read for the moment is what it was. Then it is not known any more.
+	calendarKept = 5 * time.Minute
+)
 
 // errUnread is returned as long as not all policies were read. Who asks takes it for closed.
 var errUnread = errors.New("the ChangeManagementPolicies have not been read yet")
@@ -37,11 +43,18 @@ type Policies struct {
 	// Client reads from a cache.
 	Client client.Client
 	// Live reads from the API server.
-	Live client.Reader
+	Live  client.Reader
+	Clock clock.PassiveClock
 
 	mu        sync.Mutex // of writers, and of calendars
-	calendars map[types.NamespacedName]*corev1.ConfigMap
+	calendars map[types.NamespacedName]readCalendar
 	current   atomic.Pointer[snapshot]
+}
+
+// readCalendar is a ConfigMap with calendars, as it was read.
+type readCalendar struct {
+	*corev1.ConfigMap
+	at time.Time
 }
 
 // snapshot is a set of policies. What was found in it is kept for as long as it is current.
@@ -145,17 +158,28 @@ func (p *Policies) calendar(ctx context.Context, namespace string, ref schedule.
 	var cm corev1.ConfigMap
 	key := types.NamespacedName{Namespace: namespace, Name: ref.Name}
 	if err := p.Live.Get(ctx, key, &cm); err != nil {
-		if last := p.calendars[key]; last != nil && !apierrors.IsNotFound(err) {
-			// The API server is away for a moment. How old the calendar is goes on counting.
-			return calendarIn(last, ref.Key)
+		last, known := p.calendars[key]
+		if !known || !passing(err) || p.Clock.Since(last.at) > calendarKept {
+			return schedule.Calendar{}, err
 		}
-		return schedule.Calendar{}, err
+		ctrl.LoggerFrom(ctx).Info("A calendar can't be read for the moment, and is taken for what it was", "configMap", key, "reason", err.Error())
+		return calendarIn(last.ConfigMap, ref.Key)
 	}
 	if p.calendars == nil {
-		p.calendars = map[types.NamespacedName]*corev1.ConfigMap{}
+		p.calendars = map[types.NamespacedName]readCalendar{}
 	}
-	p.calendars[key] = &cm
+	p.calendars[key] = readCalendar{&cm, p.Clock.Now()}
 	return calendarIn(&cm, ref.Key)
+}
+
+// passing says whether an error is the API server's being away, or too busy, and no answer.
+func passing(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !errors.As(err, &status) {
+		return true
+	}
+	code := status.Status().Code
+	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
 }
 
 func calendarIn(cm *corev1.ConfigMap, key string) (schedule.Calendar, error) {

@@ -9,7 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,7 +45,7 @@ func TestUnreadPoliciesAreNotNoPolicies(t *testing.T) {
 	require.ErrorIs(t, p.Ready(), errUnread)
 
 	w := newWorld(t, saturdays("a"))
-	w.policies = &Policies{Client: w, Live: w}
+	w.policies = &Policies{Client: w, Live: w, Clock: w.clock}
 	require.Equal(t, time.Second, w.reread("a").RequeueAfter, "one of them is not all of them")
 	require.ErrorIs(t, w.policies.Ready(), errUnread)
 	require.NoError(t, w.policies.Prime(t.Context()))
@@ -130,13 +132,17 @@ func calendar(maxAge string) edit {
 	}
 }
 
-// api has one ConfigMap, or none.
+// api has one ConfigMap, or none, or answers with an error.
 type api struct {
 	client.Reader
 	days *corev1.ConfigMap
+	err  error
 }
 
 func (a *api) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	if a.err != nil {
+		return a.err
+	}
 	if cm, ok := obj.(*corev1.ConfigMap); ok && a.days != nil && key.Name == a.days.Name && key.Namespace == a.days.Namespace {
 		a.days.DeepCopyInto(cm)
 		return nil
@@ -222,6 +228,36 @@ func TestCalendarsAreReadAgain(t *testing.T) {
 		w.reread("a")
 		w.clock.SetTime(inside.Add(step.after))
 		require.Equal(t, step.reason, w.ask("w").Reason)
+	}
+}
+
+// TestACalendarThatCannotBeReadForTheMoment stays what it was for a while, and not when the API server's answer is a no.
+func TestACalendarThatCannotBeReadForTheMoment(t *testing.T) {
+	resource := schema.GroupResource{Resource: "configmaps"}
+	for name, tc := range map[string]struct {
+		err   error
+		after time.Duration
+		want  schedule.Reason
+	}{
+		"the API server is away":       {errDown, calendarKept, schedule.Excluded},
+		"it is away for long":          {errDown, calendarKept + time.Second, schedule.InvalidPolicy},
+		"it is busy":                   {apierrors.NewTooManyRequests("busy", 1), time.Second, schedule.Excluded},
+		"it fails":                     {apierrors.NewInternalError(errDown), time.Second, schedule.Excluded},
+		"the ConfigMap is gone":        {apierrors.NewNotFound(resource, "days"), time.Second, schedule.InvalidPolicy},
+		"refit may not read it":        {apierrors.NewForbidden(resource, "days", nil), time.Second, schedule.InvalidPolicy},
+		"refit is not let in any more": {apierrors.NewUnauthorized("expired"), time.Second, schedule.InvalidPolicy},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, append(fleet(map[string]states{"w": {}}, nil), saturdays("a", calendar("")))...)
+			server := &api{Reader: w, days: days()}
+			w.policies.Live = server
+			w.reread("a")
+			require.Equal(t, schedule.Excluded, w.ask("w").Reason)
+			server.err = tc.err
+			w.clock.SetTime(inside.Add(tc.after))
+			w.reread("a")
+			require.Equal(t, tc.want, w.ask("w").Reason)
+		})
 	}
 }
 

@@ -3,6 +3,7 @@ package changemanagement
 import (
 	"context"
 	"errors"
+	"maps"
 	"testing"
 	"time"
 
@@ -110,7 +111,16 @@ func read(all ...*refitv1.ChangeManagementPolicy) []*Policy {
 }
 
 func cluster(name string, labels, annotations map[string]string) *clusterv1.Cluster {
-	return &clusterv1.Cluster{ObjectMeta: objectMeta{Namespace: "fleet", Name: name, Labels: labels, Annotations: annotations}}
+	return &clusterv1.Cluster{ObjectMeta: objectMeta{Namespace: "fleet", Name: name, Labels: labels, Annotations: noted(annotations)}}
+}
+
+// noted are annotations with a note of since when permissive-until is there.
+func noted(annotations map[string]string) map[string]string {
+	if value, set := annotations[permissiveKey]; set && annotations[refitv1.PermissiveSinceAnnotation] == "" {
+		annotations = maps.Clone(annotations)
+		annotations[refitv1.PermissiveSinceAnnotation] = text(inside) + " " + value
+	}
+	return annotations
 }
 
 // worker is a Machine of cluster c1 and the MachineDeployment md.
@@ -148,7 +158,10 @@ func ofPool(value string) func(*clusterv1.Machine) {
 }
 
 func annotated(key, value string) func(*clusterv1.Machine) {
-	return func(m *clusterv1.Machine) { metav1.SetMetaDataAnnotation(&m.ObjectMeta, key, value) }
+	return func(m *clusterv1.Machine) {
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, key, value)
+		m.Annotations = noted(m.Annotations)
+	}
 }
 
 // update is that of the Machine of the same name, and has not begun.
@@ -203,7 +216,7 @@ func newWorld(t testing.TB, objects ...client.Object) *world {
 		WithStatusSubresource(&refitv1.MachineUpdate{}, &refitv1.ChangeManagementPolicy{}).Build()
 	w := &world{Client: c, t: t, clock: clocktesting.NewFakePassiveClock(inside), registry: prometheus.NewPedanticRegistry()}
 	w.events = events.NewFakeRecorder(1000)
-	w.policies = &Policies{Client: c, Live: c}
+	w.policies = &Policies{Client: c, Live: c, Clock: w.clock}
 	require.NoError(t, w.policies.Prime(t.Context()))
 	counters := NewMetrics(w.registry)
 	w.gate = &Gate{Policies: w.policies, Client: c, Live: c, Clock: w.clock, Metrics: counters}

@@ -63,10 +63,7 @@ func restrictive() refitv1.ChangeManagementPolicySpec {
 // annotateWorkers sets an annotation of the MachineDeployment, or with an empty value removes it.
 func (u *suite) annotateWorkers(ctx context.Context, t *testing.T, key, value string) {
 	t.Helper()
-	var list clusterv1.MachineDeploymentList
-	require.NoError(t, u.Client.List(ctx, &list, client.InNamespace(u.Cluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: u.Cluster.Name}))
-	require.Len(t, list.Items, 1)
-	md := &list.Items[0]
+	md := u.workerDeployment(ctx, t)
 	before := md.DeepCopy()
 	if md.Annotations == nil {
 		md.Annotations = map[string]string{}
@@ -76,6 +73,14 @@ func (u *suite) annotateWorkers(ctx context.Context, t *testing.T, key, value st
 		delete(md.Annotations, key)
 	}
 	require.NoError(t, u.Client.Patch(ctx, md, client.MergeFrom(before)))
+}
+
+func (u *suite) workerDeployment(ctx context.Context, t *testing.T) *clusterv1.MachineDeployment {
+	t.Helper()
+	var list clusterv1.MachineDeploymentList
+	require.NoError(t, u.Client.List(ctx, &list, client.InNamespace(u.Cluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: u.Cluster.Name}))
+	require.Len(t, list.Items, 1)
+	return &list.Items[0]
 }
 
 // anyWorker waits for the update of one of the workers: Cluster API chooses which goes first.
@@ -181,17 +186,23 @@ func (u *suite) overrideLetsGo(ctx context.Context, t *testing.T) {
 	u.nowhere(ctx, t, f.Path)
 
 	u.annotateWorkers(ctx, t, refitv1.PermissiveUntilAnnotation+refitv1.OverrideReasonSuffix, "CVE-2026-0001")
-	u.annotateWorkers(ctx, t, refitv1.PermissiveUntilAnnotation, time.Now().Add(20*time.Minute).UTC().Format(time.RFC3339))
+	until := time.Now().Add(20 * time.Minute).UTC().Format(time.RFC3339)
+	u.annotateWorkers(ctx, t, refitv1.PermissiveUntilAnnotation, until)
 	mu = u.anyWorker(ctx, t, func(mu *refitv1.MachineUpdate) bool {
 		return mu.Status.Admission != nil && permitted(mu) == string(schedule.Overridden)
 	})
 	require.Contains(t, mu.Status.Admission.Message, "CVE-2026-0001")
+	require.True(t, strings.HasSuffix(u.workerDeployment(ctx, t).Annotations[refitv1.PermissiveSinceAnnotation], " "+until), "it is noted since when it is there")
 	u.metric(ctx, t, `refit_change_management_overrides_total{cluster="`+u.Cluster.Name+`",kind="permissive-until",namespace="`+u.Cluster.Namespace+`"} 1`)
 	u.rollOut(ctx, t, before)
 	u.event(ctx, t, "ChangeManagementOverridden", func(e *corev1.Event) bool { return strings.Contains(e.Message, "CVE-2026-0001") })
 	u.metric(ctx, t, `refit_change_management_override_active{cluster="`+u.Cluster.Name+`",kind="permissive-until",namespace="`+u.Cluster.Namespace+`"} 1`)
 	u.annotateWorkers(ctx, t, refitv1.PermissiveUntilAnnotation, "")
 	u.annotateWorkers(ctx, t, refitv1.PermissiveUntilAnnotation+refitv1.OverrideReasonSuffix, "")
+	require.NoError(t, poll(ctx, 250*time.Millisecond, func(ctx context.Context) (bool, error) {
+		_, left := u.workerDeployment(ctx, t).Annotations[refitv1.PermissiveSinceAnnotation]
+		return !left, nil
+	}), "the note is left behind")
 }
 
 // event waits for an Event in the cluster's namespace that is as ok says.
