@@ -194,7 +194,7 @@ func TestTLS(t *testing.T) {
 		return r.Body.Close()
 	}
 	eventually := func(f func() error) {
-		require.Eventually(t, func() bool { return f() == nil }, 20*time.Second, 50*time.Millisecond)
+		require.Eventually(t, func() bool { return f() == nil }, time.Minute, 50*time.Millisecond)
 	}
 
 	eventually(func() error { return post(bundle, 0, first.client(t)) })
@@ -231,7 +231,7 @@ func TestShutdown(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Start(ctx) }()
-	require.Eventually(t, func() bool { return server.StartedChecker()(nil) == nil }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return server.StartedChecker()(nil) == nil }, time.Minute, 10*time.Millisecond)
 
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
@@ -250,7 +250,7 @@ func TestShutdown(t *testing.T) {
 	}()
 	<-underWay
 	stop()
-	require.Eventually(t, func() bool { return server.StartedChecker()(nil) != nil }, 10*time.Second, 10*time.Millisecond, "the server takes no more")
+	require.Eventually(t, func() bool { return server.StartedChecker()(nil) != nil }, time.Minute, 10*time.Millisecond, "the server takes no more")
 	close(goOn)
 	require.Contains(t, <-answer, "answered")
 	require.NoError(t, <-ended)

@@ -181,17 +181,3 @@ func BenchmarkCollect(b *testing.B) {
 		}
 	}
 }
-
-// TestAFleetIsDecidedInTime is a benchmark that can fail: three hundred machines are a hundredth of a fleet.
-func TestAFleetIsDecidedInTime(t *testing.T) {
-	cache, policies := large(30, 7, 200, 1, saturdaysAmongOthers)
-	began := time.Now()
-	for _, m := range cache.machines {
-		s, err := Subjects{cache}.Machine(t.Context(), m)
-		require.NoError(t, err)
-		some, err := policies.Select(s)
-		require.NoError(t, err)
-		require.NotEmpty(t, Decide(inside, s, some, Change{}).Message)
-	}
-	require.Less(t, time.Since(began), time.Second, "even a busy machine does a hundredth of the work in this time")
-}

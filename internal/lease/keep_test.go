@@ -21,13 +21,13 @@ func TestKeep(t *testing.T) {
 	go func() { kept <- h.Keep(ctx) }()
 	first := w.lease().ResourceVersion
 	tick := func() {
-		require.Eventually(t, w.clock.HasWaiters, 5*time.Second, time.Millisecond)
+		require.Eventually(t, w.clock.HasWaiters, time.Minute, time.Millisecond)
 		w.clock.Step(RenewEvery)
 	}
 	tick()
-	require.Eventually(t, func() bool { return w.lease().ResourceVersion != first }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.lease().ResourceVersion != first }, time.Minute, time.Millisecond)
 	tick()
-	require.Eventually(t, w.clock.HasWaiters, 5*time.Second, time.Millisecond)
+	require.Eventually(t, w.clock.HasWaiters, time.Minute, time.Millisecond)
 	w.remove(nodeKey)
 	tick()
 	require.ErrorIs(t, <-kept, ErrLost)

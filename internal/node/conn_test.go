@@ -15,8 +15,11 @@ import (
 	"github.com/capi-refit/refit/internal/node/nodetest"
 )
 
-// soon is how long "at once" may take on a busy machine.
-const soon = 3 * time.Second
+// soon is long enough for a busy machine.
+const soon = time.Minute
+
+// forever outlasts the test: who waits for its end fails with go test's timeout.
+const forever = "sleep 3600"
 
 func TestCancel(t *testing.T) {
 	t.Run("a handshake ends", func(t *testing.T) {
@@ -24,19 +27,15 @@ func TestCancel(t *testing.T) {
 		n.Freeze()
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		began := time.Now()
 		_, err := node.SSHDialer{}.Dial(ctx, target(t, n))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.NotErrorIs(t, err, node.ErrUnreachable)
-		assert.Less(t, time.Since(began), soon)
 	})
 	t.Run("a command ends, the connection stays", func(t *testing.T) {
 		c := dial(t, target(t, start(t, nodetest.Options{})))
 		ctx, cancel := context.WithCancel(t.Context())
-		began := time.Now()
 		time.AfterFunc(50*time.Millisecond, cancel)
-		require.ErrorIs(t, c.Run(ctx, "sleep 60", nil, nil), context.Canceled)
-		assert.Less(t, time.Since(began), soon)
+		require.ErrorIs(t, c.Run(ctx, forever, nil, nil), context.Canceled)
 		require.NoError(t, c.Run(t.Context(), "true", nil, nil))
 	})
 	t.Run("a command on a machine without power ends", func(t *testing.T) {
@@ -45,18 +44,16 @@ func TestCancel(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		n.Freeze()
-		began := time.Now()
 		require.ErrorIs(t, c.Run(ctx, "true", nil, nil), context.DeadlineExceeded)
-		assert.Less(t, time.Since(began), soon)
 	})
 	t.Run("a command that waits for its turn ends", func(t *testing.T) {
 		c := dial(t, target(t, start(t, nodetest.Options{})))
 		for range 8 {
-			go func() { _ = c.Run(t.Context(), "sleep 60", nil, nil) }()
+			go func() { _ = c.Run(t.Context(), forever, nil, nil) }()
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
-		require.ErrorIs(t, c.Run(ctx, "sleep 60", nil, nil), context.DeadlineExceeded)
+		require.ErrorIs(t, c.Run(ctx, forever, nil, nil), context.DeadlineExceeded)
 	})
 }
 
@@ -67,7 +64,7 @@ func TestConnectionLost(t *testing.T) {
 		to.Timeouts.Keepalive, to.Timeouts.Patience = 20*time.Millisecond, 50*time.Millisecond
 		c := dial(t, to)
 		time.AfterFunc(100*time.Millisecond, n.Freeze)
-		err := c.Run(t.Context(), "sleep 60", nil, nil)
+		err := c.Run(t.Context(), forever, nil, nil)
 		require.ErrorIs(t, err, node.ErrConnectionLost)
 		assert.ErrorContains(t, err, "did not answer in time")
 	})
@@ -75,7 +72,7 @@ func TestConnectionLost(t *testing.T) {
 		n := start(t, nodetest.Options{})
 		c := dial(t, target(t, n))
 		time.AfterFunc(100*time.Millisecond, n.Disconnect)
-		require.ErrorIs(t, c.Run(t.Context(), "sleep 60", nil, nil), node.ErrConnectionLost)
+		require.ErrorIs(t, c.Run(t.Context(), forever, nil, nil), node.ErrConnectionLost)
 		require.ErrorIs(t, c.Run(t.Context(), "true", nil, nil), node.ErrConnectionLost)
 	})
 	t.Run("commands that start while it is cut end", func(t *testing.T) {
@@ -94,7 +91,7 @@ func TestConnectionLost(t *testing.T) {
 	})
 	t.Run("a quiet machine is left alone", func(t *testing.T) {
 		to := target(t, start(t, nodetest.Options{}))
-		to.Timeouts.Keepalive, to.Timeouts.Patience = 10*time.Millisecond, time.Second
+		to.Timeouts.Keepalive, to.Timeouts.Patience = 10*time.Millisecond, soon
 		require.NoError(t, dial(t, to).Run(t.Context(), "sleep 0.3", nil, nil))
 	})
 	t.Run("Close twice is fine", func(t *testing.T) {
@@ -160,10 +157,9 @@ func TestJump(t *testing.T) {
 		mute.Freeze()
 		to, by := target(t, mute), target(t, jump)
 		to.Jump = &by
-		began := time.Now()
 		_, err := node.SSHDialer{}.Dial(ctx, to)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Less(t, time.Since(began), soon)
+		assert.NotErrorIs(t, err, node.ErrUnreachable)
 	})
 }
 

@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,21 +20,8 @@ import (
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/test/nodes"
+	"github.com/capi-refit/refit/test/nodes/nodestest"
 )
-
-// startContainers skips the test where there is no Docker, which is said and is no success.
-func startContainers(t *testing.T, names ...string) *nodes.Fleet {
-	t.Helper()
-	if err := exec.CommandContext(t.Context(), "docker", "info").Run(); err != nil {
-		t.Skip("Docker does not answer")
-	}
-	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
-	t.Cleanup(stop)
-	f, err := nodes.Start(ctx, nodes.Options{Kind: nodes.Containers, Names: names, Progress: t.Output()})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, f.Stop(context.WithoutCancel(ctx))) })
-	return f
-}
 
 // buildAgents builds the agent for this machine.
 func buildAgents(t *testing.T) *node.Agents {
@@ -62,7 +47,7 @@ func dial(t *testing.T, n *nodes.Node) node.Conn {
 }
 
 func TestContainers(t *testing.T) {
-	f := startContainers(t, "node-1", "node-2")
+	f := nodestest.Start(t, nodes.Options{Names: []string{"node-1", "node-2"}})
 	for _, n := range f.Nodes() {
 		t.Run(n.Name(), func(t *testing.T) {
 			testNode(t, n)
@@ -93,7 +78,7 @@ func TestContainers(t *testing.T) {
 
 func TestFiveContainersAtOnce(t *testing.T) {
 	began := time.Now()
-	f := startContainers(t, "node-1", "node-2", "node-3", "node-4", "node-5")
+	f := nodestest.Start(t, nodes.Options{Names: []string{"node-1", "node-2", "node-3", "node-4", "node-5"}})
 	t.Logf("five containers are there after %s", time.Since(began).Round(time.Millisecond))
 	for _, n := range f.Nodes() {
 		assertHealthy(t, n)
@@ -110,7 +95,7 @@ func assertHealthy(t *testing.T, n *nodes.Node) {
 	healthy := assert.Eventually(t, func() bool {
 		out, _ = n.Exec(t.Context(), "systemctl", "is-system-running")
 		return strings.TrimSpace(string(out)) == "running"
-	}, 30*time.Second, 200*time.Millisecond)
+	}, time.Minute, 200*time.Millisecond)
 	if !healthy {
 		failed, _ := n.Exec(t.Context(), "systemctl", "--failed", "--no-legend")
 		t.Logf("%s is %s: %s", n.Name(), out, failed)
@@ -123,7 +108,7 @@ func TestContainersDoNotOutliveTheirFleet(t *testing.T) {
 		require.NoError(t, err)
 		return string(out)
 	}
-	startContainers(t, "other") // is none of the fleet's below
+	nodestest.Start(t, nodes.Options{Names: []string{"other"}}) // is none of the fleet's below
 	t.Run("its context ends", func(t *testing.T) {
 		ctx, interrupt := context.WithCancel(t.Context())
 		f, err := nodes.Start(ctx, nodes.Options{Kind: nodes.Containers, Names: []string{"interrupted"}})
@@ -147,7 +132,7 @@ func TestContainersDoNotOutliveTheirFleet(t *testing.T) {
 		create := exec.CommandContext(t.Context(), "docker", "create", "--name", "interrupted", "--label", "dev.capi-refit.test=dead",
 			"--label", fmt.Sprintf("dev.capi-refit.test.owner=%s/%d/1", host, gone.Process.Pid), image(t))
 		require.NoError(t, create.Run())
-		startContainers(t, "next")
+		nodestest.Start(t, nodes.Options{Names: []string{"next"}})
 		assert.Empty(t, left())
 	})
 }
@@ -164,7 +149,7 @@ func image(t *testing.T) string {
 
 func TestAgent(t *testing.T) {
 	t.Run("in a container", func(t *testing.T) {
-		n := startContainers(t, "node-1").Node("node-1")
+		n := nodestest.Start(t, nodes.Options{Names: []string{"node-1"}}).Node("node-1")
 		testAgent(t, n)
 		requireLog(t, n, "/var/log/demo.log", "started one")
 	})
@@ -231,5 +216,5 @@ func requireLog(t *testing.T, n *nodes.Node, log, line string) {
 	require.Eventually(t, func() bool {
 		f, err := n.ReadFile(t.Context(), log)
 		return err == nil && strings.Contains(string(f.Content), line+"\n")
-	}, 10*time.Second, 100*time.Millisecond, "no %q in %s", line, log)
+	}, time.Minute, 100*time.Millisecond, "no %q in %s", line, log)
 }

@@ -23,7 +23,7 @@ func startShell(t *testing.T, script string) (shell *Process, child int) {
 	require.Eventually(t, func() bool {
 		child, err = strconv.Atoi(strings.TrimSpace(Tail(shell.Log, 1)))
 		return err == nil
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	return shell, child
 }
 
@@ -37,7 +37,7 @@ func TestProcessStop(t *testing.T) {
 			shell, child := startShell(t, script)
 			require.NoError(t, shell.Stop(200*time.Millisecond))
 			assert.ErrorIs(t, syscall.Kill(shell.PID, 0), syscall.ESRCH)
-			assert.Eventually(t, func() bool { return !Alive(child) }, 5*time.Second, 10*time.Millisecond)
+			assert.Eventually(t, func() bool { return !Alive(child) }, 30*time.Second, 10*time.Millisecond)
 			assert.NoError(t, shell.Stop(0), "twice is once")
 		})
 	}
