@@ -96,11 +96,12 @@ func (a *Agent) admit(ctx context.Context, req node.Request, want desired) (admi
 	if last != nil && last.Status.State == node.Running {
 		return a.join(ctx, *last, req, fresh)
 	}
-	return a.follow(ctx, last, req, want)
+	return a.follow(ctx, last, req, want, fresh)
 }
 
-// follow decides what to do after a run that has ended, if there was one.
-func (a *Agent) follow(ctx context.Context, last *lastRun, req node.Request, want desired) (admission, error) {
+// follow decides what to do after a run that has ended, if there was one. A token that is new here is a new attempt even when it is
+// lower than that of the last run: somebody has removed the higher ones, which came from an etcd that was set back.
+func (a *Agent) follow(ctx context.Context, last *lastRun, req node.Request, want desired, fresh bool) (admission, error) {
 	// A process that died at the very end has left the contents of its run.
 	if err := a.disk.Remove(a.state.path("run.json")); err != nil {
 		return admission{}, err
@@ -108,7 +109,7 @@ func (a *Agent) follow(ctx context.Context, last *lastRun, req node.Request, wan
 	if last == nil || last.Status.Digest != req.Digest {
 		return a.start(ctx, req, want, false)
 	}
-	if last.Status.State == node.Failed && req.Token <= last.Fence {
+	if last.Status.State == node.Failed && !fresh && req.Token <= last.Fence {
 		return admission{next: answer}, nil
 	}
 	return a.start(ctx, req, want, last.Status.State == node.Succeeded)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -14,7 +15,7 @@ import (
 	"github.com/capi-refit/refit/internal/agent/host"
 )
 
-// keptRuns is how many runs' backups stay on the node.
+// keptRuns is how many runs' backups stay on the node, of those that have overwritten something.
 const keptRuns = 3
 
 // kept describes a copy. It is written after the copy, so where it is the copy is complete.
@@ -157,7 +158,8 @@ func (s stateDir) sweepOriginals(rec *record) error {
 	return nil
 }
 
-// pruneBackups removes the backups of all but the last runs. Tokens only grow, so they tell which those are.
+// pruneBackups removes the backups of all but the last runs that have overwritten something, of which people may have been told. What the
+// others have noted is for going back only, and they have ended. Tokens only grow, so they tell which the last are.
 func (s stateDir) pruneBackups() error {
 	entries, err := os.ReadDir(s.path("backups"))
 	if os.IsNotExist(err) {
@@ -166,17 +168,32 @@ func (s stateDir) pruneBackups() error {
 	if err != nil {
 		return err
 	}
-	names := make([]string, 0, len(entries))
+	slices.SortFunc(entries, func(a, b os.DirEntry) int { return cmp.Compare(tokenOf(b.Name()), tokenOf(a.Name())) })
+	left := keptRuns
 	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	slices.SortFunc(names, func(a, b string) int { return int(min(max(tokenOf(b)-tokenOf(a), -1), 1)) })
-	for _, name := range names[min(keptRuns, len(names)):] {
-		if err := os.RemoveAll(s.path("backups", name)); err != nil {
+		if !e.IsDir() { // it is none of the agent's
+			continue
+		}
+		dir := s.path("backups", e.Name())
+		holds, err := holdsCopies(dir)
+		if err != nil {
+			return err
+		}
+		if holds && left > 0 {
+			left--
+			continue
+		}
+		if err := os.RemoveAll(dir); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// holdsCopies says whether a directory has a copy of a file, beside what is noted of files and of the record.
+func holdsCopies(dir string) (bool, error) {
+	entries, err := os.ReadDir(dir)
+	return slices.ContainsFunc(entries, func(e os.DirEntry) bool { return filepath.Ext(e.Name()) != ".json" }), err
 }
 
 func tokenOf(backup string) int64 {

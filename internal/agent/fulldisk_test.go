@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -163,4 +165,62 @@ func TestARunThatWentBackUnseenIsNotRecorded(t *testing.T) {
 	req.Token = 3
 	n.succeed(req)
 	require.Equal(t, "new", n.content("/etc/quiet/a"))
+}
+
+// TestARunThatWasVerifiedStandsWhileUnitsComeUp has the node lose power before it is written down how the run has ended.
+func TestARunThatWasVerifiedStandsWhileUnitsComeUp(t *testing.T) {
+	const timesyncd = "systemd-timesyncd.service"
+	unit := node.Resource{Unit: &node.Unit{Name: "foo.service", Enabled: new(true), Active: new(true)}}
+	ntp := node.Resource{NTP: &node.NTP{Enabled: true, Servers: []string{"192.0.2.1"}}}
+	for name, tc := range map[string]struct {
+		want node.Resource
+		unit string
+		// back is what has gone back unseen.
+		back  func(n *testNode, s *host.UnitState)
+		wrong string
+	}{
+		"that the run has started": {want: unit, unit: "foo.service"},
+		"that keep the time":       {want: ntp, unit: timesyncd},
+		"but not when one was disabled since": {
+			want: unit, unit: "foo.service", wrong: "record failed: unit foo.service is not as it was made: enabled; ",
+			back: func(_ *testNode, s *host.UnitState) { s.UnitFileState = "disabled" },
+		},
+		"but not when the time servers are those of before": {
+			want: ntp, unit: timesyncd, wrong: "record failed: time synchronization is not as it was made: servers; ",
+			back: func(n *testNode, _ *host.UnitState) { n.delete("/etc/systemd/timesyncd.conf.d/zz-refit.conf") },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newTestNode(t)
+			n.put("/lib/systemd/systemd-timesyncd", "")
+			n.units.follow = true
+			n.units.states[tc.unit] = host.UnitState{LoadState: "loaded", ActiveState: "inactive", UnitFileState: "disabled"}
+			req := request(1)
+			req.Rules.Domains, req.Resources = disruption.BuiltinRules().Domains, []node.Resource{tc.want}
+			n.agent.boundary = func(where string) error {
+				if where == "before record" {
+					return errDead
+				}
+				return nil
+			}
+			require.Equal(t, node.Running, n.apply(req).State)
+			require.Equal(t, 1, n.count("step-done verify"))
+
+			n.newProcess()
+			state := n.units.states[tc.unit]
+			state.ActiveState = "inactive"
+			if tc.back != nil {
+				tc.back(n, &state)
+			}
+			n.units.states[tc.unit] = state
+			if tc.wrong != "" {
+				require.Contains(t, n.fail(req).Message, tc.wrong)
+				return
+			}
+			n.succeed(req)
+			require.Equal(t, req.Digest, n.recorded())
+			ref, _ := tc.want.Ref()
+			require.Equal(t, []node.Drift{{Ref: ref, What: []string{"active"}}}, n.plan(req).Drift, "people see it all the same")
+		})
+	}
 }

@@ -127,8 +127,8 @@ func (p *planner) kubernetes() string {
 	return ""
 }
 
-// verifyOthers looks whether the node shows what is no file as it was made.
-func (a *Agent) verifyOthers(ctx context.Context, w *work) error {
+// verifyOthers looks whether the node shows what is no file as it was made. Aspects that are passed over may differ.
+func (a *Agent) verifyOthers(ctx context.Context, w *work, passOver ...string) error {
 	var wrong []error
 	for _, c := range w.Plan.Changes {
 		if c.Kind == node.FileKind {
@@ -148,7 +148,9 @@ func (a *Agent) verifyOthers(ctx context.Context, w *work) error {
 		case answer.Blocked != "":
 			wrong = append(wrong, fmt.Errorf("%s can't be looked at: %s", c.Ref, answer.Blocked))
 		default:
-			if what := w.driftedSince(c.Ref, answer.Drift); len(what) > 0 {
+			what := w.driftedSince(c.Ref, answer.Drift)
+			what = slices.DeleteFunc(what, func(aspect string) bool { return slices.Contains(passOver, aspect) })
+			if len(what) > 0 {
 				wrong = append(wrong, fmt.Errorf("%s is not as it was made: %s", c.Ref, strings.Join(what, ", ")))
 			}
 		}

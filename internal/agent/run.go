@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/capi-refit/refit/internal/agent/kind"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -148,10 +149,11 @@ func (r *runner) step(ctx context.Context, s step) (failure, interrupted error) 
 }
 
 // afterAnotherLook has a step look first whether what an earlier process has verified is still there. That one may have gone back since, on
-// a disk so full that it could not write down that it did. Units are not looked at: after a loss of power they may be on their way up.
+// a disk so full that it could not write down that it did. Whether units run is not looked at: after a loss of power they may be on their
+// way up, and what was verified is not undone for that.
 func (r *runner) afterAnotherLook(s step) step {
 	return step{s.name, func(ctx context.Context) (string, error) {
-		if err := errors.Join(r.verifyFiles(r.work), r.verifyOthers(ctx, r.work)); err != nil {
+		if err := errors.Join(r.verifyFiles(r.work), r.verifyOthers(ctx, r.work, kind.Active)); err != nil {
 			return "", err
 		}
 		return s.do(ctx)

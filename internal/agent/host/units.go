@@ -15,7 +15,7 @@ import (
 const SystemUnknown = "unknown"
 
 // WaitDelay is how long a command that was killed may keep its output open, through children of its own.
-const WaitDelay = time.Second
+const WaitDelay = 10 * time.Second
 
 // Units controls the units of a node's service manager.
 type Units interface {

@@ -23,6 +23,9 @@ type Kind interface {
 	Undo(ctx context.Context, c Change) error
 }
 
+// Active is what Answer.Drift names that runs and should not, or the other way round. It alone says nothing of what is on the disk.
+const Active = "active"
+
 // Question is about one resource.
 type Question struct {
 	// Was is what was applied last, or laid down by bootstrap. Nil: nothing was, or it is not known.

@@ -176,7 +176,7 @@ func (j *job) keepInstalled(ctx context.Context) error {
 		return err
 	}
 	if !j.besideRun {
-		if err := j.Prune(version, j.src().Version); err != nil { // makes room too
+		if err := j.makeRoom(ctx, version); err != nil {
 			return err
 		}
 	}
@@ -197,6 +197,16 @@ func (j *job) keepInstalled(ctx context.Context) error {
 		return errors.New("it has no kubelet")
 	}
 	return j.save(r, staged)
+}
+
+// makeRoom removes releases that nobody goes back to. One goes back to what is installed, but to the kubelet that runs where that is another
+// one: an attempt before this has then come neither further nor back. As long as it is not known which one runs, none is removed.
+func (j *job) makeRoom(ctx context.Context, installed string) error {
+	running, err := j.runningVersion(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // the next one that is staged makes room
+	}
+	return j.Prune(installed, running, j.src().Version)
 }
 
 // clear makes an empty directory within that of a release.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/agent/staticpod"
 )
 
 const (
@@ -59,6 +60,22 @@ func (s *Store) installedVersion(ctx context.Context) (string, error) {
 		err = fmt.Errorf("%s says %q, which is no version", at, version)
 	}
 	return version, err
+}
+
+// runningVersion returns that of the kubelet that runs, as its Node says, or "" if none has joined a cluster.
+func (s *Store) runningVersion(ctx context.Context) (string, error) {
+	if s.host.Find(staticpod.KubeletConfig) == "" {
+		return "", nil
+	}
+	var n struct {
+		Status struct {
+			NodeInfo struct {
+				KubeletVersion string `json:"kubeletVersion"`
+			} `json:"nodeInfo"`
+		} `json:"status"`
+	}
+	err := staticpod.ReadNode(ctx, s.host.Root, &n)
+	return n.Status.NodeInfo.KubeletVersion, err
 }
 
 // says returns which version a program says it has.

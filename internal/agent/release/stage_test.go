@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/capi-refit/refit/internal/agent/staticpod"
+	"github.com/capi-refit/refit/internal/agent/staticpod/staticpodtest"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -203,4 +205,45 @@ func TestStageBesideARun(t *testing.T) {
 	require.NoError(t, x.stage(src))
 	require.Nil(t, x.find(before), "without a run there is nothing to go back to but what is installed")
 	require.Equal(t, []string{"kubelet"}, x.holds())
+}
+
+// TestTheReleaseOfTheKubeletThatRunsStays has a run before have installed a release that was never started, and could not be taken back.
+func TestTheReleaseOfTheKubeletThatRunsStays(t *testing.T) {
+	const next = "v1.36.4"
+	for name, c := range map[string]struct {
+		// running is what the Node says. Empty: the API server does not answer.
+		running string
+		stays   bool
+	}{
+		"when another one is installed":               {running: before, stays: true},
+		"when it is not known which one runs":         {stays: true},
+		"but not when the one that is installed runs": {running: target},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x, n := newFixture(t), staticpodtest.NewNode(t)
+			n.Answer = func(w http.ResponseWriter, r *http.Request) bool {
+				if c.running == "" || r.URL.Path != "/api/v1/nodes/"+staticpodtest.Name {
+					return false
+				}
+				_, _ = io.WriteString(w, `{"status":{"nodeInfo":{"kubeletVersion":"`+c.running+`"}}}`)
+				return true
+			}
+			for _, p := range []string{staticpod.KubeletConfig, "/var/lib/kubelet/pki/kubelet-client-current.pem"} {
+				x.put(p, n.Get(p), 0o600)
+			}
+			require.NoError(t, x.stage(x.binaries()))
+			require.NoError(t, x.install(target, Programs...))
+
+			src := x.binaries()
+			src.Version, src.Checksums = next, nil
+			for _, name := range Programs {
+				x.files["/"+next+"/"+name] = program(name, next)
+				src.Checksums = append(src.Checksums, checksum(name, program(name, next)))
+			}
+			require.NoError(t, x.stage(src))
+			require.Equal(t, c.stays, x.find(before) != nil)
+			require.NotNil(t, x.find(target), "one goes back to what is installed")
+			require.NotNil(t, x.find(next))
+		})
+	}
 }

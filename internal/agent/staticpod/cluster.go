@@ -194,6 +194,19 @@ func (c *Cluster) NodeName() (string, error) {
 	return name, nil
 }
 
+// ReadNode reads the node's own Node into v, as its kubelet may.
+func ReadNode(ctx context.Context, r host.Root, v any) error {
+	c, err := Connect(r, KubeletConfig) // each time: the kubelet renews its certificate
+	if err != nil {
+		return err
+	}
+	name, err := c.NodeName()
+	if err != nil {
+		return fmt.Errorf("%s: %w", KubeletConfig, err)
+	}
+	return c.Get(ctx, "/api/v1/nodes/"+name, nil, v)
+}
+
 // TLS returns how servers of the cluster are verified.
 func (c *Cluster) TLS() *tls.Config {
 	transport, _ := c.client.Transport.(*http.Transport)

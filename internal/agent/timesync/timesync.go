@@ -35,7 +35,7 @@ const maxServer = 255
 const (
 	aspectServers = "servers"
 	aspectEnabled = "enabled"
-	aspectActive  = "active"
+	aspectActive  = kind.Active
 )
 
 // goal is what the node has to show.

@@ -76,7 +76,7 @@ func differences(want node.Unit, is host.UnitState) []string {
 	}
 	differ("masked", want.Masked, is.Masked())
 	differ("enabled", want.Enabled, is.Enabled())
-	differ("active", want.Active, is.Running())
+	differ(kind.Active, want.Active, is.Running())
 	return what
 }
 

@@ -120,15 +120,8 @@ type nodeObject struct {
 // node reads the node's own Node, as its kubelet may.
 func (k *Kind) node(ctx context.Context) (nodeObject, error) {
 	var n nodeObject
-	c, err := staticpod.Connect(k.host.Root, staticpod.KubeletConfig) // each time: the kubelet renews its certificate
-	if err != nil {
-		return n, err
-	}
-	name, err := c.NodeName()
-	if err != nil {
-		return n, fmt.Errorf("%s: %w", staticpod.KubeletConfig, err)
-	}
-	return n, c.Get(ctx, "/api/v1/nodes/"+name, nil, &n)
+	err := staticpod.ReadNode(ctx, k.host.Root, &n)
+	return n, err
 }
 
 // runs returns an error unless the kubelet that runs is of a version, and its Node is Ready. A new kubelet reports both at once, so a
