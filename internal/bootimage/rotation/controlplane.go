@@ -3,6 +3,7 @@ package rotation
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -24,7 +25,7 @@ var doomed = []string{clusterv1.DeleteMachineAnnotation, clusterv1.RemediateMach
 // only the machine whose turn it is keeps a control plane from being stable, Cluster API deletes it instead of asking whether it may
 // stay, and a machine that is not healthy has its turn first.
 func (p *pass) unwell(ctx context.Context, t *target) (string, error) {
-	if t.gvk.Kind != controlPlanes.gvk.Kind || !p.keeps(t) {
+	if !p.keepsEach(t) {
 		return "", nil
 	}
 	var cp controlplanev1.KubeadmControlPlane
@@ -64,18 +65,39 @@ func unsteady(cp *controlplanev1.KubeadmControlPlane) string {
 	return ""
 }
 
-// marked says which machine of a control plane is to be deleted or remediated by an annotation. All machines of the control plane
-// count that Cluster API counts.
-func (p *pass) marked(ctx context.Context, t *target) (string, error) {
+// keepsEach says whether Cluster API is to keep the machines of a target by asking about each of them: of a control plane.
+func (p *pass) keepsEach(t *target) bool { return t.gvk.Kind == controlPlanes.gvk.Kind && p.keeps(t) }
+
+// members are the Machines of a control plane: all that Cluster API counts.
+func (p *pass) members(ctx context.Context, t *target) ([]metav1.PartialObjectMetadata, error) {
 	var machines metav1.PartialObjectMetadataList
 	machines.SetGroupVersionKind(clusterv1.GroupVersion.WithKind("MachineList"))
 	err := p.Live.List(ctx, &machines, client.InNamespace(p.policy.Namespace),
 		client.MatchingLabels{clusterv1.ClusterNameLabel: t.cluster.Name}, client.HasLabels{clusterv1.MachineControlPlaneLabel})
 	if err != nil {
-		return "", fmt.Errorf("list the Machines of %s: %w", t, err)
+		return nil, fmt.Errorf("list the Machines of %s: %w", t, err)
 	}
-	for i := range machines.Items {
-		m := &machines.Items[i]
+	slices.SortFunc(machines.Items, func(a, b metav1.PartialObjectMetadata) int { return strings.Compare(a.Name, b.Name) })
+	return machines.Items, nil
+}
+
+// digestOfMembers is a digest of that by which policies select Machines.
+func digestOfMembers(members []metav1.PartialObjectMetadata) string {
+	var all []any
+	for i := range members {
+		all = append(all, members[i].UID, members[i].Labels)
+	}
+	return digestOf(all...)
+}
+
+// marked says which machine of a control plane is to be deleted or remediated by an annotation.
+func (p *pass) marked(ctx context.Context, t *target) (string, error) {
+	members, err := p.members(ctx, t)
+	if err != nil {
+		return "", err
+	}
+	for i := range members {
+		m := &members[i]
 		for _, annotation := range doomed {
 			if _, has := m.Annotations[annotation]; has {
 				return fmt.Sprintf("Machine %s has the annotation %s; take it away, or have the machine go first", m.Name, annotation), nil

@@ -1,6 +1,7 @@
 package rotation
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,6 +12,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/updaters"
 )
 
 // machine is cp-1, one of a control plane.
@@ -97,4 +100,59 @@ func TestControlPlanesThatGetWell(t *testing.T) {
 	_, err := w.reconcile()
 	require.NoError(t, err)
 	require.Equal(t, refitv1.TargetRotated, w.target().State)
+}
+
+// pinner is a policy by which machines that are labelled so have to be replaced for another image.
+func pinner() *refitv1.BootImagePolicy {
+	p := keeper()
+	p.Spec.Selector.Clusters = metav1.LabelSelector{}
+	p.Spec.Selector.Machines.MatchLabels = map[string]string{"pin-image": "true"}
+	return p
+}
+
+// pinned is a machine of the control plane that somebody has labelled himself.
+func pinned() client.Object {
+	m := machine("c1", "")
+	m.GetLabels()["pin-image"] = "true"
+	return m
+}
+
+// TestControlPlanesAreJudgedByTheirMachines: Cluster API asks about each, with the labels that it has.
+func TestControlPlanesAreJudgedByTheirMachines(t *testing.T) {
+	w := newWorld(t, append(basis(), controlPlane("base"), pinner(), pinned())...)
+	w.settle()
+	require.Equal(t, refitv1.TargetRefused, w.target().State)
+	require.Contains(t, w.target().Message, "of Machine cp-1, by its own labels, ")
+	require.Zero(t, w.creates)
+
+	require.NoError(t, w.Delete(t.Context(), pinned()))
+	require.NoError(t, w.Create(t.Context(), machine("c1", "")))
+	_, err := w.reconcile()
+	require.NoError(t, err)
+	require.Equal(t, refitv1.TargetPending, w.target().State, "others may not know yet that its label is gone")
+	w.settle()
+	require.Equal(t, refitv1.TargetRotated, w.target().State)
+}
+
+// TestOvertakenByAMachine: another replica of refit may know its new label already.
+func TestOvertakenByAMachine(t *testing.T) {
+	w := newWorld(t, append(basis(), controlPlane("base"), machine("c1", ""))...)
+	_, err := w.reconcile()
+	require.NoError(t, err)
+	w.clock.SetTime(w.clock.Now().Add(settling))
+	asked := 0
+	w.controller.Updaters = handlers.UpdatersFunc(func(ctx context.Context, s handlers.Subject) (*updaters.Registry, error) {
+		if asked++; asked == 2 { // once for the template, then for the machine
+			var m clusterv1.Machine
+			require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(pinned()), &m))
+			m.Labels = pinned().GetLabels()
+			require.NoError(t, w.Update(t.Context(), &m))
+		}
+		return w.updaters(ctx, s)
+	})
+	_, err = w.reconcile()
+	require.NoError(t, err)
+	require.Equal(t, refitv1.TargetPending, w.target().State)
+	require.Contains(t, w.target().Message, "has changed while refit looked at it")
+	require.Zero(t, w.creates)
 }

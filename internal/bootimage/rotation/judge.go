@@ -11,6 +11,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/handlers"
 	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/declared"
@@ -63,9 +64,34 @@ func (p *pass) keeps(t *target) bool {
 	return p.policy.Spec.Rotation.Replacement != refitv1.AllowReplacement && !t.onDelete()
 }
 
-// uncovered asks the updaters what Cluster API's hooks would be answered.
+// uncovered asks the updaters what Cluster API's hooks would be answered: about machines as their template has them, and about each
+// Machine of a control plane, whose own labels may have other policies select it.
 func (p *pass) uncovered(ctx context.Context, t *target, from, to *unstructured.Unstructured) (string, error) {
-	registry, err := p.Updaters.For(ctx, t.subject)
+	reason, err := p.uncoveredFor(ctx, t, t.subject, from, to)
+	if err != nil || reason != "" || !p.keepsEach(t) {
+		return reason, err
+	}
+	members, err := p.members(ctx, t)
+	if err != nil {
+		return "", err
+	}
+	p.sight(byMembers(t), digestOfMembers(members))
+	for i := range members {
+		one := t.subject
+		one.Labels = members[i].Labels
+		reason, err := p.uncoveredFor(ctx, t, one, from, to)
+		if err != nil {
+			return "", err
+		}
+		if reason != "" {
+			return fmt.Sprintf("of Machine %s, by its own labels, %s", members[i].Name, reason), nil
+		}
+	}
+	return "", nil
+}
+
+func (p *pass) uncoveredFor(ctx context.Context, t *target, subject handlers.Subject, from, to *unstructured.Unstructured) (string, error) {
+	registry, err := p.Updaters.For(ctx, subject)
 	if err != nil {
 		return "", fmt.Errorf("which updaters judge the machines of %s can't be told: %w", t, err)
 	}

@@ -24,6 +24,8 @@ const (
 
 func byCluster(name string) string { return "Cluster " + name }
 
+func byMembers(t *target) string { return "the Machines of " + t.String() }
+
 // seen is how something was found, as a digest, and since when it is so. It is kept in memory: a new leader has seen nothing yet, and
 // waits. It is not among the inputs, since these also say what counts as the same image brought again.
 type seen struct {
@@ -54,16 +56,26 @@ func (p *pass) takeIn(ctx context.Context, targets []*target) error {
 	}
 	key := client.ObjectKeyFromObject(p.policy)
 	value, _ := p.remembered.Load(key)
-	before, _ := value.(map[string]seen)
+	p.earlier, _ = value.(map[string]seen)
 	p.known = map[string]seen{}
 	for what, digest := range found {
-		p.known[what] = seen{digest: digest, since: p.Clock.Now()}
-		if was, had := before[what]; had && was.digest == digest {
-			p.known[what] = was
-		}
+		p.sight(what, digest)
 	}
 	p.remembered.Store(key, p.known)
 	return nil
+}
+
+// sight notes how something was found.
+func (p *pass) sight(what, digest string) {
+	p.known[what] = seen{digest: digest, since: p.Clock.Now()}
+	if was, had := p.earlier[what]; had && was.digest == digest {
+		p.known[what] = was
+	}
+}
+
+// settledFor says whether all that policies say of a target's machines has been so for long enough.
+func (p *pass) settledFor(t *target) bool {
+	return p.settled && p.stands(byPolicies) && p.stands(byCluster(t.cluster.Name)) && (!p.keepsEach(t) || p.stands(byMembers(t)))
 }
 
 // stands says whether something has been as it is for long enough that everybody can be expected to know it.
@@ -83,7 +95,14 @@ func (p *pass) overtaken(ctx context.Context, t *target) (bool, error) {
 	if err := p.Live.Get(ctx, client.ObjectKeyFromObject(t.cluster), &cluster); err != nil {
 		return true, fmt.Errorf("read Cluster %s: %w", client.ObjectKeyFromObject(t.cluster), err)
 	}
-	return digestOf(cluster.UID, cluster.Labels) != p.known[byCluster(t.cluster.Name)].digest, nil
+	if digestOf(cluster.UID, cluster.Labels) != p.known[byCluster(t.cluster.Name)].digest {
+		return true, nil
+	}
+	if !p.keepsEach(t) {
+		return false, nil
+	}
+	members, err := p.members(ctx, t)
+	return digestOfMembers(members) != p.known[byMembers(t)].digest, err
 }
 
 // allPolicies is a digest of the policies of the namespace by which the hooks are answered whether machines stay.

@@ -26,8 +26,8 @@ type pass struct {
 	inputs string
 	// settled says that the inputs have been known for long enough to act on them.
 	settled bool
-	// known is what else decides about targets, and since when it is so.
-	known map[string]seen
+	// known is what else decides about targets, and since when it is so; earlier is what the pass before knew.
+	known, earlier map[string]seen
 	// unasked says why Cluster API asks nobody whether machines may stay. Empty: it asks refit.
 	unasked  string
 	selector selector

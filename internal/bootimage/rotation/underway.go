@@ -16,7 +16,7 @@ var machineSets = family{gvk: clusterv1.GroupVersion.WithKind("MachineSet"), mac
 
 // notYet says why a target that may be brought to the image is not brought to it now. Empty: nothing is in the way.
 func (p *pass) notYet(ctx context.Context, t *target) (string, error) {
-	if !p.settled || !p.stands(byPolicies) || !p.stands(byCluster(t.cluster.Name)) {
+	if !p.settledFor(t) {
 		p.settles = true
 		return "it is brought to the image when all of refit can be expected to know what the policies say of it", nil
 	}
