@@ -22,12 +22,15 @@ const explainExample = `  # What will Cluster API do with this change?
   # Is this version of Kubernetes reached in place, with these KubernetesSources?
   refit explain -f request.json --source sources.yaml
 
+  # May this image change, with these BootImagePolicies?
+  refit explain -f request.json --boot-image-policy images.yaml
+
   # The same for a machine, with the response of the hook
   refit explain -f request.json -o json`
 
 func newExplainCommand() *cobra.Command {
 	var file, output string
-	var policyFiles, sourceFiles []string
+	var files explainFiles
 	var flags ruleFlags
 	cmd := &cobra.Command{
 		Use:   "explain -f REQUEST",
@@ -36,8 +39,9 @@ func newExplainCommand() *cobra.Command {
 field which updater makes it in place, its disruption class and what that takes on the node, or why it can't be made in
 place; and the verdict that Cluster API will reach: InPlace, or Replace. It is the server's own engine, and needs no cluster.
 
-NodeDisruptionPolicies, and KubernetesSources when the version changes, count as far as the request tells that they select the
-machine. It has no labels of the Cluster: a policy or source that selects Clusters is taken to select this one, which is said.`,
+NodeDisruptionPolicies, KubernetesSources when the version changes, and BootImagePolicies when the image does, count as far as the
+request tells that they select the machine. It has no labels of the Cluster: a policy or source that selects Clusters is taken to
+select this one, which is said.`,
 		Example: explainExample,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -48,7 +52,7 @@ machine. It has no labels of the Cluster: a policy or source that selects Cluste
 			if err != nil {
 				return err
 			}
-			policies, err := readDisruptions(cmd.InOrStdin(), policyFiles, sourceFiles, rules)
+			policies, err := readDisruptions(cmd.InOrStdin(), files, rules)
 			if err != nil {
 				return err
 			}
@@ -61,13 +65,14 @@ machine. It has no labels of the Cluster: a policy or source that selects Cluste
 				return err
 			}
 			return printExplanation(cmd.OutOrStdout(), &explanation{
-				Explanation: x, Policies: policies.applied, Source: policies.source, Notes: policies.notes,
+				Explanation: x, Policies: policies.applied, BootImagePolicies: policies.bootImages, Source: policies.source, Notes: policies.notes,
 			}, output)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "filename", "f", "", "File with the request, in JSON or YAML; - for standard input.")
-	cmd.Flags().StringArrayVar(&policyFiles, "policy", nil, "File with NodeDisruptionPolicies, in JSON or YAML; - for standard input. Can be there more than once.")
-	cmd.Flags().StringArrayVar(&sourceFiles, "source", nil, "File with KubernetesSources, in JSON or YAML; - for standard input. Can be there more than once.")
+	cmd.Flags().StringArrayVar(&files.policies, "policy", nil, "File with NodeDisruptionPolicies, in JSON or YAML; - for standard input. Can be there more than once.")
+	cmd.Flags().StringArrayVar(&files.sources, "source", nil, "File with KubernetesSources, in JSON or YAML; - for standard input. Can be there more than once.")
+	cmd.Flags().StringArrayVar(&files.images, "boot-image-policy", nil, "File with BootImagePolicies, in JSON or YAML; - for standard input. Can be there more than once.")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json, for programs.")
 	flags.add(cmd.Flags())
 	_ = cmd.MarkFlagRequired("filename") // the flag is there
@@ -87,6 +92,8 @@ type explanation struct {
 
 	// Policies are the names of the NodeDisruptionPolicies that count.
 	Policies []string `json:"policies"`
+	// BootImagePolicies are the names of those that count.
+	BootImagePolicies []string `json:"bootImagePolicies,omitempty"`
 	// Source is the name of the KubernetesSource that was asked for a version.
 	Source string `json:"source,omitempty"`
 	// Notes say what the request does not tell about policies and sources, or why one does not count.
@@ -118,6 +125,9 @@ func printExplanation(w io.Writer, x *explanation, output string) error {
 	}
 	if len(x.Policies) > 0 {
 		text += fmt.Sprintf("By the policies: %s\n", strings.Join(x.Policies, ", "))
+	}
+	if len(x.BootImagePolicies) > 0 {
+		text += fmt.Sprintf("By the BootImagePolicies: %s\n", strings.Join(x.BootImagePolicies, ", "))
 	}
 	if x.Source != "" {
 		text += fmt.Sprintf("By the source: %s\n", x.Source)

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -16,36 +18,45 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/internal/bootimage"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/kubernetessource"
 	"github.com/capi-refit/refit/internal/nodedisruption"
 	"github.com/capi-refit/refit/internal/selection"
 	"github.com/capi-refit/refit/updaters"
+	"github.com/capi-refit/refit/updaters/image"
 	kubernetesversion "github.com/capi-refit/refit/updaters/version"
 )
 
-// disruptions are NodeDisruptionPolicies and KubernetesSources out of files, as far as a request tells which of them select its
-// machine.
+// disruptions are NodeDisruptionPolicies, KubernetesSources and BootImagePolicies out of files, as far as a request tells which of them
+// select its machine.
 type disruptions struct {
 	builtIn  disruption.Rules
 	policies []*nodedisruption.Policy
 	sources  []*kubernetessource.Source
-	// applied, source and notes are what For has found, and what the updaters have asked for.
-	applied, notes []string
-	source         string
+	images   []*bootimage.Policy
+	// applied, bootImages, source and notes are what For has found, and what the updaters have asked for.
+	applied, bootImages, notes []string
+	source                     string
 }
+
+// explainFiles are the names of files with policies and sources.
+type explainFiles struct{ policies, sources, images []string }
 
 var _ handlers.Updaters = (*disruptions)(nil)
 
-// readDisruptions reads files with policies, and files with sources. Without policies, what is built in counts; without sources,
-// there is none.
-func readDisruptions(stdin io.Reader, policies, sources []string, builtIn disruption.Rules) (*disruptions, error) {
+// readDisruptions reads files. Without NodeDisruptionPolicies, what is built in counts; without sources, there is none; without
+// BootImagePolicies, no image may change.
+func readDisruptions(stdin io.Reader, files explainFiles, builtIn disruption.Rules) (*disruptions, error) {
 	d := &disruptions{builtIn: builtIn, applied: []string{}, notes: []string{}}
 	for _, of := range []struct {
 		kind  string
 		files []string
 		take  func(doc []byte) error
-	}{{"NodeDisruptionPolicy", policies, d.policy}, {"KubernetesSource", sources, d.kubernetes}} {
+	}{
+		{"NodeDisruptionPolicy", files.policies, d.policy}, {"KubernetesSource", files.sources, d.kubernetes},
+		{"BootImagePolicy", files.images, d.bootImage},
+	} {
 		for _, name := range of.files {
 			data, err := readFile(stdin, name)
 			if err != nil {
@@ -130,6 +141,18 @@ func (d *disruptions) kubernetes(doc []byte) error {
 	return nil
 }
 
+// bootImage takes a BootImagePolicy.
+func (d *disruptions) bootImage(doc []byte) error {
+	var policy refitv1.BootImagePolicy
+	strict, err := sigsjson.UnmarshalStrict(doc, &policy)
+	read := bootimage.Compile(&policy)
+	if err := errors.Join(append(strict, err, read.Err)...); err != nil {
+		return fmt.Errorf("policy %s: %w", policy.Name, err)
+	}
+	d.images = append(d.images, read)
+	return nil
+}
+
 // For implements handlers.Updaters.
 func (d *disruptions) For(_ context.Context, s handlers.Subject) (*updaters.Registry, error) {
 	var selecting []*nodedisruption.Policy
@@ -144,7 +167,21 @@ func (d *disruptions) For(_ context.Context, s handlers.Subject) (*updaters.Regi
 	if err != nil {
 		return nil, err
 	}
-	return all.With(kubernetesversion.New(effective.Rules, func(context.Context) (kubernetesversion.Source, error) { return d.find(s) })), nil
+	return all.With(image.New(d.mayMove(s)), kubernetesversion.New(effective.Rules, func(context.Context) (kubernetesversion.Source, error) { return d.find(s) })), nil
+}
+
+// mayMove says what the BootImagePolicies say of a machine's image.
+func (d *disruptions) mayMove(s handlers.Subject) *image.Selected {
+	var selecting []*bootimage.Policy
+	for _, p := range d.images {
+		if d.counts("policy", p.NamespacedName, p.Selector, s) {
+			selecting = append(selecting, p)
+		}
+	}
+	slices.SortFunc(selecting, func(a, b *bootimage.Policy) int { return strings.Compare(a.Name, b.Name) })
+	selected := bootimage.Join(selecting, s.Labels)
+	d.bootImages = selected.Policies
+	return selected
 }
 
 // find returns the source of a machine.

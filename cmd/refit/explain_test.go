@@ -153,7 +153,7 @@ func TestExamplesOfNodeDisruptionPolicies(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, examples)
 	for _, name := range examples {
-		d, err := readDisruptions(nil, []string{name}, nil, disruption.BuiltinRules())
+		d, err := readDisruptions(nil, explainFiles{policies: []string{name}}, disruption.BuiltinRules())
 		require.NoError(t, err)
 		require.NotEmpty(t, d.policies, name)
 	}

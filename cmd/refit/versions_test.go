@@ -177,7 +177,7 @@ func TestExamplesOfKubernetesSources(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, examples)
 	for _, name := range examples {
-		d, err := readDisruptions(nil, nil, []string{name}, disruption.BuiltinRules())
+		d, err := readDisruptions(nil, explainFiles{sources: []string{name}}, disruption.BuiltinRules())
 		require.NoError(t, err)
 		require.NotEmpty(t, d.sources, name)
 	}

@@ -107,7 +107,7 @@ func (s *Status) machines(ctx context.Context, p *Policy) ([]*machine, error) {
 		}
 		policies := selecting(all, cluster.Labels, m.Labels)
 		if slices.ContainsFunc(policies, func(o *Policy) bool { return o.UID == p.UID }) {
-			out = append(out, &machine{Machine: m, kinds: join(policies, m.Labels).Kinds})
+			out = append(out, &machine{Machine: m, kinds: Join(policies, m.Labels).Kinds})
 		}
 	}
 	return out, nil

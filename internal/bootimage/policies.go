@@ -64,7 +64,7 @@ func (p *Policies) For(ctx context.Context, s handlers.Subject) (*image.Selected
 	if err := p.client.Get(ctx, key, &cluster); err != nil {
 		return nil, fmt.Errorf("which BootImagePolicies select the Machine can't be told: read Cluster %s: %w", key, err)
 	}
-	return join(selecting(all, cluster.Labels, s.Labels), s.Labels), nil
+	return Join(selecting(all, cluster.Labels, s.Labels), s.Labels), nil
 }
 
 // Machine returns what holds for a Machine.

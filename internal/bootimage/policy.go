@@ -116,9 +116,9 @@ func (p *Policy) lets(of labels.Set) bool {
 	}
 }
 
-// join returns what policies say together of a machine with the labels. They are in order, and so is what comes out. The strictest
+// Join returns what policies say together of a machine with the labels. They are in order, and so is what comes out. The strictest
 // wins: the image may change only if each of them lets it; the kinds of all count.
-func join(policies []*Policy, of labels.Set) *image.Selected {
+func Join(policies []*Policy, of labels.Set) *image.Selected {
 	out := &image.Selected{}
 	for _, p := range policies {
 		out.Policies = append(out.Policies, p.Name)

@@ -115,7 +115,7 @@ func (r *Recorder) paths(ctx context.Context, m *clusterv1.Machine) (paths []str
 	if err := r.Client.Get(ctx, key, &cluster); err != nil {
 		return nil, false, fmt.Errorf("read Cluster %s: %w", key, err)
 	}
-	selected := join(selecting(all, cluster.Labels, m.Labels), m.Labels)
+	selected := Join(selecting(all, cluster.Labels, m.Labels), m.Labels)
 	if len(selected.Policies) == 0 {
 		return nil, false, nil
 	}
