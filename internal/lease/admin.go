@@ -83,22 +83,44 @@ func (l *Locker) Sweep(ctx context.Context, leftover func(machine types.UID) boo
 		if !ours || !lease.DeletionTimestamp.IsZero() || !leftover(types.UID(machine)) {
 			continue
 		}
-		released(lease, l.Clock.Now())
-		switch err := l.Client.Update(ctx, lease); {
-		case err == nil:
+		done, err := l.giveBack(ctx, lease)
+		if done {
 			swept = append(swept, lease.Name)
-		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
-			errs = append(errs, fmt.Errorf("release Lease %s: %w", client.ObjectKeyFromObject(lease), err))
 		}
+		errs = append(errs, err)
 	}
 	return swept, errors.Join(errs...)
+}
+
+// GiveBack releases the lease of a node if it is refit's for the Machine, whichever process has acquired it. What somebody else writes at
+// the same time is left alone.
+func (l *Locker) GiveBack(ctx context.Context, node string, machine types.UID) error {
+	lease, err := l.read(ctx, node)
+	if err != nil || !isHolder(lease, machine) {
+		return err
+	}
+	_, err = l.giveBack(ctx, lease)
+	return err
+}
+
+// giveBack releases a lease as it was read. It returns false when somebody else has written it since.
+func (l *Locker) giveBack(ctx context.Context, lease *coordinationv1.Lease) (bool, error) {
+	released(lease, l.Clock.Now())
+	err := l.Client.Update(ctx, lease)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("release Lease %s: %w", client.ObjectKeyFromObject(lease), err)
+	}
+	return true, nil
 }
 
 // KeptUntil returns until when the lease of a node keeps others off for the Machine if nobody renews it. It is zero when the lease is
 // not refit's for that Machine.
 func (l *Locker) KeptUntil(ctx context.Context, node string, machine types.UID) (time.Time, error) {
 	lease, err := l.read(ctx, node)
-	if err != nil || lease == nil || !lease.DeletionTimestamp.IsZero() || holderOf(lease) != Holder(machine) || lease.Spec.RenewTime == nil {
+	if err != nil || !isHolder(lease, machine) || lease.Spec.RenewTime == nil {
 		return time.Time{}, err
 	}
 	return lease.Spec.RenewTime.Add(durationOf(lease)), nil

@@ -15,6 +15,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// holdsOfALease have a hold appear before an acquisition, and between its two looks.
+var holdsOfALease = []func(*world){
+	func(w *world) { w.cluster.Spec.Paused = ptr.To(true) },
+	func(w *world) {
+		w.fail = func(verb string, _ client.Object) error {
+			if verb == "update" {
+				w.fail = nil
+				w.cluster.Spec.Paused = ptr.To(true)
+			}
+			return nil
+		}
+	},
+}
+
 // acquiring are the cases that are about acquiring, by their numbers.
 var acquiring = map[string]func(context.Context, *world){
 	"1 no lease: it is made, with transitions 0, the write's resourceVersion as token, and the Node as owner": func(ctx context.Context, w *world) {
@@ -192,20 +206,44 @@ var acquiring = map[string]func(context.Context, *world){
 			require.False(w.t, valid(w.lease(), w.clock.Now()))
 		}
 	},
-	"16 a hold appears while work may be under way: the second check leaves that its lease": func(ctx context.Context, w *world) {
+	"16 a hold appears while work is under way: that keeps its lease": func(ctx context.Context, w *world) {
+		w.req.UnderWay = true
+		for _, hold := range holdsOfALease {
+			w.acquire(ctx)
+			hold(w)
+			var held *HeldError
+			_, err := w.locker.Acquire(ctx, w.req)
+			require.ErrorAs(w.t, err, &held)
+			require.Equal(w.t, "refit/machine-uid", *w.lease().Spec.HolderIdentity)
+			require.True(w.t, valid(w.lease(), w.clock.Now()))
+			w.cluster.Spec.Paused = nil
+		}
+	},
+	"16 a hold appears while nothing is under way: a lease of an earlier try does not stay behind": func(ctx context.Context, w *world) {
+		for _, hold := range holdsOfALease {
+			w.acquire(ctx)
+			hold(w)
+			var held *HeldError
+			_, err := w.locker.Acquire(ctx, w.req)
+			require.ErrorAs(w.t, err, &held)
+			require.Empty(w.t, *w.lease().Spec.HolderIdentity)
+			require.False(w.t, valid(w.lease(), w.clock.Now()))
+			w.cluster.Spec.Paused = nil
+		}
+	},
+	"16 a lease of an earlier try can't be given back: that is told": func(ctx context.Context, w *world) {
 		w.acquire(ctx)
+		w.cluster.Spec.Paused = ptr.To(true)
 		w.fail = func(verb string, _ client.Object) error {
 			if verb == "update" {
-				w.fail = nil
-				w.cluster.Spec.Paused = ptr.To(true)
+				return errAway
 			}
 			return nil
 		}
 		_, err := w.locker.Acquire(ctx, w.req)
 		var held *HeldError
 		require.ErrorAs(w.t, err, &held)
-		require.Equal(w.t, "refit/machine-uid", *w.lease().Spec.HolderIdentity)
-		require.True(w.t, valid(w.lease(), w.clock.Now()))
+		require.ErrorContains(w.t, err, "the lease of an earlier try stays until it lapses")
 	},
 	"16 the second check fails: that is not free either": func(ctx context.Context, w *world) {
 		ended, cancel := context.WithCancel(ctx)

@@ -32,6 +32,8 @@ type Held struct {
 	node     types.UID
 	cordoned bool
 	duration time.Duration
+	acquired time.Time
+	before   time.Time // when it was renewed last before that, for the same Machine; zero if it was not
 
 	// writing is held by whoever writes the lease, so that a slow API server delays nobody who only asks.
 	writing sync.Mutex
@@ -47,6 +49,14 @@ func (h *Held) Token() int64 { return h.noted().Token }
 
 // NodeUID is the Node whose lease it is.
 func (h *Held) NodeUID() types.UID { return h.node }
+
+// Unkept is for how long nobody had renewed the lease when it was acquired. It returns false if it was not the Machine's before.
+func (h *Held) Unkept() (time.Duration, bool) {
+	if h.before.IsZero() {
+		return 0, false
+	}
+	return max(0, h.acquired.Sub(h.before)), true
+}
 
 // Cordoned says whether the node was cordoned before: then it is not for refit to uncordon it.
 func (h *Held) Cordoned() bool { return h.cordoned }
@@ -160,14 +170,6 @@ func (h *Held) Release(ctx context.Context) error {
 		h.set(errReleased)
 	}
 	return err
-}
-
-// unconfirmed gives a lease back of which the second look has failed, unless it was the Machine's before. It returns why it has failed.
-func (h *Held) unconfirmed(ctx context.Context, before *coordinationv1.Lease, why error) error {
-	if before != nil && holderOf(before) == Holder(h.machine) {
-		return why
-	}
-	return h.abandon(ctx, why)
 }
 
 // abandon releases a lease that must not be used, and returns why. Whatever has ended the caller's context, the lease should not

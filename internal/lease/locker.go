@@ -47,6 +47,8 @@ type Request struct {
 	Facts func(context.Context) (Facts, error)
 	// NodeUID is the Node that the operation began with, empty when it begins.
 	NodeUID types.UID
+	// UnderWay says that the operation has begun on the node: a lease that is the Machine's already keeps others off meanwhile.
+	UnderWay bool
 	// Operation and Step say what is done, for people.
 	Operation, Step string
 	// Duration of the lease; WorkerDuration or ControlPlaneDuration if zero.
@@ -57,7 +59,7 @@ type Request struct {
 // put a hold in between could not know of us. No connection to the node may be made before it has returned a Held.
 //
 // The lease of the same Machine is taken at once, whichever instance holds it: there is one leader, and the token fences the
-// one before. If the second look fails, it stays: work may be under way by it. One that was not the Machine's is given back.
+// one before. When there is a hold, or the second look fails, it stays if the operation is under way, and is given back otherwise.
 //
 // It returns a HeldError when the node is another's, a ClockError, ErrNoNode, ErrNodeGone, ErrNodeReplaced, or what went wrong.
 func (l *Locker) Acquire(ctx context.Context, req Request) (*Held, error) {
@@ -81,7 +83,7 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Held, error) {
 		holds = append([]Hold{*hold}, holds...)
 	}
 	if len(holds) > 0 {
-		return nil, l.held(survey.Node, holds, nil)
+		return nil, l.withdraw(ctx, req, facts.Machine, current, l.held(survey.Node, holds, nil))
 	}
 	if err := l.checkClock(ctx); err != nil {
 		return nil, err
@@ -91,9 +93,28 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Held, error) {
 		return nil, err
 	}
 	if err := h.Check(ctx); err != nil {
-		return nil, h.unconfirmed(ctx, current, err)
+		if req.UnderWay && isHolder(current, facts.Machine.UID) {
+			return nil, err
+		}
+		return nil, h.abandon(ctx, err)
 	}
 	return h, nil
+}
+
+// withdraw gives a lease back that is the Machine's though nothing is under way by it, and returns why it is not acquired anew.
+func (l *Locker) withdraw(ctx context.Context, req Request, machine *clusterv1.Machine, current *coordinationv1.Lease, why error) error {
+	if req.UnderWay || !isHolder(current, machine.UID) {
+		return why
+	}
+	if _, err := l.giveBack(ctx, current); err != nil {
+		return fmt.Errorf("%w; and the lease of an earlier try stays until it lapses: %s", why, err.Error())
+	}
+	return why
+}
+
+// isHolder says whether a lease, or nil, is refit's for a Machine.
+func isHolder(lease *coordinationv1.Lease, machine types.UID) bool {
+	return lease != nil && lease.DeletionTimestamp.IsZero() && holderOf(lease) == Holder(machine)
 }
 
 // take writes that the lease is ours. Of those who try at the same time one succeeds.
@@ -102,8 +123,11 @@ func (l *Locker) take(ctx context.Context, req Request, machine *clusterv1.Machi
 	lease := taken(current, l.key(survey.Node.Name), survey.Node, Holder(machine.UID))
 	h := &Held{
 		locker: l, facts: req.Facts, key: client.ObjectKeyFromObject(lease), machine: machine.UID, node: survey.Node.UID,
-		cordoned: survey.Cordoned, duration: cmp.Or(req.Duration, durationFor(machine)), renewed: now,
+		cordoned: survey.Cordoned, duration: cmp.Or(req.Duration, durationFor(machine)), renewed: now, acquired: now,
 		record: Record{Instance: l.Instance, Operation: req.Operation, Step: req.Step, After: lease.ResourceVersion},
+	}
+	if isHolder(current, machine.UID) && current.Spec.RenewTime != nil {
+		h.before = current.Spec.RenewTime.Add(Tolerance)
 	}
 	if err := h.record.write(lease); err != nil {
 		return nil, err

@@ -121,13 +121,16 @@ func TestDrainTimesOut(t *testing.T) {
 // TestADrainThatAnotherLeaderTakesUp: while nobody leads nobody asks pods to leave, which must not count as time that they had.
 func TestADrainThatAnotherLeaderTakesUp(t *testing.T) {
 	w := drainingForAMinute(t)
+	w.clock.Step(20 * time.Second)
+	w.reconcile()
+	w.requirePhase(refitv1.PhaseDraining)
 
 	w.reconciler.Instance = "the next leader"
 	w.clock.Step(time.Minute)
 	w.reconcile()
 	w.requirePhase(refitv1.PhaseDraining)
 	require.Len(t, w.update().Status.Starts, 1)
-	w.clock.Step(59 * time.Second)
+	w.clock.Step(39 * time.Second)
 	w.reconcile()
 	w.requirePhase(refitv1.PhaseDraining)
 	w.clock.Step(time.Second)

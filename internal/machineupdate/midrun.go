@@ -28,11 +28,7 @@ func (u *update) atWork(ctx context.Context, w *wait) (bool, error) {
 	if err := u.reachWorkload(ctx); err != nil {
 		return false, err
 	}
-	name := u.regarding.Status.NodeRef.Name
-	if n := u.mu.Status.Node; n != nil {
-		name = n.Name
-	}
-	until, err := u.locker().KeptUntil(ctx, name, u.machineUID())
+	until, err := u.locker().KeptUntil(ctx, u.nodeName(), u.machineUID())
 	if err != nil || !u.Clock.Now().Before(until) {
 		return false, err
 	}

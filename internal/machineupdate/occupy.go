@@ -56,6 +56,7 @@ func (u *update) occupy(ctx context.Context, machine *clusterv1.Machine) (*wait,
 	}
 	held, err := u.locker().Acquire(ctx, lease.Request{
 		Facts: u.facts, NodeUID: u.nodeUID(), Operation: "update", Step: u.mu.Status.Step,
+		UnderWay: u.mu.Status.Node != nil || u.mu.Status.ApplyingSince != nil,
 	})
 	if err != nil {
 		return u.notAcquired(ctx, err)
@@ -210,8 +211,23 @@ func (u *update) vacate(ctx context.Context, keepCordon bool) error {
 		return nil
 	}
 	// The lease is that of an earlier reconciliation.
+	if name := u.nodeName(); name != "" {
+		return u.locker().GiveBack(ctx, name, u.machineUID())
+	}
 	_, err := u.locker().Sweep(ctx, func(machine types.UID) bool { return machine == u.machineUID() })
 	return err
+}
+
+// nodeName is the Node that the update has begun with, or that the Machine has. It is empty when neither is known: the Machine is gone.
+func (u *update) nodeName() string {
+	switch {
+	case u.mu.Status.Node != nil:
+		return u.mu.Status.Node.Name
+	case u.regarding != nil:
+		return u.regarding.Status.NodeRef.Name
+	default:
+		return ""
+	}
 }
 
 // retreat takes away what this reconciliation has put on the node when nobody comes back for it: another server has ended the

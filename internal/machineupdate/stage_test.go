@@ -71,6 +71,19 @@ func TestAVersionIsStagedBeforeItsWindow(t *testing.T) {
 	require.Equal(t, 2, strings.Count(strings.Join(w.node.calls, " "), "stage"))
 }
 
+// TestAHoldAfterStaging: the node is only asked then what else there is to do, by a lease that the staging has left.
+func TestAHoldAfterStaging(t *testing.T) {
+	w := under(t, unstaged, nightly())
+	w.sourced(mirror(refitv1.EarlyStaging))
+	w.node.plans, w.node.staged = []node.Plan{unstaged}, []node.StageStatus{staged}
+	require.Less(t, w.reconcile().RequeueAfter, time.Second)
+	require.Equal(t, "refit/uid-1", *w.leaseOf().Spec.HolderIdentity)
+	w.hold(true)
+	w.reconcile()
+	w.requireWaiting(refitv1.ReasonWindow, "and then: node n1 held by")
+	w.requireFree(false)
+}
+
 func TestAVersionIsStagedInItsWindowOnly(t *testing.T) {
 	w := under(t, unstaged, nightly())
 	w.sourced(mirror(refitv1.InWindowStaging))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
@@ -144,7 +145,7 @@ func (u *update) claim(ctx context.Context, a *access, plan node.Plan, admission
 	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		admitted(s, admission)
 		if s.Instance != u.Instance && s.Drain != nil && s.Drain.FinishedAt == nil {
-			s.Drain = drainedAnew(s.Drain, u.now()) // while nobody led, nobody asked pods to leave
+			s.Drain = u.drainedOn(s.Drain)
 		}
 		s.Instance = u.Instance
 		s.Address = a.target.Addresses[0].String()
@@ -155,6 +156,17 @@ func (u *update) claim(ctx context.Context, a *access, plan node.Plan, admission
 			s.Phase, s.Reason, s.Step, s.Message = refitv1.PhaseApplying, "", "apply", describe(plan)
 		}
 	})
+}
+
+// drainedOn is a drain that another leader goes on with. While nobody led, nobody asked pods to leave: that time does not count.
+func (u *update) drainedOn(d *refitv1.DrainStatus) *refitv1.DrainStatus {
+	gap, known := u.occupied.held.Unkept()
+	if !known {
+		return drainedAnew(d, u.now())
+	}
+	on := d.DeepCopy()
+	on.StartedAt = metav1.NewTime(d.StartedAt.Add(gap))
+	return on
 }
 
 // work has the node do what it has planned, and sees that it is done.
