@@ -77,6 +77,12 @@ func (h *Hooks) permitEach(ctx context.Context, set handlers.Proposal) error {
 	}
 	slices.SortFunc(list.Items, byMachineName)
 	for i := range list.Items {
+		if !list.Items[i].DeletionTimestamp.IsZero() {
+			continue // it goes anyway
+		}
+		if err := ctx.Err(); err != nil {
+			return err // nobody waits for the answer any more
+		}
 		subject, err := (Subjects{h.Client}).Machine(ctx, &list.Items[i])
 		if err != nil {
 			return err

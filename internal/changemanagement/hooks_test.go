@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -126,6 +127,9 @@ func TestAMachineSetIsAskedAboutForEachMachine(t *testing.T) {
 		return func(m *clusterv1.Machine) { m.Labels[clusterv1.MachineSetNameLabel] = set }
 	}
 	gold := machines(map[string]string{"pool": "gold"})
+	deleted := func(m *clusterv1.Machine) {
+		m.DeletionTimestamp, m.Finalizers = &metav1.Time{Time: inside}, []string{clusterv1.MachineFinalizer}
+	}
 	for name, tc := range map[string]struct {
 		machine  *clusterv1.Machine
 		policy   *refitv1.ChangeManagementPolicy
@@ -135,6 +139,7 @@ func TestAMachineSetIsAskedAboutForEachMachine(t *testing.T) {
 		"one is held back":            {worker("w2", ofSet("md-abc"), annotated(restrictiveKey, "true")), nil, propose(ofMachineSet, replacing), "w2 would be replaced, and is not now"},
 		"one must not be replaced":    {worker("w2", ofSet("md-abc"), ofPool("gold")), anytime("a", forbids, gold), propose(ofMachineSet, replacing), "forbids the replacement of w2"},
 		"one is in no window":         {worker("w2", ofSet("md-abc"), ofPool("gold")), never("a", gold), propose(ofMachineSet, replacing), "w2 would be replaced, and is not now"},
+		"one that is being deleted":   {worker("w2", ofSet("md-abc"), annotated(restrictiveKey, "true"), deleted), nil, propose(ofMachineSet, replacing), ""},
 		"one of another MachineSet":   {worker("w2", ofSet("md-def"), annotated(restrictiveKey, "true")), nil, propose(ofMachineSet, replacing), ""},
 		"none is replaced":            {worker("w2", ofSet("md-abc"), annotated(restrictiveKey, "true")), nil, propose(ofMachineSet), ""},
 		"another change of a Machine": {worker("w2", ofSet("md-abc"), annotated(restrictiveKey, "true")), nil, propose(replacing), ""},
