@@ -14,8 +14,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
 
@@ -286,8 +288,10 @@ func TestFieldsOfUnknownSchemas(t *testing.T) {
 		"spec.a.b.c.d":          field(fieldset.BootstrapConfig, "a", "b", "c", "d"),
 		"spec.a.b.c.d.…":        field(fieldset.BootstrapConfig, "a", "b", "c", "d", "e"),
 	} {
-		require.Equal(t, want, labelOf(f))
+		require.Equal(t, want, labelOf(f, bootstrapv1.GroupVersion.WithKind("KubeadmConfig").GroupKind()))
 	}
+	labelled := field(fieldset.BootstrapConfig, "agentConfig", "nodeLabels", "build-4711")
+	require.Equal(t, "spec.agentConfig.…", labelOf(labelled, schema.GroupKind{Group: bootstrapv1.GroupVersion.Group, Kind: "RKE2Config"}))
 }
 
 // FuzzRequest takes any body: the answer has a status, and a Success is one that Cluster API can apply.

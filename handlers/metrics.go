@@ -4,6 +4,9 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 
 	"github.com/capi-refit/refit/internal/fieldset"
 )
@@ -46,18 +49,19 @@ func (m *Metrics) decided(kind, outcome string) {
 // The number of label values is bounded by how deep fields are named: below that there may be mappings with keys of any name.
 const (
 	maxFieldDepth = 4
-	// maxInfrastructureDepth is for schemas that refit does not know: a provider's spec.additionalTags has such keys.
-	maxInfrastructureDepth = 1
+	// maxUnknownDepth is for schemas that refit does not know: a provider's spec.additionalTags has such keys.
+	maxUnknownDepth = 1
 )
 
-func (m *Metrics) left(kind string, f fieldset.Field) {
-	m.fields.WithLabelValues(strings.TrimSuffix(kind, "Request"), string(f.Object), labelOf(f)).Inc()
+func (m *Metrics) left(kind string, f fieldset.Field, bootstrap schema.GroupKind) {
+	m.fields.WithLabelValues(strings.TrimSuffix(kind, "Request"), string(f.Object), labelOf(f, bootstrap)).Inc()
 }
 
-func labelOf(f fieldset.Field) string {
+func labelOf(f fieldset.Field, bootstrap schema.GroupKind) string {
 	deepest := maxFieldDepth
-	if f.Object == fieldset.InfrastructureMachine {
-		deepest = maxInfrastructureDepth
+	unknown := f.Object == fieldset.BootstrapConfig && bootstrap != bootstrapv1.GroupVersion.WithKind("KubeadmConfig").GroupKind()
+	if unknown || f.Object == fieldset.InfrastructureMachine {
+		deepest = maxUnknownDepth
 	}
 	name := "spec"
 	for i, e := range f.Path {
