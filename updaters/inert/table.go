@@ -68,7 +68,7 @@ func ofMachines() []Entry {
 		{Object: fieldset.Machine, Path: "failureDomain", Verdict: Never, Why: "a machine does not move to another failure domain"},
 		{
 			Object: fieldset.InfrastructureMachine, Verdict: Never,
-			Why: "of infrastructure machines only declared fields can be changed without touching the node; " +
+			Why: "of infrastructure machines only declared fields, and images by a BootImagePolicy, can be changed without touching the node; " +
 				"if this one takes nothing on it, list it in inertFields of a NodeDisruptionPolicy",
 		},
 	}
