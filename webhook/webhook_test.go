@@ -187,14 +187,14 @@ func TestTLS(t *testing.T) {
 		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: certs, MaxVersion: newest}}
 		defer transport.CloseIdleConnections()
 		url := "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) + canUpdatePath
-		r, err := (&http.Client{Transport: transport, Timeout: 5 * time.Second}).Post(url, "application/json", strings.NewReader("{}"))
+		r, err := (&http.Client{Transport: transport, Timeout: time.Minute}).Post(url, "application/json", strings.NewReader("{}"))
 		if err != nil {
 			return err
 		}
 		return r.Body.Close()
 	}
 	eventually := func(f func() error) {
-		require.Eventually(t, func() bool { return f() == nil }, time.Minute, 50*time.Millisecond)
+		require.Eventually(t, func() bool { return f() == nil }, 5*time.Minute, 50*time.Millisecond)
 	}
 
 	eventually(func() error { return post(bundle, 0, first.client(t)) })

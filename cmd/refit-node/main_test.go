@@ -49,7 +49,7 @@ restart)
 	echo restart >>"$REFIT_ROOT/calls"
 	[ -e "$REFIT_ROOT/go" ] && exit 0
 	echo $PPID $$ >"$REFIT_ROOT/pids.new" && mv "$REFIT_ROOT/pids.new" "$REFIT_ROOT/pids"
-	exec sleep 60
+	exec sleep 1800
 	;;
 esac
 `,
@@ -69,7 +69,7 @@ func request(token int64, digest string) node.Request {
 			Path: "/etc/kubelet/a", Content: []byte("a secret"), Owner: "root:root", Mode: "0600",
 		}}},
 		Rules: disruption.Rules{Files: disruption.Table{{
-			Path: "/etc/kubelet", Actions: []disruption.Action{{Type: disruption.Restart, Unit: "kubelet.service"}},
+			Path: "/etc/kubelet", Actions: []disruption.Action{{Type: disruption.Restart, Unit: "kubelet.service", Timeout: 30 * time.Minute}},
 		}}},
 	}
 }
@@ -178,7 +178,11 @@ func TestManyAtOnceRunOnce(t *testing.T) {
 		go func() {
 			req := request(1, "digest-1")
 			req.WaitSeconds = 60
-			answers <- call(t, root, "apply", req)
+			ans := call(t, root, "apply", req)
+			for ans.Status != nil && ans.Status.Interrupted { // a run on a busy machine may begin late
+				ans = call(t, root, "apply", req)
+			}
+			answers <- ans
 		}()
 	}
 	for i := range 8 {

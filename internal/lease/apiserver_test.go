@@ -199,7 +199,7 @@ func installMaintenances(t testingT) {
 	if installed {
 		return
 	}
-	options := envtest.CRDInstallOptions{CRDs: []*apiextensionsv1.CustomResourceDefinition{maintenanceCRD()}}
+	options := envtest.CRDInstallOptions{MaxTime: 2 * time.Minute, CRDs: []*apiextensionsv1.CustomResourceDefinition{maintenanceCRD()}}
 	_, err := envtest.InstallCRDs(live.server.Config, options)
 	require.NoError(t, err)
 	installed = true
@@ -207,7 +207,7 @@ func installMaintenances(t testingT) {
 
 func uninstallMaintenances(t testingT) {
 	installed = false
-	options := envtest.CRDInstallOptions{CRDs: []*apiextensionsv1.CustomResourceDefinition{maintenanceCRD()}}
+	options := envtest.CRDInstallOptions{MaxTime: 2 * time.Minute, CRDs: []*apiextensionsv1.CustomResourceDefinition{maintenanceCRD()}}
 	require.NoError(t, envtest.UninstallCRDs(live.server.Config, options))
 	// A client that asks for the first time is told what the API server serves now.
 	require.Eventually(t, func() bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -13,18 +14,20 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// replicas are API servers behind one address, of which each connection finds the next. Those that hang accept requests and answer none.
+// replicas are API servers behind one address, of which each connection finds the next. Those that are found while hanging is true accept
+// requests and answer none.
 type replicas struct {
 	*httptest.Server
 
-	mu    sync.Mutex
-	conns []string
-	hang  map[int]bool
+	mu      sync.Mutex
+	hanging bool
+	found   map[string]bool // whether it hangs
+	by      []string        // the connections of the answers
 }
 
-func newReplicas(t *testing.T, hang map[int]bool) *replicas {
+func newReplicas(t *testing.T) *replicas {
 	t.Helper()
-	s := &replicas{hang: hang}
+	s := &replicas{found: map[string]bool{}}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/late":
@@ -42,17 +45,34 @@ func newReplicas(t *testing.T, hang map[int]bool) *replicas {
 func (s *replicas) hangs(conn string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.conns) == 0 || s.conns[len(s.conns)-1] != conn {
-		s.conns = append(s.conns, conn)
+	if _, found := s.found[conn]; !found {
+		s.found[conn] = s.hanging
 	}
-	return s.hang[len(s.conns)-1]
+	if !s.found[conn] {
+		s.by = append(s.by, conn)
+	}
+	return s.found[conn]
+}
+
+// hang has the connections that come from now on hang, or no longer.
+func (s *replicas) hang(hanging bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hanging = hanging
+}
+
+// answered are the connections of the answers, in order.
+func (s *replicas) answered() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.by)
 }
 
 // connections is how many there were.
 func (s *replicas) connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.conns)
+	return len(s.found)
 }
 
 // client is one as refit has it, but for how long it waits.
@@ -88,19 +108,22 @@ func (s *replicas) answers(t *testing.T, c *http.Client) {
 }
 
 func TestAnAPIServerThatHangsIsLeft(t *testing.T) {
-	s := newReplicas(t, map[int]bool{0: true})
-	c := s.client(t, 100*time.Millisecond, 50*time.Millisecond)
+	s := newReplicas(t)
+	s.hang(true)
+	c := s.client(t, time.Second, 50*time.Millisecond)
 	for s.connections() == 0 { // a busy machine may need longer to connect
 		require.Error(t, get(t, c, s.URL))
 	}
+	s.hang(false)
 	c.Timeout = time.Minute // the other one may take its time
 	s.answers(t, c)
 	s.answers(t, c)
-	require.Equal(t, 2, s.connections(), "refit stays with the one that answers")
+	by := s.answered()
+	require.Equal(t, by[len(by)-1], by[len(by)-2], "refit stays with the one that answers")
 }
 
 func TestAnAnswerThatItIsTooLateIsNone(t *testing.T) {
-	s := newReplicas(t, nil)
+	s := newReplicas(t)
 	c := s.client(t, time.Minute, 0)
 	s.answers(t, c)
 	require.NoError(t, get(t, c, s.URL+"/late"))

@@ -19,7 +19,7 @@ import (
 	"github.com/capi-refit/refit/test/process"
 )
 
-// startTimeout is what each program gets to become healthy. They take seconds; a busy machine may take longer.
+// startTimeout is what each program gets to become healthy, and to end. They take seconds; a busy machine may take longer.
 const startTimeout = 2 * time.Minute
 
 // Options say how to start a Server.
@@ -125,7 +125,7 @@ func (s *Server) startEtcd() error {
 	if err != nil {
 		return err
 	}
-	etcd := &envtest.Etcd{Path: p.path, DataDir: p.dir, Out: p.log, Err: p.log, StartTimeout: startTimeout}
+	etcd := &envtest.Etcd{Path: p.path, DataDir: p.dir, Out: p.log, Err: p.log, StartTimeout: startTimeout, StopTimeout: startTimeout}
 	// Nothing here outlives the server, so nothing has to reach the disk.
 	etcd.Configure().Enable("unsafe-no-fsync")
 	if err := s.run(p, etcd.Start, etcd.Stop); err != nil {
@@ -142,7 +142,7 @@ func (s *Server) startAPIServer() error {
 	}
 	server := s.plane.GetAPIServer()
 	server.Path, server.CertDir, server.Out, server.Err = p.path, p.dir, p.log, p.log
-	server.EtcdURL, server.StartTimeout = s.etcd, startTimeout
+	server.EtcdURL, server.StartTimeout, server.StopTimeout = s.etcd, startTimeout, startTimeout
 	server.Configure().Append("disable-admission-plugins", "TaintNodesByCondition")
 	if s.options.Beside != nil {
 		server.Configure().Set("etcd-prefix", "/"+s.named("registry"))

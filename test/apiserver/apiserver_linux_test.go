@@ -24,7 +24,7 @@ import (
 	"github.com/capi-refit/refit/test/process"
 )
 
-const wait, tick = 30 * time.Second, 100 * time.Millisecond
+const wait, tick = 2 * time.Minute, 100 * time.Millisecond
 
 func TestMain(m *testing.M) {
 	// envtest logs through controller-runtime, which complains if nobody says where to.

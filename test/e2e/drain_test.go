@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -65,9 +66,13 @@ func (u *suite) drains(ctx context.Context, t *testing.T) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: "default"}}
 	require.NoError(t, client.IgnoreAlreadyExists(workload.Create(ctx, account)))
 	require.NoError(t, workload.Create(ctx, pod))
-	pod.Status.Phase = corev1.PodRunning
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	require.NoError(t, workload.Status().Update(ctx, pod))
+	eventually(ctx, t, func(ctx context.Context) error { // the lab's kubelet says so
+		err := workload.Get(ctx, client.ObjectKeyFromObject(pod), pod)
+		if err == nil && pod.Status.Phase != corev1.PodRunning {
+			err = fmt.Errorf("the pod is %s", pod.Status.Phase)
+		}
+		return err
+	})
 	budget := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: "guest"},
 		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: pod.Labels}},

@@ -50,7 +50,7 @@ func (u *suite) invalidCloses(ctx context.Context, t *testing.T) {
 	require.Contains(t, mu.Status.Message, "maintenanceSchedule.exclude[0].calendar.configMap")
 	require.Nil(t, mu.Status.Plan, "nobody connects to the node")
 	u.nowhere(ctx, t, f.Path)
-	u.metric(ctx, t, `refit_change_management_next_change_eta_seconds{cluster="`+u.Cluster.Name+`",namespace="`+u.Cluster.Namespace+`",policy="frozen",role="Worker"} -2`)
+	u.metric(ctx, t, `refit_change_management_next_change_eta_seconds{cluster="`+u.Cluster.Name+`",namespace="`+u.Cluster.Namespace+`",policy="frozen",role="Worker"}`, "-2")
 
 	// And a zone that is none keeps it closed, although the calendar is there again.
 	calendar.ResourceVersion = ""
@@ -112,7 +112,7 @@ func (u *suite) logs(ctx context.Context, t *testing.T, texts ...string) {
 }
 
 // read gives both replicas the time to read a policy: its status is the leader's, and the other one answers hooks as well.
-func read() { time.Sleep(5 * time.Second) }
+func read() { time.Sleep(10 * time.Second) }
 
 func (u *suite) forbidKeepsTheMachines(ctx context.Context, t *testing.T) {
 	before, sets := u.identities(ctx, t), u.machineSets(ctx, t)

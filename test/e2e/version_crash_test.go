@@ -70,7 +70,7 @@ func (u *suite) killAgentAtEachStep(ctx context.Context, t *testing.T, machine s
 	t.Cleanup(func() { stop(); done.Wait() })
 	return func() {
 		t.Helper()
-		ended := time.AfterFunc(10*time.Second, stop) // the machine is up to date, so there is nothing left to kill
+		ended := time.AfterFunc(time.Minute, stop) // the machine is up to date, so there is nothing left to kill
 		done.Wait()
 		ended.Stop()
 		require.NoError(t, failure, "the agent of %s was killed only at\n%s", machine, out)

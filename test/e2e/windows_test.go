@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -193,10 +194,10 @@ func (u *suite) overrideLetsGo(ctx context.Context, t *testing.T) {
 	})
 	require.Contains(t, mu.Status.Admission.Message, "CVE-2026-0001")
 	require.True(t, strings.HasSuffix(u.workerDeployment(ctx, t).Annotations[refitv1.PermissiveSinceAnnotation], " "+until), "it is noted since when it is there")
-	u.metric(ctx, t, `refit_change_management_overrides_total{cluster="`+u.Cluster.Name+`",kind="permissive-until",namespace="`+u.Cluster.Namespace+`"} 1`)
+	u.metric(ctx, t, `refit_change_management_overrides_total{cluster="`+u.Cluster.Name+`",kind="permissive-until",namespace="`+u.Cluster.Namespace+`"}`, "[1-9]")
 	u.rollOut(ctx, t, before)
 	u.event(ctx, t, "ChangeManagementOverridden", func(e *corev1.Event) bool { return strings.Contains(e.Message, "CVE-2026-0001") })
-	u.metric(ctx, t, `refit_change_management_override_active{cluster="`+u.Cluster.Name+`",kind="permissive-until",namespace="`+u.Cluster.Namespace+`"} 1`)
+	u.metric(ctx, t, `refit_change_management_override_active{cluster="`+u.Cluster.Name+`",kind="permissive-until",namespace="`+u.Cluster.Namespace+`"}`, "1")
 	u.annotateWorkers(ctx, t, refitv1.PermissiveUntilAnnotation, "")
 	u.annotateWorkers(ctx, t, refitv1.PermissiveUntilAnnotation+refitv1.OverrideReasonSuffix, "")
 	require.NoError(t, poll(ctx, 250*time.Millisecond, func(ctx context.Context) (bool, error) {
@@ -215,13 +216,15 @@ func (u *suite) event(ctx context.Context, t *testing.T, reason string, ok func(
 	}), "there is no such Event %s", reason)
 }
 
-// metric waits until a replica shows a sample: its leader's, and scenarios of other clusters kill leaders.
-func (u *suite) metric(ctx context.Context, t *testing.T, sample string) {
+// metric waits until a replica shows a sample with a value, which is a regular expression: its leader's, and scenarios of other clusters
+// kill leaders.
+func (u *suite) metric(ctx context.Context, t *testing.T, series, value string) {
 	t.Helper()
+	sample := regexp.MustCompile("(?m)^" + regexp.QuoteMeta(series) + " " + value + "$")
 	require.NoError(t, poll(ctx, time.Second, func(ctx context.Context) (bool, error) {
 		return slices.ContainsFunc(u.Replicas, func(r *system.Replica) bool {
 			text, err := r.Metrics(ctx)
-			return err == nil && strings.Contains(text, sample+"\n")
+			return err == nil && sample.MatchString(text)
 		}), nil
 	}), "no replica shows %s", sample)
 }
@@ -230,10 +233,13 @@ func (u *suite) restrictiveStopsTheSecond(ctx context.Context, t *testing.T) {
 	u.needsSystemd(t)
 	before := u.identities(ctx, t)
 	u.slowEverywhere(ctx, t)
+	release := u.holdSlow(ctx, t, u.workers(ctx, t)...)
 	f := slowFile("stops the second")
 	require.NoError(t, u.Cluster.SetWorkerFiles(ctx, f))
 	first := u.anyWorker(ctx, t, func(mu *refitv1.MachineUpdate) bool { return mu.Status.Phase == refitv1.PhaseApplying })
 	u.annotateWorkers(ctx, t, refitv1.RestrictiveUntilAnnotation, "true")
+	u.metric(ctx, t, `refit_change_management_override_active{cluster="`+u.Cluster.Name+`",kind="restrictive-until",namespace="`+u.Cluster.Namespace+`"}`, "1")
+	release()
 	second := u.anyWorker(ctx, t, func(mu *refitv1.MachineUpdate) bool {
 		return mu.Name != first.Name && waiting(refitv1.ReasonWindow)(mu)
 	})

@@ -6,7 +6,6 @@ import (
 	"reflect"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/retry"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -27,51 +26,49 @@ func (c *Cluster) SetWorkerFiles(ctx context.Context, files ...bootstrapv1.File)
 	})
 }
 
-// ChangeControlPlane lets change edit the KubeadmControlPlane, and stores the result. On a conflict change is called again.
-// What a topology's templates say, the topology puts back.
+// ChangeControlPlane lets change edit the KubeadmControlPlane, and stores what it has changed. What a topology's templates say, the
+// topology puts back.
 func (c *Cluster) ChangeControlPlane(ctx context.Context, change func(*controlplanev1.KubeadmControlPlane)) error {
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		kcp := &controlplanev1.KubeadmControlPlane{}
-		if err := c.lab.Client.Get(ctx, c.controlPlaneKey(), kcp); err != nil {
-			return err
-		}
-		change(kcp)
-		return c.lab.Client.Update(ctx, kcp)
-	})
-	if err != nil {
+	kcp := &controlplanev1.KubeadmControlPlane{}
+	if err := c.lab.Client.Get(ctx, c.controlPlaneKey(), kcp); err != nil {
+		return fmt.Errorf("reading the control plane of %s: %w", c, err)
+	}
+	before := kcp.DeepCopy()
+	change(kcp)
+	// Nobody else changes its spec, and its controller changes the rest all the time.
+	if err := c.lab.Client.Patch(ctx, kcp, client.MergeFrom(before)); err != nil {
 		return fmt.Errorf("changing the control plane of %s: %w", c, err)
 	}
 	return nil
 }
 
-// ChangeWorkers lets change edit the MachineDeployment and the configuration of its machines, and stores the result. A
+// ChangeWorkers lets change edit the MachineDeployment and the configuration of its machines, and stores what it has changed. A
 // changed configuration goes into a new template, at which the MachineDeployment then points: the old MachineSet goes on
-// using the old one. On a conflict change is called again. What a topology's templates say, the topology puts back.
+// using the old one. What a topology's templates say, the topology puts back.
 func (c *Cluster) ChangeWorkers(
 	ctx context.Context, change func(*clusterv1.MachineDeployment, *bootstrapv1.KubeadmConfigSpec),
 ) error {
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		deployment := &clusterv1.MachineDeployment{}
-		if err := c.lab.Client.Get(ctx, c.workersKey(), deployment); err != nil {
+	deployment := &clusterv1.MachineDeployment{}
+	if err := c.lab.Client.Get(ctx, c.workersKey(), deployment); err != nil {
+		return fmt.Errorf("reading the workers of %s: %w", c, err)
+	}
+	before := deployment.DeepCopy()
+	ref := &deployment.Spec.Template.Spec.Bootstrap.ConfigRef
+	template := &bootstrapv1.KubeadmConfigTemplate{}
+	if err := c.lab.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: ref.Name}, template); err != nil {
+		return fmt.Errorf("reading the configuration of the workers of %s: %w", c, err)
+	}
+	config := template.Spec.Template.Spec.DeepCopy()
+	change(deployment, config)
+	if !reflect.DeepEqual(config, &template.Spec.Template.Spec) {
+		next, err := c.createTemplate(ctx, template, config)
+		if err != nil {
 			return err
 		}
-		ref := &deployment.Spec.Template.Spec.Bootstrap.ConfigRef
-		template := &bootstrapv1.KubeadmConfigTemplate{}
-		if err := c.lab.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: ref.Name}, template); err != nil {
-			return err
-		}
-		config := template.Spec.Template.Spec.DeepCopy()
-		change(deployment, config)
-		if !reflect.DeepEqual(config, &template.Spec.Template.Spec) {
-			next, err := c.createTemplate(ctx, template, config)
-			if err != nil {
-				return err
-			}
-			ref.Name = next
-		}
-		return c.lab.Client.Update(ctx, deployment)
-	})
-	if err != nil {
+		ref.Name = next
+	}
+	// Nobody else changes its spec, and its controller changes the rest all the time.
+	if err := c.lab.Client.Patch(ctx, deployment, client.MergeFrom(before)); err != nil {
 		return fmt.Errorf("changing the workers of %s: %w", c, err)
 	}
 	return nil

@@ -100,7 +100,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 func (f *Fleet) Stop(ctx context.Context) error {
 	f.stop.Do(func() {
 		if f.remove != nil {
-			ctx, cancel := context.WithTimeout(ctx, time.Minute)
+			ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 			defer cancel()
 			f.stopErr = f.remove(ctx)
 		}

@@ -52,9 +52,10 @@ func testNode(t *testing.T, n *nodes.Node) {
 
 	to, err := n.Target()
 	require.NoError(t, err)
-	to.Timeouts = node.Timeouts{Dial: time.Second, Handshake: time.Second}
+	hasty := to
+	hasty.Timeouts = node.Timeouts{Dial: time.Second, Handshake: time.Second}
 	require.NoError(t, n.Pause(ctx))
-	_, err = node.SSHDialer{}.Dial(ctx, to)
+	_, err = node.SSHDialer{}.Dial(ctx, hasty)
 	require.ErrorIs(t, err, node.ErrUnreachable)
 	require.NoError(t, n.Unpause(ctx))
 	c, err := node.SSHDialer{}.Dial(ctx, to)

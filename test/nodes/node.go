@@ -174,7 +174,7 @@ func (n *Node) power(ctx context.Context, verb string) error {
 
 // await connects until it works.
 func (n *Node) await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("not within two minutes"))
+	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Minute, errors.New("not within ten minutes"))
 	defer cancel()
 	to, err := n.Target()
 	if err != nil {

@@ -109,8 +109,7 @@ func (m *machine) bring(spec map[string]any) (node.Plan, node.Status) {
 	plan, err := m.agent.Plan(m.t.Context(), req)
 	require.NoError(m.t, err)
 	require.Empty(m.t, plan.Blocked)
-	status, err := m.agent.Apply(m.t.Context(), req)
-	require.NoError(m.t, err)
+	status := m.apply(req)
 	require.Equal(m.t, node.Succeeded, status.State, status.Message)
 	return plan, status
 }
