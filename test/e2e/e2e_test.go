@@ -25,6 +25,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/test/lab"
@@ -38,15 +39,18 @@ const app = "/etc/refit-e2e"
 // rebootDir is where files take a reboot.
 const rebootDir = "/etc/refit-e2e/reboot"
 
-// slowUnit takes its time to restart, so that something can happen in the middle of an update.
-const slowUnit = "refit-slow.service"
+// slowUnit takes its time to restart, so that something can happen in the middle of an update: longer, as long as slowHold is there.
+const (
+	slowUnit = "refit-slow.service"
+	slowHold = "/run/refit-e2e-hold"
+)
 
 const slowUnitFile = `[Unit]
 Description=Takes its time to start
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart=/bin/sleep 8
+ExecStart=/bin/sh -c 'sleep 8; while [ -e ` + slowHold + ` ]; do sleep 0.2; done'
 `
 
 // suite is what the scenarios share.
@@ -145,10 +149,19 @@ func TestEverything(t *testing.T) {
 	run(t, append(slices.Clone(inMemory), realMachines)...)
 }
 
+// timeToStop is how long a system may take to end.
+const timeToStop = 3 * time.Minute
+
 // run starts a system and runs the groups on it, each on a cluster of its own.
 func run(t *testing.T, groups ...group) {
 	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if deadline, ok := t.Deadline(); ok { // go test would end at it without giving anything back
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-timeToStop))
+		defer cancel()
+	}
+	defer assertNothingLeft(t)
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	began := time.Now()
@@ -262,8 +275,11 @@ func (u *suite) machines(ctx context.Context, t *testing.T) []string {
 
 func (u *suite) workers(ctx context.Context, t *testing.T) []string {
 	t.Helper()
-	machines, err := u.Cluster.WorkerMachines(ctx)
-	require.NoError(t, err)
+	var machines []clusterv1.Machine
+	eventually(ctx, t, func(ctx context.Context) (err error) {
+		machines, err = u.Cluster.WorkerMachines(ctx)
+		return err
+	})
 	var names []string
 	for _, m := range machines {
 		names = append(names, m.Name)
@@ -325,6 +341,22 @@ func (u *suite) slowEverywhere(ctx context.Context, t *testing.T) {
 	t.Helper()
 	for _, name := range u.machines(ctx, t) {
 		u.putUnit(ctx, t, name, slowUnit, slowUnitFile)
+	}
+}
+
+// holdSlow has the slow unit of nodes not be started until the function is called that it returns.
+func (u *suite) holdSlow(ctx context.Context, t *testing.T, names ...string) (release func()) {
+	t.Helper()
+	for _, name := range names {
+		_, err := u.Fleet.Node(name).Exec(ctx, "touch", slowHold)
+		require.NoError(t, err)
+	}
+	return func() {
+		t.Helper()
+		for _, name := range names {
+			_, err := u.Fleet.Node(name).Exec(ctx, "rm", "-f", slowHold)
+			require.NoError(t, err)
+		}
 	}
 }
 

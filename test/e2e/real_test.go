@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
@@ -95,22 +97,34 @@ func (u *suite) servesThroughout(ctx context.Context, t *testing.T) {
 	u.startServer(ctx, t, workload)
 	asking, stop := context.WithCancel(ctx)
 	defer stop()
+	end := u.watchGreen(ctx)
 	var done sync.WaitGroup
-	answers, failures := make([]int, len(before)), make([]error, len(before))
+	asked := make([]answers, len(before))
 	for i, name := range u.machines(ctx, t) {
 		url := fmt.Sprintf("http://%s:%d/health", u.Fleet.Node(name).Address().Host, servePort)
 		require.NoError(t, poll(ctx, 200*time.Millisecond, func(ctx context.Context) (bool, error) {
 			return ask(ctx, url) == nil, nil
 		}), "the pod on %s does not answer", name)
-		done.Go(func() { answers[i], failures[i] = askUntil(asking, url) })
+		done.Go(func() { asked[i] = askUntil(asking, url) })
 	}
+	var served map[types.UID]int32
+	require.NoError(t, poll(ctx, time.Second, func(ctx context.Context) (bool, error) {
+		var err error
+		served, err = servers(ctx, workload)
+		return len(served) == len(before), err
+	}), "a pod on each node")
 	u.runAll(ctx, t, undisturbing)
 	stop()
 	done.Wait()
 	for i, name := range u.machines(ctx, t) {
-		require.NoError(t, failures[i], "the pod on %s", name)
-		require.Greater(t, answers[i], 20)
+		t.Logf("the pod on %s answered %d times, the slowest time after %s", name, asked[i].count, asked[i].slowest.Round(time.Millisecond))
+		require.NoError(t, asked[i].failure, "the pod on %s", name)
+		require.Greater(t, asked[i].count, 20)
 	}
+	now, err := servers(ctx, workload)
+	require.NoError(t, err)
+	require.Equal(t, served, now, "no pod was made anew, no container restarted")
+	u.stayedGreen(ctx, t, end())
 	require.Equal(t, before, u.identities(ctx, t))
 }
 
@@ -141,21 +155,45 @@ func (u *suite) startServer(ctx context.Context, t *testing.T, workload client.C
 	require.NoError(t, workload.Create(ctx, set))
 }
 
-// askUntil asks ten times a second until ctx ends, and returns how often there was an answer, and the first failure.
-func askUntil(ctx context.Context, url string) (answers int, failure error) {
+// servers are the pods of startServer with how often their containers were restarted.
+func servers(ctx context.Context, workload client.Client) (map[types.UID]int32, error) {
+	var list corev1.PodList
+	if err := workload.List(ctx, &list, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{"app": "serve"}); err != nil {
+		return nil, err
+	}
+	restarts := map[types.UID]int32{}
+	for _, pod := range list.Items {
+		for _, c := range pod.Status.ContainerStatuses {
+			restarts[pod.UID] += c.RestartCount
+		}
+	}
+	return restarts, nil
+}
+
+// answers is how often there was one, how long the slowest took, and the first failure.
+type answers struct {
+	count   int
+	slowest time.Duration
+	failure error
+}
+
+// askUntil asks ten times a second until ctx ends.
+func askUntil(ctx context.Context, url string) (a answers) {
 	for {
 		select {
 		case <-ctx.Done():
-			return answers, failure
+			return a
 		case <-time.After(100 * time.Millisecond):
 		}
+		began := time.Now()
 		err := ask(ctx, url)
 		switch {
 		case ctx.Err() != nil:
-		case err != nil && failure == nil:
-			failure = err
+		case err != nil && a.failure == nil:
+			a.failure = err
 		case err == nil:
-			answers++
+			a.count++
+			a.slowest = max(a.slowest, time.Since(began))
 		}
 	}
 }
@@ -200,19 +238,32 @@ func (u *suite) kubeletDropIn(ctx context.Context, t *testing.T) {
 		environment, err := u.Fleet.Node(name).Exec(ctx, "cat", "/proc/"+pid+"/environ")
 		require.NoError(t, err)
 		require.Contains(t, string(environment), "REFIT_E2E=yes", "the kubelet that runs has the drop-in")
-		u.nodeReady(ctx, t, workload, u.machine(ctx, t, name).Status.NodeRef.Name)
+		u.nodeReady(ctx, t, workload, name)
 	}
 }
 
+// nodeReady waits until a machine's kubelet has told since its start that its Node is Ready: what an earlier one told stays for a while.
 func (u *suite) nodeReady(ctx context.Context, t *testing.T, workload client.Client, name string) {
 	t.Helper()
+	node, since := u.nodeOf(ctx, t, name), u.kubeletStarted(ctx, t, name)
 	require.NoError(t, poll(ctx, time.Second, func(ctx context.Context) (bool, error) {
 		var n corev1.Node
-		if err := workload.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
+		if err := workload.Get(ctx, client.ObjectKey{Name: node}, &n); err != nil {
 			return false, nil //nolint:nilerr // its API server may be one whose kubelet has just been restarted
 		}
-		return ready(n), nil
-	}), "Node %s is not Ready", name)
+		return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue && !c.LastHeartbeatTime.Time.Before(since)
+		}), nil
+	}), "Node %s is not Ready", node)
+}
+
+// kubeletStarted is when systemd has started a machine's kubelet, to the second.
+func (u *suite) kubeletStarted(ctx context.Context, t *testing.T, name string) time.Time {
+	t.Helper()
+	out := u.exec(ctx, t, name, "sh", "-c", `date --date "$(systemctl show --value --property ExecMainStartTimestamp kubelet.service)" +%s`)
+	at, err := strconv.ParseInt(out, 10, 64)
+	require.NoError(t, err)
+	return time.Unix(at, 0)
 }
 
 // mainPID is the process of a unit.

@@ -222,12 +222,7 @@ func (u *suite) bySteps(ctx context.Context, t *testing.T, machine string) (kube
 			done = e.Time
 		}
 	}
-	const script = `date --date "$(systemctl show --value --property ExecMainStartTimestamp kubelet.service)" +%s`
-	out, err := u.Fleet.Node(machine).Exec(ctx, "sh", "-c", script)
-	require.NoError(t, err)
-	at, err := strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
-	require.NoError(t, err)
-	started := time.Unix(at, 0)
+	started := u.kubeletStarted(ctx, t, machine)
 	if begun.IsZero() || started.Before(begun) {
 		return 0, 0
 	}

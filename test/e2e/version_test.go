@@ -216,7 +216,7 @@ func (u *suite) brokenKubeletGoesBack(ctx context.Context, t *testing.T, name st
 	require.Contains(t, failed.Status.Message, "this kubelet does not start", "the last lines of its log are told")
 	require.NotContains(t, failed.Status.Message, plantedSecret)
 	require.NotNil(t, failed.Status.Slot, "it keeps its slot")
-	u.nodeReady(ctx, t, u.workload(ctx, t), u.nodeOf(ctx, t, name))
+	u.nodeReady(ctx, t, u.workload(ctx, t), name)
 	u.runs(ctx, t, []string{name}, olderVersion)
 	u.nothingLeft(ctx, t, u.workload(ctx, t))
 }
