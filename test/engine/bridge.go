@@ -16,8 +16,8 @@ const (
 	networkBridge = "refit-nodes"
 )
 
-// freePrefix returns the first two bytes of addresses that this machine does not have.
-func freePrefix() (string, error) {
+// FreePrefix returns the first two bytes of addresses that this machine does not have.
+func FreePrefix() (string, error) {
 	taken, err := net.InterfaceAddrs()
 	if err != nil {
 		return "", fmt.Errorf("looking for free addresses: %w", err)

@@ -23,8 +23,8 @@ const (
 	// always finds what an earlier one may have left.
 	stateDir = "/run/refit-engine"
 
-	startTimeout = time.Minute
-	stopTimeout  = time.Minute
+	startTimeout = 2 * time.Minute
+	stopTimeout  = 5 * time.Minute
 )
 
 //go:embed runtime.sh
@@ -80,7 +80,7 @@ func (p *Private) start(ctx context.Context, o PrivateOptions) error {
 	if err != nil {
 		return err
 	}
-	prefix, err := freePrefix()
+	prefix, err := FreePrefix()
 	if err != nil {
 		return err
 	}

@@ -142,21 +142,12 @@ func (l *Lab) useEngine(ctx context.Context) error {
 	if err := l.machines.remove(ctx); err != nil {
 		return fmt.Errorf("removing machines of an earlier lab: %w", err)
 	}
-	made, err := l.ensureNetwork(ctx)
-	if err != nil {
-		return err
-	}
 	l.onStop(func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 		defer cancel()
-		err := l.machines.remove(ctx)
-		if made {
-			_, networkErr := l.machines.engine.Run(ctx, nil, "network", "rm", machineNetwork)
-			err = errors.Join(err, networkErr)
-		}
-		return err
+		return errors.Join(l.machines.remove(ctx), l.machines.removeNetwork(ctx))
 	})
-	return nil
+	return l.machines.ensureNetwork(ctx)
 }
 
 // remove removes all machines from the user's engine, and nothing else: they are told by their images.
@@ -179,14 +170,30 @@ func (m *machines) remove(ctx context.Context) error {
 	return err
 }
 
+// networkLabel is on the network that a lab has made, which may remove it, even if it was another lab that was killed.
+const networkLabel = "dev.capi-refit.lab"
+
 // ensureNetwork makes the machines' network unless it is there, for kind uses one of the same name.
-func (l *Lab) ensureNetwork(ctx context.Context) (made bool, err error) {
-	if _, err := l.machines.engine.Run(ctx, nil, "network", "inspect", machineNetwork); err == nil {
-		return false, nil
+func (m *machines) ensureNetwork(ctx context.Context) error {
+	if _, err := m.engine.Run(ctx, nil, "network", "inspect", machineNetwork); err == nil {
+		return nil
+	}
+	prefix, err := engine.FreePrefix()
+	if err != nil {
+		return err
 	}
 	// Nodes find each other's pods by the last byte of their addresses, so 254 of them have to do.
-	_, err = l.machines.engine.Run(ctx, nil, "network", "create", "--subnet", "10.213.1.0/24", machineNetwork)
-	return err == nil, err
+	_, err = m.engine.Run(ctx, nil, "network", "create", "--label", networkLabel, "--subnet", prefix+".1.0/24", machineNetwork)
+	return err
+}
+
+// removeNetwork removes the machines' network if a lab has made it.
+func (m *machines) removeNetwork(ctx context.Context) error {
+	out, err := m.engine.Run(ctx, nil, "network", "ls", "--quiet", "--filter", "label="+networkLabel)
+	if ids := strings.Fields(string(out)); err == nil && len(ids) > 0 {
+		_, err = m.engine.Run(ctx, nil, append([]string{"network", "rm"}, ids...)...)
+	}
+	return err
 }
 
 // MachineKey is the private key, in PEM, that lets user refit into all machines of the Docker backend.

@@ -165,6 +165,8 @@ func traces(t *testing.T) string {
 		"ls -d /run/refit* 2>/dev/null || true",
 		"ps -eo args | grep -E '^(dockerd|containerd|.*containerd-shim).*refit' || true",
 		"docker network ls --format '{{.Name}}' 2>/dev/null | sort",
+		"docker ps --all --quiet --no-trunc 2>/dev/null | sort",
+		"docker volume ls --quiet 2>/dev/null | sort",
 	} {
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", command)
 		out, err := cmd.Output()
