@@ -156,7 +156,7 @@ func (d *demo) lookAround() {
    kubectl describe machineupdate -n %s`, d.Lab.Kubeconfig, d.Lab.BinDir(), d.Cluster.Namespace)
 	say(d.out, "   tail -f %s/refit-*.log", d.Lab.LogDir)
 	for _, n := range d.Fleet.Nodes() {
-		say(d.out, "   # node %s: %s", n.Name(), n.Shell())
+		say(d.out, "   %s   # node %s", n.Shell(), n.Name())
 		break
 	}
 }

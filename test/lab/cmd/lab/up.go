@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/capi-refit/refit/test/engine"
 	"github.com/capi-refit/refit/test/lab"
 )
 
@@ -82,6 +83,14 @@ func workloadKubeconfig(running *lab.Lab) string {
 	return filepath.Join(filepath.Dir(running.Kubeconfig), "workload.kubeconfig")
 }
 
+// host is what the docker command needs to be told of an engine that is not the user's own.
+func host(e engine.Engine) string {
+	if e.Host == "" {
+		return ""
+	}
+	return "--host " + e.Host + " "
+}
+
 func lookAround(out io.Writer, running *lab.Lab, cluster bool) {
 	kubectl := running.Binaries[lab.Kubectl]
 	_, _ = fmt.Fprintf(out, "\nThe lab is up. Interrupt it (ctrl-c) to end everything. In another terminal:\n\n")
@@ -90,6 +99,9 @@ func lookAround(out io.Writer, running *lab.Lab, cluster bool) {
 		_, _ = fmt.Fprintf(out, "  kubectl get machines -A\n  kubectl --kubeconfig=%s get nodes\n", workloadKubeconfig(running))
 	} else {
 		_, _ = fmt.Fprintf(out, "  kubectl get crds\n")
+	}
+	if cluster && running.MachineImages() != nil {
+		_, _ = fmt.Fprintf(out, "  docker %sexec -it MACHINE bash   # a shell on a machine, by the name that kubectl shows\n", host(running.Engine()))
 	}
 	_, _ = fmt.Fprintf(out, "  tail -f %s/*.log\n\n", running.LogDir)
 }
