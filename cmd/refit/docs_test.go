@@ -354,16 +354,3 @@ func anchors(page string) []string {
 	}
 	return all
 }
-
-func TestLinksOfThePolicyPage(t *testing.T) {
-	page := readPage(t, policiesPage)
-	for _, m := range regexp.MustCompile(`\]\(([^)#:]*)#?([^)]*)\)`).FindAllStringSubmatch(page, -1) {
-		target := page
-		if m[1] != "" {
-			target = readPage(t, filepath.Join(docsDir, m[1]))
-		}
-		if m[2] != "" {
-			require.Contains(t, anchors(target), m[2], m[0])
-		}
-	}
-}

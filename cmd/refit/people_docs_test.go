@@ -1,17 +1,29 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 )
 
-// peoplesPages are those about the commands for people.
-var peoplesPages = []string{"leases-and-holds.md", "troubleshooting.md", "drift.md", "kubernetes-versions.md", "kubernetes-sources.md"}
+// pages are all that people read.
+func pages(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	for _, pattern := range []string{"*.md", filepath.Join("docs", "*.md"), filepath.Join("docs", "adr", "*.md")} {
+		some, err := filepath.Glob(filepath.Join("..", "..", pattern))
+		require.NoError(t, err)
+		require.NotEmpty(t, some, pattern)
+		all = append(all, some...)
+	}
+	return all
+}
 
 // TestReasonsAreDocumented reads the reasons where they are declared or given.
 func TestReasonsAreDocumented(t *testing.T) {
@@ -34,16 +46,18 @@ func TestReasonsAreDocumented(t *testing.T) {
 	require.Positive(t, failed)
 }
 
-func TestLinksOfThePagesForPeople(t *testing.T) {
-	for _, name := range peoplesPages {
-		page := readPage(t, filepath.Join(docsDir, name))
-		for _, m := range regexp.MustCompile(`\]\(([^)#:]*)#?([^)]*)\)`).FindAllStringSubmatch(page, -1) {
-			target := page
+func TestLinksOfPages(t *testing.T) {
+	for _, name := range pages(t) {
+		page := readPage(t, name)
+		for _, m := range regexp.MustCompile(`\]\(([^)#:]*)#?([^):]*)\)`).FindAllStringSubmatch(page, -1) {
+			target := name
 			if m[1] != "" {
-				target = readPage(t, filepath.Join(docsDir, m[1]))
+				target = filepath.Join(filepath.Dir(name), m[1])
+				_, err := os.Stat(target)
+				require.NoError(t, err, "%s: %s", name, m[0])
 			}
 			if m[2] != "" {
-				require.Contains(t, anchors(target), m[2], "%s: %s", name, m[0])
+				require.Contains(t, anchors(readPage(t, target)), m[2], "%s: %s", name, m[0])
 			}
 		}
 	}
@@ -55,8 +69,8 @@ func TestDocumentedCommandsForPeople(t *testing.T) {
 		"hold": newHoldCommand(), "release": newReleaseCommand(), "status": newStatusCommand(), "retry": newRetryCommand(),
 		"abandon": newAbandonCommand(), "drift": newDriftCommand(), "audit": newAuditCommand(), "schedule": newScheduleCommand(), "explain": newExplainCommand(), "serve": nil, "restore-etcd": newRestoreEtcdCommand(),
 	}
-	for _, name := range peoplesPages {
-		page := readPage(t, filepath.Join(docsDir, name))
+	for _, name := range pages(t) {
+		page := readPage(t, name)
 		for _, m := range regexp.MustCompile("(?:`|\\$ |(?m:^))refit ([a-z-]+)([^`\\n#…]*)").FindAllStringSubmatch(page, -1) {
 			cmd, ok := commands[m[1]]
 			if !ok && !strings.HasPrefix(m[0], "refit") {
@@ -74,4 +88,11 @@ func TestDocumentedCommandsForPeople(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestFlagsOfTheServerAreDocumented(t *testing.T) {
+	page := readPage(t, filepath.Join(docsDir, "install.md"))
+	newServeCommand().Flags().VisitAll(func(f *pflag.Flag) {
+		require.True(t, strings.Contains(page, "`--"+f.Name+"`") || strings.Contains(page, "`-"+f.Name+"`"), "install.md does not name --%s", f.Name)
+	})
 }
