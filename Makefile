@@ -39,7 +39,7 @@ demo: build ## A management cluster on loopback, a live in-place update of five 
 # The race detector looks at every fourth point of the walks through all faults, which take ten times as long with it.
 .PHONY: test
 test: ## Unit and integration tests with the race detector. Needs no root, no Docker, no cluster.
-	go test -race -vet=off -timeout 40m ./...
+	go test -race -trimpath -vet=off -timeout 40m ./...
 	CGO_ENABLED=0 go test -trimpath -vet=off -timeout 40m -run Walk ./internal/machineupdate
 
 .PHONY: e2e
