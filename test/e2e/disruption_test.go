@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,7 +57,10 @@ func (u *suite) policySays(ctx context.Context, t *testing.T) {
 	name := u.workers(ctx, t)[0]
 	edited := nodeFile("somebody was here\n")
 	require.NoError(t, u.Fleet.Node(name).WriteFile(ctx, f.Path, edited))
-	require.Contains(t, u.refit(ctx, t, "drift", name, "--now"), f.Path)
+	t.Log(u.refit(ctx, t, "drift", name, "--now", "--timeout", "10m")) // it may be repaired before the command has seen it
+	u.event(ctx, t, "NodeDrifted", func(e *corev1.Event) bool {
+		return e.InvolvedObject.Name == name && strings.Contains(e.Message, f.Path)
+	})
 	_, err := u.AwaitUpdate(ctx, name, func(mu *refitv1.MachineUpdate) bool {
 		return mu.Status.Phase == refitv1.PhaseSucceeded && u.CheckFile(ctx, name, f) == nil
 	})

@@ -255,7 +255,7 @@ func (u *suite) changesNothingMore(ctx context.Context, t *testing.T, name strin
 	require.NoError(t, err)
 	require.True(t, system.Succeeded(mu), "%s: %s", name, mu.Status.Message)
 	journal, pid := u.journalOf(ctx, t, name, mu.Spec.Digest), u.mainPID(ctx, t, name, "kubelet.service")
-	report := u.refit(ctx, t, "drift", name, "--now")
+	report := u.refit(ctx, t, "drift", name, "--now", "--timeout", "10m")
 	require.NotContains(t, report, "Version", "the version has not drifted")
 	require.Equal(t, journal, u.journalOf(ctx, t, name, mu.Spec.Digest))
 	require.Equal(t, pid, u.mainPID(ctx, t, name, "kubelet.service"))

@@ -56,7 +56,7 @@ func (e Engine) Resolve(ctx context.Context) (Engine, error) {
 
 // Answers says why the engine can't be used, or nil.
 func (e Engine) Answers(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute) // a busy machine's takes its time; one that is not there says so at once
 	defer cancel()
 	out, err := e.Run(ctx, nil, "info", "--format", "{{.OSType}}")
 	if err != nil {
