@@ -13,8 +13,8 @@ TOOLS := $(BIN)/tools
 GO_BUILD := go build -trimpath -ldflags '$(LDFLAGS)'
 
 # Dependencies are compiled once for all that is not run with the race detector.
-build demo bench lint rules e2e-scenarios e2e-leases e2e-updates e2e-everything e2e-real e2e-real-more: export CGO_ENABLED = 0
-build demo bench lint rules e2e-scenarios e2e-leases e2e-updates e2e-everything e2e-real e2e-real-more: export GOFLAGS += -trimpath
+build demo bench lint rules e2e-scenarios e2e-leases e2e-updates e2e-everything e2e-real e2e-real-more e2e-lab: export CGO_ENABLED = 0
+build demo bench lint rules e2e-scenarios e2e-leases e2e-updates e2e-everything e2e-real e2e-real-more e2e-lab: export GOFLAGS += -trimpath
 
 .PHONY: help
 help: ## Show this help.
@@ -68,6 +68,11 @@ e2e-real: build ## What only real kubeadm machines can show, made by Cluster API
 .PHONY: e2e-real-more
 e2e-real-more: build ## The other scenarios of e2e on real kubeadm machines, and fields that take minutes a node. Not in .ci/run: half an hour.
 	go test -tags e2e -vet=off -count=1 -timeout 75m -v -run '^TestMoreOnRealMachines$$' ./test/e2e
+
+.PHONY: e2e-lab
+e2e-lab: ## That labs and nodes leave nothing behind, also when they are interrupted or killed. Not in .ci/run: a quarter of an hour.
+	go test -tags e2e -vet=off -count=1 -timeout 60m -v ./test/nodes
+	go test -tags e2e -vet=off -count=1 -timeout 60m -v -run '^TestDocker' ./test/lab
 
 .PHONY: bench
 bench: build ## Compare refit with what one would take instead: the reference extension, Ansible, OpenSSH, rrule-go, cron; prints ratios.

@@ -21,6 +21,9 @@ import (
 // machineNetwork is where the infrastructure manager puts machines.
 const machineNetwork = "kind"
 
+// imagesVariable is the environment variable that, with the value "built", has nothing come from a registry.
+const imagesVariable = "REFIT_IMAGES"
+
 // machines are what the Docker backend has beside the managers.
 type machines struct {
 	engine engine.Engine
@@ -55,7 +58,7 @@ func (l *Lab) buildMachines(ctx context.Context) error {
 		return err
 	}
 	var published []string
-	if l.machines.unfit == nil {
+	if l.machines.unfit == nil && os.Getenv(imagesVariable) != "built" {
 		published = publishedVersions(ctx)
 	}
 	programs, err := buildMachinePrograms(ctx, l.options.Progress, published)
