@@ -37,6 +37,12 @@ func makeRoot(t *testing.T) string {
 	require.NoError(t, err)
 	// Runs are processes of their own, of which one that finds nothing left to do may end after it was answered for.
 	t.Cleanup(func() {
+		pids, _ := os.ReadFile(filepath.Join(root, "pids"))
+		for _, field := range strings.Fields(string(pids)) {
+			if pid, err := strconv.Atoi(field); t.Failed() && err == nil && pid > 1 {
+				_ = syscall.Kill(pid, syscall.SIGKILL) // nobody else will
+			}
+		}
 		assert.Eventually(t, func() bool { return os.RemoveAll(root) == nil }, time.Minute, 10*time.Millisecond)
 	})
 	for name, content := range map[string]string{

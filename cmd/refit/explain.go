@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/internal/fieldset"
 )
 
 const explainExample = `  # What will Cluster API do with this change?
@@ -64,9 +66,11 @@ select this one, which is said.`,
 			if err != nil {
 				return err
 			}
-			return printExplanation(cmd.OutOrStdout(), &explanation{
-				Explanation: x, Policies: policies.applied, BootImagePolicies: policies.bootImages, Source: policies.source, Notes: policies.notes,
-			}, output)
+			out := &explanation{Explanation: x, Policies: policies.applied, Source: policies.source, Notes: policies.notes}
+			if slices.ContainsFunc(x.Fields, func(f handlers.FieldExplanation) bool { return f.Object == fieldset.InfrastructureMachine }) {
+				out.BootImagePolicies, out.Notes = policies.bootImages, append(out.Notes, policies.imageNotes...)
+			}
+			return printExplanation(cmd.OutOrStdout(), out, output)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "filename", "f", "", "File with the request, in JSON or YAML; - for standard input.")

@@ -44,8 +44,8 @@ func TestExplainWithBootImagePolicies(t *testing.T) {
 		"none":                 {"", []string{"Verdict: Replace", "no BootImagePolicy selects the machine"}, ""},
 		"one lets it change":   {head + "a, namespace: lab}\nspec: {selection: {mode: All}}\n", []string{"Verdict: InPlace", "\nBy the BootImagePolicies: a\n"}, ""},
 		"one keeps it":         {head + "b}\nspec: {selection: {mode: All}}\n---\n" + head + "a}\nspec: {selection: {mode: None}}\n", []string{"Verdict: Replace", "\nBy the BootImagePolicies: a, b\n"}, ""},
-		"of control planes":    {head + "a}\nspec: {selector: {roles: [ControlPlane]}, selection: {mode: All}}\n", []string{"Verdict: Replace", "Note: policy a does not count: it does not select the machine, a Worker"}, ""},
-		"of another namespace": {head + "a, namespace: other}\nspec: {selection: {mode: All}}\n", []string{"Verdict: Replace", "Note: policy a does not count: it is for namespace other"}, ""},
+		"of control planes":    {head + "a}\nspec: {selector: {roles: [ControlPlane]}, selection: {mode: All}}\n", []string{"Verdict: Replace", "Note: BootImagePolicy a does not count: it does not select the machine, a Worker"}, ""},
+		"of another namespace": {head + "a, namespace: other}\nspec: {selection: {mode: All}}\n", []string{"Verdict: Replace", "Note: BootImagePolicy a does not count: it is for namespace other"}, ""},
 		"wrong":                {head + "a}\nspec: {selection: {mode: Some}}\n", nil, `policy a: selection.mode: "Some" is not known`},
 		"a typo":               {head + "a}\nspec: {selections: {mode: All}}\n", nil, `unknown field "spec.selections"`},
 	} {
@@ -65,4 +65,12 @@ func TestExplainWithBootImagePolicies(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestExplainNamesBootImagePoliciesOfImagesOnly has only a file change.
+func TestExplainNamesBootImagePoliciesOfImagesOnly(t *testing.T) {
+	out, err := runExplain(t, "{apiVersion: capi-refit.dev/v1alpha1, kind: BootImagePolicy, metadata: {name: a, namespace: other}, spec: {selection: {mode: All}}}",
+		"-f", explained, "--boot-image-policy", "-")
+	require.NoError(t, err)
+	require.NotContains(t, out, "BootImagePolic")
 }

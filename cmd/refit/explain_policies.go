@@ -35,9 +35,11 @@ type disruptions struct {
 	policies []*nodedisruption.Policy
 	sources  []*kubernetessource.Source
 	images   []*bootimage.Policy
-	// applied, bootImages, source and notes are what For has found, and what the updaters have asked for.
-	applied, bootImages, notes []string
-	source                     string
+	// applied, source and notes are what For has found, and what the updaters have asked for.
+	applied, notes []string
+	source         string
+	// bootImages and imageNotes are what it has found about images, and matter if the infrastructure machine changes.
+	bootImages, imageNotes []string
 }
 
 // explainFiles are the names of files with policies and sources.
@@ -173,11 +175,14 @@ func (d *disruptions) For(_ context.Context, s handlers.Subject) (*updaters.Regi
 // mayMove says what the BootImagePolicies say of a machine's image.
 func (d *disruptions) mayMove(s handlers.Subject) *image.Selected {
 	var selecting []*bootimage.Policy
+	before := len(d.notes)
 	for _, p := range d.images {
-		if d.counts("policy", p.NamespacedName, p.Selector, s) {
+		if d.counts("BootImagePolicy", p.NamespacedName, p.Selector, s) {
 			selecting = append(selecting, p)
 		}
 	}
+	d.imageNotes = slices.Clone(d.notes[before:])
+	d.notes = d.notes[:before]
 	slices.SortFunc(selecting, func(a, b *bootimage.Policy) int { return strings.Compare(a.Name, b.Name) })
 	selected := bootimage.Join(selecting, s.Labels)
 	d.bootImages = selected.Policies

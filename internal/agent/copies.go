@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/capi-refit/refit/internal/agent/host"
 )
@@ -159,7 +160,8 @@ func (s stateDir) sweepOriginals(rec *record) error {
 }
 
 // pruneBackups removes the backups of all but the last runs that have overwritten something, of which people may have been told. What the
-// others have noted is for going back only, and they have ended. Tokens only grow, so they tell which the last are.
+// others have noted is for going back only, and they have ended. Tokens tell which are the last of the same moment only: one that comes out
+// of an etcd that was set back is lower than those before.
 func (s stateDir) pruneBackups() error {
 	entries, err := os.ReadDir(s.path("backups"))
 	if os.IsNotExist(err) {
@@ -168,7 +170,17 @@ func (s stateDir) pruneBackups() error {
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(entries, func(a, b os.DirEntry) int { return cmp.Compare(tokenOf(b.Name()), tokenOf(a.Name())) })
+	made := map[string]time.Time{}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		made[e.Name()] = info.ModTime()
+	}
+	slices.SortFunc(entries, func(a, b os.DirEntry) int {
+		return cmp.Or(made[b.Name()].Compare(made[a.Name()]), cmp.Compare(tokenOf(b.Name()), tokenOf(a.Name())))
+	})
 	left := keptRuns
 	for _, e := range entries {
 		if !e.IsDir() { // it is none of the agent's

@@ -33,7 +33,7 @@ type Held struct {
 	cordoned bool
 	duration time.Duration
 	acquired time.Time
-	before   time.Time // when it was renewed last before that, for the same Machine; zero if it was not
+	before   time.Time // when another process renewed it last before that, for the same Machine; zero if none did
 
 	// writing is held by whoever writes the lease, so that a slow API server delays nobody who only asks.
 	writing sync.Mutex
@@ -50,7 +50,8 @@ func (h *Held) Token() int64 { return h.noted().Token }
 // NodeUID is the Node whose lease it is.
 func (h *Held) NodeUID() types.UID { return h.node }
 
-// Unkept is for how long nobody had renewed the lease when it was acquired. It returns false if it was not the Machine's before.
+// Unkept is for how long nobody had renewed the lease when it was acquired. It returns false if it is not known, because it was not the
+// Machine's before, or was acquired by the same process.
 func (h *Held) Unkept() (time.Duration, bool) {
 	if h.before.IsZero() {
 		return 0, false

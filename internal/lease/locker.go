@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -107,6 +108,7 @@ func (l *Locker) withdraw(ctx context.Context, req Request, machine *clusterv1.M
 		return why
 	}
 	if _, err := l.giveBack(ctx, current); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "The node lease of an earlier try stays until it lapses", "lease", client.ObjectKeyFromObject(current))
 		return fmt.Errorf("%w; and the lease of an earlier try stays until it lapses: %s", why, err.Error())
 	}
 	return why
@@ -127,7 +129,9 @@ func (l *Locker) take(ctx context.Context, req Request, machine *clusterv1.Machi
 		record: Record{Instance: l.Instance, Operation: req.Operation, Step: req.Step, After: lease.ResourceVersion},
 	}
 	if isHolder(current, machine.UID) && current.Spec.RenewTime != nil {
-		h.before = current.Spec.RenewTime.Add(Tolerance)
+		if by, ok := RecordOf(current); ok && by.Instance != l.Instance {
+			h.before = current.Spec.RenewTime.Add(Tolerance)
+		}
 	}
 	if err := h.record.write(lease); err != nil {
 		return nil, err

@@ -138,6 +138,23 @@ func TestADrainThatAnotherLeaderTakesUp(t *testing.T) {
 	require.Equal(t, "DrainTimedOut", w.requirePhase(refitv1.PhaseFailed).Reason)
 }
 
+// TestADrainThatAnotherLeaderComesToLate has the next leader not reach the node at first.
+func TestADrainThatAnotherLeaderComesToLate(t *testing.T) {
+	w := drainingForAMinute(t)
+	w.clock.Step(50 * time.Second)
+	w.reconcile()
+	w.requirePhase(refitv1.PhaseDraining)
+
+	w.reconciler.Instance = "the next leader"
+	w.clock.Step(5 * time.Minute)
+	w.node.dialErr = errRefused
+	w.reconcile()
+	w.node.dialErr = nil
+	w.clock.Step(15 * time.Second)
+	w.reconcile()
+	w.requirePhase(refitv1.PhaseDraining)
+}
+
 // annotate asks for something by an annotation on the MachineUpdate.
 func (w *world) annotate(annotation string) {
 	mu := w.update()

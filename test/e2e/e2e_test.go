@@ -150,7 +150,7 @@ func TestEverything(t *testing.T) {
 }
 
 // timeToStop is how long a system may take to end.
-const timeToStop = 3 * time.Minute
+const timeToStop = 12 * time.Minute
 
 // run starts a system and runs the groups on it, each on a cluster of its own.
 func run(t *testing.T, groups ...group) {

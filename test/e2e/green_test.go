@@ -28,15 +28,16 @@ var green = []string{
 
 // greens is how often a condition was seen in a status, and what each said the first time that it was False.
 type greens struct {
-	seen map[string]map[metav1.ConditionStatus]int
-	red  map[string]string
+	since time.Time
+	seen  map[string]map[metav1.ConditionStatus]int
+	red   map[string]string
 }
 
 // watchGreen looks twice a second at the conditions of the control plane, until the function is called that it returns.
 func (u *suite) watchGreen(ctx context.Context) (end func() greens) {
 	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
-	g := greens{seen: map[string]map[metav1.ConditionStatus]int{}, red: map[string]string{}}
+	g := greens{since: time.Now(), seen: map[string]map[metav1.ConditionStatus]int{}, red: map[string]string{}}
 	done.Go(func() {
 		for {
 			select {
@@ -81,7 +82,7 @@ func (u *suite) stayedGreen(ctx context.Context, t *testing.T, g greens) {
 	require.NoError(t, u.Client.List(ctx, &list, client.InNamespace(u.Cluster.Namespace)))
 	waited := ""
 	for _, e := range list.Items {
-		if e.InvolvedObject.Name == u.Cluster.Name && strings.Contains(e.Message, "preflight checks") {
+		if e.InvolvedObject.Name == u.Cluster.Name && strings.Contains(e.Message, "preflight checks") && e.LastTimestamp.After(g.since) {
 			waited += fmt.Sprintf("\n%d times: %s", max(1, int(e.Count)), e.Message)
 		}
 	}

@@ -21,7 +21,7 @@ import (
 // machineNetwork is where the infrastructure manager puts machines.
 const machineNetwork = "kind"
 
-// imagesVariable is the environment variable that, with the value "built", has nothing come from a registry.
+// imagesVariable is the environment variable that, with the value "built", has no image of machines come from a registry.
 const imagesVariable = "REFIT_IMAGES"
 
 // machines are what the Docker backend has beside the managers.

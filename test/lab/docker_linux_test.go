@@ -163,7 +163,7 @@ func traces(t *testing.T) string {
 		"if command -v iptables >/dev/null; then iptables -S; iptables -t nat -S; fi",
 		"find /sys/fs/cgroup -maxdepth 2 -name 'refit*'",
 		"ls -d /run/refit* 2>/dev/null || true",
-		"ps -eo args | grep -E '^(dockerd|containerd|.*containerd-shim).*refit' || true",
+		"ps -eo args | grep -E '^([^ ]*/)?(dockerd|containerd(-shim[^ ]*)?) .*refit' || true",
 		"docker network ls --format '{{.Name}}' 2>/dev/null | sort",
 		"docker ps --all --quiet --no-trunc 2>/dev/null | sort",
 		"docker volume ls --quiet 2>/dev/null | sort",

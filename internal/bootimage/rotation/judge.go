@@ -77,6 +77,9 @@ func (p *pass) uncovered(ctx context.Context, t *target, from, to *unstructured.
 	}
 	p.sight(byMembers(t), digestOfMembers(members))
 	for i := range members {
+		if !members[i].DeletionTimestamp.IsZero() {
+			continue // it goes anyway
+		}
 		one := t.subject
 		one.Labels = members[i].Labels
 		reason, err := p.uncoveredFor(ctx, t, one, from, to)
