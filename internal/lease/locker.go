@@ -71,22 +71,8 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Held, error) {
 	if err != nil {
 		return nil, err
 	}
-	survey, err := l.Holds(ctx, facts, req.NodeUID)
+	survey, current, err := l.free(ctx, req, facts)
 	if err != nil {
-		return nil, err
-	}
-	current, err := l.read(ctx, survey.Node.Name)
-	if err != nil {
-		return nil, err
-	}
-	holds := survey.Holds
-	if hold := l.blocked(current, Holder(facts.Machine.UID)); hold != nil {
-		holds = append([]Hold{*hold}, holds...)
-	}
-	if len(holds) > 0 {
-		return nil, l.withdraw(ctx, req, facts.Machine, current, l.held(survey.Node, holds, nil))
-	}
-	if err := l.checkClock(ctx); err != nil {
 		return nil, err
 	}
 	h, err := l.take(ctx, req, facts.Machine, survey, current)
@@ -100,6 +86,26 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Held, error) {
 		return nil, h.abandon(ctx, err)
 	}
 	return h, nil
+}
+
+// free looks whether the node is free to be taken. It returns its lease as it is, nil when there is none.
+func (l *Locker) free(ctx context.Context, req Request, facts Facts) (*Survey, *coordinationv1.Lease, error) {
+	survey, err := l.Holds(ctx, facts, req.NodeUID)
+	if err != nil {
+		return nil, nil, err
+	}
+	current, err := l.read(ctx, survey.Node.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	holds := survey.Holds
+	if hold := l.blocked(current, Holder(facts.Machine.UID)); hold != nil {
+		holds = append([]Hold{*hold}, holds...)
+	}
+	if len(holds) > 0 {
+		return nil, nil, l.withdraw(ctx, req, facts.Machine, current, l.held(survey.Node, holds, nil))
+	}
+	return survey, current, l.checkClock(ctx)
 }
 
 // withdraw gives a lease back that is the Machine's though nothing is under way by it, and returns why it is not acquired anew.
