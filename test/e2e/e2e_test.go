@@ -166,7 +166,7 @@ func run(t *testing.T, groups ...group) {
 	require.NoError(t, err)
 	began := time.Now()
 	options := system.Options{
-		Source: root, BinDir: filepath.Join(root, "bin"), Progress: t.Output(),
+		Source: root, BinDir: filepath.Join(root, "bin"), Progress: t.Output(), Early: true,
 		AllowPaths: []string{app, "/etc/demo.conf", editedFile.Path, rebootDir + "=Reboot"},
 	}
 	if groups[0].machines {
@@ -188,15 +188,12 @@ func run(t *testing.T, groups ...group) {
 		}
 		suites, more = append(suites, &suite{more[0]}), more[1:]
 	}
-	for i, g := range groups {
-		t.Logf("%s: the nodes are %s", g.name, suites[i].Fleet.Kind())
-	}
-	t.Logf("everything runs after %s", time.Since(began).Round(time.Second))
-
 	t.Run("clusters", func(t *testing.T) { // it ends with the last group
 		for i, g := range groups {
 			t.Run(g.name, func(t *testing.T) {
 				t.Parallel()
+				require.NoError(t, suites[i].Ready())
+				t.Logf("its cluster has come up after %s; the nodes are %s", time.Since(began).Round(time.Second), suites[i].Fleet.Kind())
 				suites[i].runAll(ctx, t, g.scenarios)
 			})
 		}

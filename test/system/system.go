@@ -43,6 +43,8 @@ type Options struct {
 	// More are further clusters beside the first one. Each needs a namespace of its own. Those of the Docker backend are real
 	// ones.
 	More []lab.ClusterOptions
+	// Early has Start return when the clusters with real machines have come up. Ready waits for each of the others.
+	Early bool
 	// Progress gets a line for each thing that takes time.
 	Progress io.Writer
 }
@@ -65,6 +67,10 @@ type System struct {
 	kubeconfig string
 	cloud      *cloud
 	undo       []func() error
+
+	// ready is closed when the cluster has come up, or failed says why not. It is nil as long as it is not being started.
+	ready  chan struct{}
+	failed error
 }
 
 // Start starts a system and returns when the cluster's machines run, each with a node that answers.
@@ -77,8 +83,17 @@ func Start(ctx context.Context, o Options) (*System, error) {
 	return s, nil
 }
 
+// Ready waits until the cluster's machines run, each with a node that answers.
+func (s *System) Ready() error {
+	<-s.ready
+	return s.failed
+}
+
 // Stop ends all that Start has started, last first.
 func (s *System) Stop() error {
+	if s.ready != nil {
+		<-s.ready // what is being started is not known yet
+	}
 	var errs []error
 	for i := len(s.undo) - 1; i >= 0; i-- {
 		errs = append(errs, s.undo[i]())
@@ -111,12 +126,18 @@ func (s *System) start(ctx context.Context) error {
 // startClusters starts all clusters: those with real machines first, because kubeadm gives up on a member of etcd that takes two
 // minutes to join, and the others side by side.
 func (s *System) startClusters(ctx context.Context) error {
-	var others []func() error
+	var later []func() error
 	start := func(s *System, o lab.ClusterOptions) error {
-		if o.Backend == lab.Docker {
-			return s.startCluster(ctx, o)
+		bring := func() error {
+			defer close(s.ready)
+			s.failed = s.startCluster(ctx, o)
+			return s.failed
 		}
-		others = append(others, func() error { return s.startCluster(ctx, o) })
+		if o.Backend == lab.Docker {
+			s.ready = make(chan struct{})
+			return bring()
+		}
+		later = append(later, bring)
 		return nil
 	}
 	if err := start(s, s.clusterOptions()); err != nil {
@@ -124,7 +145,7 @@ func (s *System) startClusters(ctx context.Context) error {
 	}
 	for _, o := range s.options.More {
 		other := *s
-		other.undo, other.More = nil, nil
+		other.undo, other.More, other.ready = nil, nil, nil
 		other.options.Nodes = s.kindOf(o)
 		s.More = append(s.More, &other)
 		s.onStop(other.Stop)
@@ -132,9 +153,17 @@ func (s *System) startClusters(ctx context.Context) error {
 			return err
 		}
 	}
+	for _, one := range append([]*System{s}, s.More...) {
+		if one.ready == nil {
+			one.ready = make(chan struct{})
+		}
+	}
 	var group errgroup.Group // its own context would end with Wait, and what has started lives on
-	for _, f := range others {
-		group.Go(f)
+	for _, bring := range later {
+		group.Go(bring)
+	}
+	if s.options.Early {
+		return nil
 	}
 	return group.Wait()
 }
