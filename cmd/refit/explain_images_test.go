@@ -50,19 +50,7 @@ func TestExplainWithBootImagePolicies(t *testing.T) {
 		"a typo":               {head + "a}\nspec: {selections: {mode: All}}\n", nil, `unknown field "spec.selections"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			args := []string{"-f", imageRequest(t)}
-			if tc.policies != "" {
-				args = append(args, "--boot-image-policy", "-")
-			}
-			out, err := runExplain(t, tc.policies, args...)
-			if tc.err != "" {
-				require.ErrorContains(t, err, tc.err)
-				return
-			}
-			require.NoError(t, err)
-			for _, text := range tc.says {
-				require.Contains(t, out, text)
-			}
+			requireExplained(t, imageRequest(t), "--boot-image-policy", tc.policies, tc.says, tc.err)
 		})
 	}
 }

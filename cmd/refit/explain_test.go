@@ -29,6 +29,25 @@ func runExplain(t *testing.T, stdin string, args ...string) (string, error) {
 	return out.String(), err
 }
 
+// requireExplained explains a request with objects, unless there are none, that a flag takes from standard input. It requires what is then
+// said, or an error.
+func requireExplained(t *testing.T, request, flag, objects string, says []string, wrong string) {
+	t.Helper()
+	args := []string{"-f", request}
+	if objects != "" {
+		args = append(args, flag, "-")
+	}
+	out, err := runExplain(t, objects, args...)
+	if wrong != "" {
+		require.ErrorContains(t, err, wrong)
+		return
+	}
+	require.NoError(t, err)
+	for _, text := range says {
+		require.Contains(t, out, text)
+	}
+}
+
 // policyFile writes NodeDisruptionPolicies, each with the name p1, p2, …
 func policyFile(t *testing.T, specs ...string) string {
 	t.Helper()

@@ -154,19 +154,7 @@ func TestExplainWithSources(t *testing.T) {
 		"a policy": {"{kind: NodeDisruptionPolicy}", nil, `"NodeDisruptionPolicy" is not a KubernetesSource`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			args := []string{"-f", upgradedMachine}
-			if tc.sources != "" {
-				args = append(args, "--source", "-")
-			}
-			out, err := runExplain(t, tc.sources, args...)
-			if tc.err != "" {
-				require.ErrorContains(t, err, tc.err)
-				return
-			}
-			require.NoError(t, err)
-			for _, text := range tc.says {
-				require.Contains(t, out, text)
-			}
+			requireExplained(t, upgradedMachine, "--source", tc.sources, tc.says, tc.err)
 		})
 	}
 }
