@@ -70,7 +70,7 @@ e2e-real-more: build ## The other scenarios of e2e on real kubeadm machines, and
 	go test -tags e2e -vet=off -count=1 -timeout 75m -v -run '^TestMoreOnRealMachines$$' ./test/e2e
 
 .PHONY: e2e-lab
-e2e-lab: ## That labs and nodes leave nothing behind, also when they are interrupted or killed. Not in .ci/run: a quarter of an hour.
+e2e-lab: ## That labs and nodes leave nothing behind, also when they are interrupted or killed. Not in .ci/run: ten minutes.
 	go test -tags e2e -vet=off -count=1 -timeout 60m -v ./test/nodes
 	go test -tags e2e -vet=off -count=1 -timeout 60m -v -run '^TestDocker' ./test/lab
 
