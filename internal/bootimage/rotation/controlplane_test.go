@@ -75,18 +75,12 @@ func TestControlPlanesThatAreNotWell(t *testing.T) {
 				require.Equal(t, refitv1.TargetRotated, w.target().State, w.target().Message)
 				return
 			}
-			require.Equal(t, refitv1.TargetPending, w.target().State)
-			require.Contains(t, w.target().Message, "would be deleted without asking refit, so it is brought to the image when all of them are: ")
-			require.Contains(t, w.target().Message, tc.message)
-			require.Zero(t, w.creates)
-			require.Equal(t, "base", w.refersTo(controlPlanes, "cp"))
+			w.requireStays(controlPlanes, "cp", refitv1.TargetPending,
+				"would be deleted without asking refit, so it is brought to the image when all of them are: ", tc.message)
 			result, err := w.reconcile()
 			require.NoError(t, err)
 			require.Equal(t, 2*step, result.RequeueAfter, "nobody tells when they are well")
-
-			w.change(func(s *refitv1.BootImagePolicySpec) { s.Rotation.Replacement = refitv1.AllowReplacement })
-			w.settle()
-			require.Equal(t, refitv1.TargetRotated, w.target().State, "machines may be replaced")
+			w.requireRotatedIfAllowed()
 		})
 	}
 }

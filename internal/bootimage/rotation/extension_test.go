@@ -94,17 +94,30 @@ func TestNobodyIsAsked(t *testing.T) {
 				require.Equal(t, refitv1.TargetRotated, w.target().State, w.target().Message)
 				return
 			}
-			require.Equal(t, refitv1.TargetRefused, w.target().State)
-			require.Contains(t, w.target().Message, "nothing was committed, since Cluster API would replace machines: it does not ask refit")
-			require.Contains(t, w.target().Message, tc.message)
-			require.Zero(t, w.creates)
-			require.Equal(t, "base", w.refersTo(deployments, "workers"))
-
-			w.change(func(s *refitv1.BootImagePolicySpec) { s.Rotation.Replacement = refitv1.AllowReplacement })
-			w.settle()
-			require.Equal(t, refitv1.TargetRotated, w.target().State, "machines may be replaced")
+			w.requireStays(deployments, "workers", refitv1.TargetRefused,
+				"nothing was committed, since Cluster API would replace machines: it does not ask refit", tc.message)
+			w.requireRotatedIfAllowed()
 		})
 	}
+}
+
+// requireStays requires that the target was left at its template, and that its message says all of that.
+func (w *world) requireStays(f family, name string, state refitv1.BootImageTargetState, says ...string) {
+	w.t.Helper()
+	require.Equal(w.t, state, w.target().State)
+	for _, text := range says {
+		require.Contains(w.t, w.target().Message, text)
+	}
+	require.Zero(w.t, w.creates)
+	require.Equal(w.t, "base", w.refersTo(f, name))
+}
+
+// requireRotatedIfAllowed requires that the target is brought to the image when machines may be replaced.
+func (w *world) requireRotatedIfAllowed() {
+	w.t.Helper()
+	w.change(func(s *refitv1.BootImagePolicySpec) { s.Rotation.Replacement = refitv1.AllowReplacement })
+	w.settle()
+	require.Equal(w.t, refitv1.TargetRotated, w.target().State, "machines may be replaced")
 }
 
 // served adds a handler.
