@@ -75,7 +75,7 @@ func (h *CanUpdate) decide(ctx context.Context, body []byte, kind string, l layo
 	h.metrics.decided(kind, outcomeReplace)
 	for _, f := range v.decision {
 		if !f.Covered() {
-			h.metrics.left(kind, f.Field, v.subject.Bootstrap)
+			h.metrics.left(kind, f.Field, v.subject.MadeByKubeadm())
 		}
 	}
 	log.Info("Fields can't be changed in place, so Cluster API replaces the machine", "kind", kind, "object", v.namespace+"/"+v.name, "fields", v.left())

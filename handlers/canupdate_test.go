@@ -288,10 +288,10 @@ func TestFieldsOfUnknownSchemas(t *testing.T) {
 		"spec.a.b.c.d":          field(fieldset.BootstrapConfig, "a", "b", "c", "d"),
 		"spec.a.b.c.d.…":        field(fieldset.BootstrapConfig, "a", "b", "c", "d", "e"),
 	} {
-		require.Equal(t, want, labelOf(f, bootstrapv1.GroupVersion.WithKind("KubeadmConfig").GroupKind()))
+		require.Equal(t, want, labelOf(f, Subject{Bootstrap: bootstrapv1.GroupVersion.WithKind("KubeadmConfig").GroupKind()}.MadeByKubeadm()))
 	}
 	labelled := field(fieldset.BootstrapConfig, "agentConfig", "nodeLabels", "build-4711")
-	require.Equal(t, "spec.agentConfig.…", labelOf(labelled, schema.GroupKind{Group: bootstrapv1.GroupVersion.Group, Kind: "RKE2Config"}))
+	require.Equal(t, "spec.agentConfig.…", labelOf(labelled, Subject{Bootstrap: schema.GroupKind{Group: bootstrapv1.GroupVersion.Group, Kind: "RKE2Config"}}.MadeByKubeadm()))
 }
 
 // FuzzRequest takes any body: the answer has a status, and a Success is one that Cluster API can apply.

@@ -4,9 +4,6 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 
 	"github.com/capi-refit/refit/internal/fieldset"
 )
@@ -53,14 +50,13 @@ const (
 	maxUnknownDepth = 1
 )
 
-func (m *Metrics) left(kind string, f fieldset.Field, bootstrap schema.GroupKind) {
-	m.fields.WithLabelValues(strings.TrimSuffix(kind, "Request"), string(f.Object), labelOf(f, bootstrap)).Inc()
+func (m *Metrics) left(kind string, f fieldset.Field, byKubeadm bool) {
+	m.fields.WithLabelValues(strings.TrimSuffix(kind, "Request"), string(f.Object), labelOf(f, byKubeadm)).Inc()
 }
 
-func labelOf(f fieldset.Field, bootstrap schema.GroupKind) string {
+func labelOf(f fieldset.Field, byKubeadm bool) string {
 	deepest := maxFieldDepth
-	unknown := f.Object == fieldset.BootstrapConfig && bootstrap != bootstrapv1.GroupVersion.WithKind("KubeadmConfig").GroupKind()
-	if unknown || f.Object == fieldset.InfrastructureMachine {
+	if f.Object == fieldset.InfrastructureMachine || f.Object == fieldset.BootstrapConfig && !byKubeadm {
 		deepest = maxUnknownDepth
 	}
 	name := "spec"

@@ -7,6 +7,7 @@ import (
 	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"github.com/capi-refit/refit/updaters"
@@ -39,6 +40,11 @@ type Subject struct {
 	Labels map[string]string
 	// Bootstrap is what bootstraps the machine, such as a KubeadmConfig also of a MachineSet. It is empty if it is not known.
 	Bootstrap schema.GroupKind
+}
+
+// MadeByKubeadm says whether a machine is made out of a KubeadmConfig.
+func (s Subject) MadeByKubeadm() bool {
+	return s.Bootstrap == bootstrapv1.GroupVersion.WithKind("KubeadmConfig").GroupKind()
 }
 
 // bootstrapOf returns what kind a bootstrap config is; of a template, what is made from it.

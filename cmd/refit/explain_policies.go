@@ -157,12 +157,10 @@ func (d *disruptions) bootImage(doc []byte) error {
 
 // For implements handlers.Updaters.
 func (d *disruptions) For(_ context.Context, s handlers.Subject) (*updaters.Registry, error) {
-	var selecting []*nodedisruption.Policy
-	for _, p := range d.policies {
-		if d.counts("policy", p.NamespacedName, p.Selector, s) {
-			selecting = append(selecting, p)
-		}
-	}
+	selecting, notes := counting("policy", d.policies, s, func(p *nodedisruption.Policy) (types.NamespacedName, selection.Selector) {
+		return p.NamespacedName, p.Selector
+	})
+	d.notes = append(d.notes, notes...)
 	effective := nodedisruption.Join(d.builtIn, selecting...)
 	d.applied = append(d.applied, effective.Policies...)
 	all, err := registry(effective)
@@ -174,32 +172,24 @@ func (d *disruptions) For(_ context.Context, s handlers.Subject) (*updaters.Regi
 
 // mayMove says what the BootImagePolicies say of a machine's image.
 func (d *disruptions) mayMove(s handlers.Subject) *image.Selected {
-	var selecting []*bootimage.Policy
-	before := len(d.notes)
-	for _, p := range d.images {
-		if d.counts("BootImagePolicy", p.NamespacedName, p.Selector, s) {
-			selecting = append(selecting, p)
-		}
-	}
-	d.imageNotes = slices.Clone(d.notes[before:])
-	d.notes = d.notes[:before]
+	selecting, notes := counting("BootImagePolicy", d.images, s, func(p *bootimage.Policy) (types.NamespacedName, selection.Selector) {
+		return p.NamespacedName, p.Selector
+	})
 	slices.SortFunc(selecting, func(a, b *bootimage.Policy) int { return strings.Compare(a.Name, b.Name) })
 	selected := bootimage.Join(selecting, s.Labels)
-	d.bootImages = selected.Policies
+	d.bootImages, d.imageNotes = selected.Policies, notes
 	return selected
 }
 
 // find returns the source of a machine.
 func (d *disruptions) find(s handlers.Subject) (kubernetesversion.Source, error) {
-	if !madeByKubeadm(s) {
+	if !s.MadeByKubeadm() {
 		return kubernetesversion.Foreign, nil
 	}
-	var selecting []*kubernetessource.Source
-	for _, one := range d.sources {
-		if d.counts("source", one.NamespacedName, one.Selector, s) {
-			selecting = append(selecting, one)
-		}
-	}
+	selecting, notes := counting("source", d.sources, s, func(one *kubernetessource.Source) (types.NamespacedName, selection.Selector) {
+		return one.NamespacedName, one.Selector
+	})
+	d.notes = append(d.notes, notes...)
 	selected, err := kubernetessource.One(selecting...)
 	if selected != nil {
 		d.source = selected.Name
@@ -207,22 +197,24 @@ func (d *disruptions) find(s handlers.Subject) (kubernetesversion.Source, error)
 	return found(selected, err)
 }
 
-// counts says whether an object selects the machine, as far as a request tells.
-func (d *disruptions) counts(kind string, of types.NamespacedName, selector selection.Selector, s handlers.Subject) bool {
+// counting returns those of a kind of objects that select the machine, as far as a request tells, and what is to be said of them. of says
+// which one is which, and what it selects.
+func counting[T any](kind string, all []T, s handlers.Subject, of func(T) (types.NamespacedName, selection.Selector)) (selecting []T, notes []string) {
 	role := selection.RoleOf(s.Labels)
-	switch {
-	case of.Namespace != "" && s.Namespace != "" && of.Namespace != s.Namespace:
-		d.note("%s %s does not count: it is for namespace %s, and the machine is in %s", kind, of.Name, of.Namespace, s.Namespace)
-		return false
-	case !selector.Machine(role, s.Labels):
-		d.note("%s %s does not count: it does not select the machine, a %s, by its role and labels", kind, of.Name, role)
-		return false
-	case !selector.AnyCluster():
-		d.note("%s %s is taken to select Cluster %s, whose labels the request does not have", kind, of.Name, s.Cluster)
+	note := func(format string, args ...any) { notes = append(notes, kind+" "+fmt.Sprintf(format, args...)) }
+	for _, one := range all {
+		key, selector := of(one)
+		switch {
+		case key.Namespace != "" && s.Namespace != "" && key.Namespace != s.Namespace:
+			note("%s does not count: it is for namespace %s, and the machine is in %s", key.Name, key.Namespace, s.Namespace)
+			continue
+		case !selector.Machine(role, s.Labels):
+			note("%s does not count: it does not select the machine, a %s, by its role and labels", key.Name, role)
+			continue
+		case !selector.AnyCluster():
+			note("%s is taken to select Cluster %s, whose labels the request does not have", key.Name, s.Cluster)
+		}
+		selecting = append(selecting, one)
 	}
-	return true
-}
-
-func (d *disruptions) note(format string, args ...any) {
-	d.notes = append(d.notes, fmt.Sprintf(format, args...))
+	return selecting, notes
 }

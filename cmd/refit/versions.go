@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -47,16 +46,11 @@ func (v versioned) For(ctx context.Context, s handlers.Subject) (*updaters.Regis
 		return nil, err
 	}
 	return selected.Updaters.With(image.New(mayMove), kubernetesversion.New(selected.Rules, func(ctx context.Context) (kubernetesversion.Source, error) {
-		if !madeByKubeadm(s) {
+		if !s.MadeByKubeadm() {
 			return kubernetesversion.Foreign, nil
 		}
 		return found(v.sources.For(ctx, s))
 	})), nil
-}
-
-// madeByKubeadm says whether a machine is made out of a KubeadmConfig.
-func madeByKubeadm(s handlers.Subject) bool {
-	return s.Bootstrap == schema.GroupKind{Group: "bootstrap.cluster.x-k8s.io", Kind: "KubeadmConfig"}
 }
 
 // found has no source be none for the updater as well.
