@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"os"
+	"syscall"
 
 	"github.com/capi-refit/refit/internal/agent"
 	"github.com/capi-refit/refit/internal/agent/host"
@@ -13,6 +14,7 @@ import (
 var version = "dev"
 
 func main() {
+	syscall.Umask(0o022) // of whoever has started it, one could keep programs of the node from reading what is made for them
 	os.Exit(agent.Main(context.Background(), config(), os.Args[1:], os.Stdin, os.Stdout))
 }
 

@@ -110,7 +110,7 @@ func New(cfg Config) (*Agent, error) {
 		cfg:      cfg,
 		root:     root,
 		disk:     d,
-		state:    stateDir{dir: state, disk: d},
+		state:    stateDir{root: host.Root{Dir: cfg.Root}, dir: state, disk: d},
 		kinds:    kinds(h, store),
 		boundary: func(string) error { return nil },
 	}, nil

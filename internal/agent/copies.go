@@ -4,14 +4,14 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
-	"os"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/capi-refit/refit/internal/agent/host"
 )
@@ -53,11 +53,11 @@ func (c copies) get(p string) (host.State, bool, error) {
 }
 
 // keep copies what is at p, or notes that nothing is.
-func (c copies) keep(root host.Root, p string) error {
+func (c copies) keep(on host.Root, p string) error {
 	if err := c.state.disk.Mkdirs(c.state.path(c.name), 0o700); err != nil {
 		return err
 	}
-	f, state, err := root.Open(p)
+	f, state, err := on.Open(p)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (c copies) keep(root host.Root, p string) error {
 }
 
 // putBack makes p what it was when it was copied, if it is not so already.
-func (c copies) putBack(root host.Root, p string) error {
+func (c copies) putBack(on host.Host, p string) error {
 	state, ok, err := c.get(p)
 	if err != nil {
 		return err
@@ -81,22 +81,18 @@ func (c copies) putBack(root host.Root, p string) error {
 	if !ok {
 		return fmt.Errorf("the copy of %s is missing", p)
 	}
-	if now, err := root.Observe(p); err == nil && now == state {
+	if now, err := on.Observe(p); err == nil && now == state {
 		return nil
 	}
-	target, err := root.Resolve(p)
-	if err != nil {
-		return err
-	}
 	if !state.Exists {
-		return c.state.disk.Remove(target)
+		return on.RemoveFile(p)
 	}
-	f, err := os.Open(c.data(p))
+	f, err := c.state.disk.Open(c.data(p))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return c.state.disk.Write(target, f, state)
+	return on.Write(p, f, state)
 }
 
 // recordCopy is the name of the copy of the record, which no digest of a path has.
@@ -142,8 +138,8 @@ func (s stateDir) sweepOriginals(rec *record) error {
 			wanted[pathKey(p)] = true
 		}
 	}
-	entries, err := os.ReadDir(s.path("originals"))
-	if os.IsNotExist(err) {
+	entries, err := s.disk.ReadDir(s.path("originals"))
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
@@ -151,7 +147,7 @@ func (s stateDir) sweepOriginals(rec *record) error {
 	}
 	for _, e := range entries {
 		if !wanted[strings.TrimSuffix(e.Name(), ".json")] {
-			if err := os.Remove(s.path("originals", e.Name())); err != nil {
+			if err := s.disk.Remove(s.path("originals", e.Name())); err != nil {
 				return err
 			}
 		}
@@ -163,23 +159,15 @@ func (s stateDir) sweepOriginals(rec *record) error {
 // others have noted is for going back only, and they have ended. Tokens tell which are the last of the same moment only: one that comes out
 // of an etcd that was set back is lower than those before.
 func (s stateDir) pruneBackups() error {
-	entries, err := os.ReadDir(s.path("backups"))
-	if os.IsNotExist(err) {
+	entries, err := s.disk.ReadDir(s.path("backups"))
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	made := map[string]time.Time{}
-	for _, e := range entries {
-		info, err := e.Info()
-		if err != nil {
-			return err
-		}
-		made[e.Name()] = info.ModTime()
-	}
-	slices.SortFunc(entries, func(a, b os.DirEntry) int {
-		return cmp.Or(made[b.Name()].Compare(made[a.Name()]), cmp.Compare(tokenOf(b.Name()), tokenOf(a.Name())))
+	slices.SortFunc(entries, func(a, b host.Info) int {
+		return cmp.Or(b.ModTime().Compare(a.ModTime()), cmp.Compare(tokenOf(b.Name()), tokenOf(a.Name())))
 	})
 	left := keptRuns
 	for _, e := range entries {
@@ -187,7 +175,7 @@ func (s stateDir) pruneBackups() error {
 			continue
 		}
 		dir := s.path("backups", e.Name())
-		holds, err := holdsCopies(dir)
+		holds, err := s.holdsCopies(dir)
 		if err != nil {
 			return err
 		}
@@ -195,7 +183,7 @@ func (s stateDir) pruneBackups() error {
 			left--
 			continue
 		}
-		if err := os.RemoveAll(dir); err != nil {
+		if err := s.disk.RemoveAll(dir); err != nil {
 			return err
 		}
 	}
@@ -203,9 +191,9 @@ func (s stateDir) pruneBackups() error {
 }
 
 // holdsCopies says whether a directory has a copy of a file, beside what is noted of files and of the record.
-func holdsCopies(dir string) (bool, error) {
-	entries, err := os.ReadDir(dir)
-	return slices.ContainsFunc(entries, func(e os.DirEntry) bool { return filepath.Ext(e.Name()) != ".json" }), err
+func (s stateDir) holdsCopies(dir string) (bool, error) {
+	entries, err := s.disk.ReadDir(dir)
+	return slices.ContainsFunc(entries, func(e host.Info) bool { return filepath.Ext(e.Name()) != ".json" }), err
 }
 
 func tokenOf(backup string) int64 {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"syscall"
 
@@ -58,7 +57,7 @@ func (a *Agent) compare(ctx context.Context) (node.DriftReport, error) {
 		return node.DriftReport{}, err
 	}
 	report := node.DriftReport{Recorded: true, Digest: rec.Digest}
-	if info, err := os.Stat(a.state.path("record.json")); err == nil {
+	if info, err := a.disk.Lstat(a.state.path("record.json")); err == nil {
 		report.RecordedAt = info.ModTime().UTC()
 	}
 	owners, err := host.LoadOwners(a.root)

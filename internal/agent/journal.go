@@ -41,7 +41,7 @@ func (s stateDir) appendJournal(e node.JournalEntry) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	f, err := os.OpenFile(s.path(journalFile), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	f, err := s.disk.OpenFile(s.path(journalFile), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return 0, err
 	}
@@ -75,19 +75,19 @@ func torn(f *os.File, size int64) bool {
 
 // rotateJournal bounds the journal. One older part is kept.
 func (s stateDir) rotateJournal() error {
-	info, err := os.Stat(s.path(journalFile))
+	info, err := s.disk.Lstat(s.path(journalFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil || info.Size() < maxJournal {
 		return err
 	}
-	return os.Rename(s.path(journalFile), s.path(journalOld))
+	return s.disk.Rename(s.path(journalFile), s.path(journalOld))
 }
 
 // journalFrom returns the entries from offset on. Lines that were cut off are left out.
 func (s stateDir) journalFrom(offset int64) ([]node.JournalEntry, error) {
-	f, err := os.Open(s.path(journalFile))
+	f, err := s.disk.OpenFile(s.path(journalFile), os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -115,7 +115,7 @@ func (s stateDir) journalFrom(offset int64) ([]node.JournalEntry, error) {
 // Journal copies the journal to w, oldest entries first.
 func (a *Agent) Journal(w io.Writer) error {
 	for _, name := range []string{journalOld, journalFile} {
-		data, err := os.ReadFile(a.state.path(name))
+		data, err := a.state.disk.ReadFile(a.state.path(name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

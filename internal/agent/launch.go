@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -89,7 +88,7 @@ type detached struct {
 
 // Launch implements Launcher. The context does not end the process: to live on is what it is for.
 func (d detached) Launch(_ context.Context, _, verb string) error {
-	log, err := os.OpenFile(filepath.Clean(d.log), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	log, err := host.Disk{}.OpenFile(d.log, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}

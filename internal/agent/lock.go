@@ -15,7 +15,7 @@ const (
 
 // lock waits for a lock and returns what releases it.
 func (s stateDir) lock(name string) (release func(), err error) {
-	f, err := os.OpenFile(s.path(name), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := s.disk.OpenFile(s.path(name), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -28,7 +28,7 @@ func (s stateDir) lock(name string) (release func(), err error) {
 
 // locked says whether somebody holds a lock. Asking takes it for a moment, so whoever wants it must wait and not give up.
 func (s stateDir) locked(name string) (bool, error) {
-	f, err := os.OpenFile(s.path(name), os.O_RDWR, 0)
+	f, err := s.disk.OpenFile(s.path(name), os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}

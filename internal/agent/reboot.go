@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -60,11 +59,10 @@ func bootOf(r host.Root) (string, error) {
 }
 
 func readProc(r host.Root, p string) ([]byte, error) {
-	host, err := r.Resolve(p)
-	if err != nil {
-		return nil, err
+	data, state, err := r.ReadFile(p)
+	if err == nil && !state.Exists {
+		err = fmt.Errorf("%s is missing", p)
 	}
-	data, err := os.ReadFile(host)
 	if err != nil {
 		return nil, fmt.Errorf("one boot of the node can't be told from another: %w", err)
 	}

@@ -112,7 +112,7 @@ func (r *runner) stepsBack(changes []node.Change, actions []disruption.Action) [
 	for _, c := range changes {
 		steps = append(steps, step{"put back " + c.String(), func(ctx context.Context) (string, error) {
 			if c.Kind == node.FileKind {
-				return "", backups.putBack(r.root, c.Name)
+				return "", backups.putBack(r.host(), c.Name)
 			}
 			return "", r.undo(ctx, r.work, c)
 		}})

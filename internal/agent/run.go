@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -255,8 +254,8 @@ func (r *runner) sweep() error {
 	r.disk.Sweep(r.state.path(r.state.originals().name))
 	r.disk.Sweep(r.state.path(r.state.backups(r.work.Digest, r.work.Token).name))
 	for _, c := range r.work.Plan.Changes {
-		if target, err := r.root.Resolve(c.Name); c.Kind == node.FileKind && err == nil {
-			r.disk.Sweep(filepath.Dir(target))
+		if c.Kind == node.FileKind {
+			r.host().SweepBeside(c.Name)
 		}
 	}
 	return nil

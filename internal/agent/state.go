@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -25,6 +24,8 @@ var private = host.State{UID: host.KeepOwner, GID: host.KeepOwner, Mode: 0o600}
 
 // stateDir reads and writes the agent's state.
 type stateDir struct {
+	// root is that of the node.
+	root host.Root
 	dir  string
 	disk host.Disk
 }
@@ -71,7 +72,7 @@ func (s stateDir) create() error {
 	if err := s.disk.Mkdirs(s.dir, 0o700); err != nil {
 		return err
 	}
-	return os.Chmod(s.dir, 0o700) //nolint:gosec // a directory needs the x
+	return s.disk.MakePrivate(s.dir)
 }
 
 func (s stateDir) loadRecord() (*record, error) {
@@ -103,7 +104,7 @@ func (s stateDir) loadWork() (*work, error) {
 
 // loadToken returns the highest token that was claimed. A token that can't be read is not taken for none.
 func (s stateDir) loadToken() (int64, error) {
-	data, err := os.ReadFile(s.path("token"))
+	data, err := s.disk.ReadFile(s.path("token"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
@@ -122,7 +123,7 @@ func (s stateDir) saveToken(token int64) error {
 }
 
 func (s stateDir) load(name string, v any) (bool, error) {
-	data, err := os.ReadFile(s.path(name))
+	data, err := s.disk.ReadFile(s.path(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -140,17 +139,13 @@ func (a *Agent) change(ctx context.Context, w *work, c node.Change) (string, err
 }
 
 func (a *Agent) changeFile(w *work, c node.Change) error {
-	target, err := a.root.Resolve(c.Name)
-	if err != nil {
-		return err
-	}
 	switch c.Operation {
 	case node.Write:
-		return a.disk.Write(target, bytes.NewReader(w.Contents[c.Name]), w.Expect[c.Name])
+		return a.host().WriteFile(c.Name, w.Contents[c.Name], w.Expect[c.Name])
 	case node.Remove:
-		return a.disk.Remove(target)
+		return a.host().RemoveFile(c.Name)
 	case node.Restore:
-		return a.state.originals().putBack(a.root, c.Name)
+		return a.state.originals().putBack(a.host(), c.Name)
 	}
 	return fmt.Errorf("unknown operation %q", c.Operation)
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -48,13 +47,13 @@ func (k *Kind) sign(ctx context.Context, s shown, config *clusterConfiguration, 
 		return err
 	}
 	dir := filepath.Join(k.host.Private, workshop)
-	if err := os.RemoveAll(dir); err != nil {
+	if err := k.host.Disk.RemoveAll(dir); err != nil {
 		return err
 	}
 	if err := k.host.Disk.Mkdirs(dir, 0o700); err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // a key that is not used; the next one begins with that too
+	defer func() { _ = k.host.Disk.RemoveAll(dir) }() // a key that is not used; the next one begins with that too
 	onNode, err := k.prepare(dir, s, config)
 	if err != nil {
 		return err
@@ -65,11 +64,11 @@ func (k *Kind) sign(ctx context.Context, s shown, config *clusterConfiguration, 
 	if err != nil {
 		return fmt.Errorf("kubeadm could not make the certificate of %s: %w", apiServer, err)
 	}
-	cert, err := os.ReadFile(filepath.Join(dir, "apiserver.crt"))
+	cert, err := k.host.Disk.ReadFile(filepath.Join(dir, "apiserver.crt"))
 	if err != nil {
 		return err
 	}
-	key, err := os.ReadFile(filepath.Join(dir, "apiserver.key"))
+	key, err := k.host.Disk.ReadFile(filepath.Join(dir, "apiserver.key"))
 	if err != nil {
 		return err
 	}
@@ -89,7 +88,7 @@ func (k *Kind) prepare(dir string, s shown, config *clusterConfiguration) (strin
 	onNode := "/" + relative(k.host.Dir, dir)
 	authority := path.Dir(s.pair.certFile)
 	for _, name := range []string{"ca.crt", "ca.key"} {
-		if err := os.Symlink(path.Join(authority, name), filepath.Join(dir, name)); err != nil {
+		if err := k.host.Disk.Link(path.Join(authority, name), filepath.Join(dir, name)); err != nil {
 			return "", err
 		}
 	}
@@ -112,7 +111,7 @@ func (k *Kind) prepare(dir string, s shown, config *clusterConfiguration) (strin
 	if err != nil {
 		return "", err
 	}
-	return onNode, os.WriteFile(filepath.Join(dir, "kubeadm.yaml"), text, 0o600)
+	return onNode, k.host.Disk.WriteFile(filepath.Join(dir, "kubeadm.yaml"), text)
 }
 
 func relative(root, dir string) string {

@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -25,7 +24,7 @@ var leaving = regexp.MustCompile(`^(kubeadm-[a-z-]+)-[0-9]{4}(-[0-9]{2}){5}$`)
 // only takes room, so that is no error.
 func (k *Kind) Tidy(before time.Time) {
 	for _, p := range slices.Concat(k.surplus(before), k.interrupted()) {
-		_ = os.RemoveAll(p)
+		_ = k.host.Disk.RemoveAll(p)
 	}
 }
 
@@ -35,7 +34,7 @@ func (k *Kind) surplus(before time.Time) (paths []string) {
 	if err != nil {
 		return nil
 	}
-	entries, err := os.ReadDir(dir) // in the order of their names, and so of their times
+	entries, err := k.host.ReadDir(leavings) // in the order of their names, and so of their times
 	if err != nil {
 		return nil
 	}
@@ -47,7 +46,7 @@ func (k *Kind) surplus(before time.Time) (paths []string) {
 			continue
 		}
 		seen[m[1]]++
-		if info, err := e.Info(); err == nil && seen[m[1]] > keptLeavings && info.ModTime().Before(before) {
+		if seen[m[1]] > keptLeavings && e.ModTime().Before(before) {
 			paths = append(paths, filepath.Join(dir, e.Name()))
 		}
 	}
@@ -56,12 +55,12 @@ func (k *Kind) surplus(before time.Time) (paths []string) {
 
 // interrupted returns what snapshots of etcd have left that were not finished.
 func (k *Kind) interrupted() (paths []string) {
-	entries, err := os.ReadDir(k.snapshotDir())
+	entries, err := k.host.Disk.ReadDir(k.snapshotDir())
 	if err != nil {
 		return nil
 	}
 	for _, e := range entries {
-		if e.Type().IsRegular() && host.TempForm.MatchString(e.Name()) {
+		if e.Mode().IsRegular() && host.TempForm.MatchString(e.Name()) {
 			paths = append(paths, filepath.Join(k.snapshotDir(), e.Name()))
 		}
 	}

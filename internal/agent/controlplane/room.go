@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/capi-refit/refit/internal/agent/etcd"
 	"github.com/capi-refit/refit/internal/agent/host"
 )
 
@@ -50,18 +49,14 @@ func (k *Kind) room(ctx context.Context, s shown, upgraded bool) error {
 		}
 	}
 	return k.fit(
-		need{what: "a snapshot of etcd", where: snapshots, dir: k.snapshotDir(), bytes: size, freed: sizes(k.interrupted())},
-		need{what: "kubeadm's copy of etcd's data", where: leavings, dir: to, bytes: copied, freed: sizes(k.surplus(k.host.Clock.Now()))},
+		need{what: "a snapshot of etcd", where: snapshots, dir: k.snapshotDir(), bytes: size, freed: k.sizes(k.interrupted())},
+		need{what: "kubeadm's copy of etcd's data", where: leavings, dir: to, bytes: copied, freed: k.sizes(k.surplus(k.host.Clock.Now()))},
 	)
 }
 
 // etcdData returns how many bytes of data the member of this node has.
 func (k *Kind) etcdData(s shown) (uint64, error) {
-	data, err := k.host.Resolve(s.argument(etcdMember, "data-dir", "/var/lib/etcd"))
-	if err != nil {
-		return 0, err
-	}
-	return etcd.Size(data)
+	return k.host.Size(s.argument(etcdMember, "data-dir", "/var/lib/etcd"))
 }
 
 // fit returns an error unless each file system has room for all that goes to it, and a reserve.
@@ -95,9 +90,9 @@ func (k *Kind) fit(needs ...need) error {
 }
 
 // sizes returns how many bytes files and directories have together. What can't be read counts as nothing.
-func sizes(paths []string) (total uint64) {
+func (k *Kind) sizes(paths []string) (total uint64) {
 	for _, p := range paths {
-		if n, err := etcd.Size(p); err == nil {
+		if n, err := k.host.Disk.Size(p); err == nil {
 			total += n
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io/fs"
 	"net"
-	"os"
 	"path"
 	"reflect"
 	"slices"
@@ -287,11 +286,7 @@ func (k *Kind) patched(directory string) (map[string]bool, error) {
 	if directory == "" {
 		return nil, nil
 	}
-	dir, err := k.host.Resolve(directory)
-	if err != nil {
-		return nil, err
-	}
-	entries, err := os.ReadDir(dir)
+	entries, err := k.host.ReadDir(directory)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

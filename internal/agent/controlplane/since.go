@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,11 +9,9 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path"
 	"path/filepath"
 
-	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/agent/kind"
 	"github.com/capi-refit/refit/internal/agent/staticpod"
 )
@@ -59,8 +56,7 @@ func (k *Kind) begin(ctx context.Context, c kind.Change, b Saved) (Saved, error)
 	if err != nil {
 		return Saved{}, err
 	}
-	want := host.State{UID: host.KeepOwner, GID: host.KeepOwner, Mode: 0o600}
-	return now.withCertificate(b), k.host.Disk.Write(k.sincePath(), bytes.NewReader(data), want)
+	return now.withCertificate(b), k.host.Disk.WriteFile(k.sincePath(), data)
 }
 
 // begun is begin for Undo: if the node runs another version of Kubernetes, and nothing was kept, Make has done nothing.
@@ -74,7 +70,7 @@ func (k *Kind) begun(c kind.Change, b Saved) (Saved, bool, error) {
 
 // loadSince returns what was kept for a change, if it was. What can't be read is not taken for nothing.
 func (k *Kind) loadSince(c kind.Change, b Saved) (Saved, bool, error) {
-	data, err := os.ReadFile(k.sincePath())
+	data, err := k.host.Disk.ReadFile(k.sincePath())
 	if errors.Is(err, fs.ErrNotExist) {
 		return Saved{}, false, nil
 	}

@@ -279,7 +279,7 @@ func TestTheNewestSnapshotsAreKept(t *testing.T) {
 	}
 	require.Equal(t, append(files[2:], "mine.db"), names)
 	require.NoError(t, os.WriteFile(filepath.Join(s.Dir, "x"), make([]byte, 100), 0o600))
-	size, err := Size(s.Dir)
+	size, err := s.Disk.Size(s.Dir)
 	require.NoError(t, err)
 	require.Equal(t, uint64(3*(len(database)+sha256.Size)+100), size)
 }

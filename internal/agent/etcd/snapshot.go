@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -49,22 +48,22 @@ func (s Store) Save(ctx context.Context, c *Client, now time.Time) (string, erro
 		return "", fmt.Errorf("snapshot of etcd: %w", err)
 	}
 	name := filepath.Join(s.Dir, now.UTC().Format("20060102T150405Z")+"-"+digest[:12]+".db")
-	if err := os.Rename(temp, name); err != nil {
-		return "", errors.Join(err, os.Remove(temp))
+	if err := s.Disk.Rename(temp, name); err != nil {
+		return "", errors.Join(err, s.Disk.Remove(temp))
 	}
 	return name, s.prune(filepath.Base(name))
 }
 
 // receive writes a snapshot to a temporary file and verifies it.
 func (s Store) receive(ctx context.Context, c *Client) (name, digest string, err error) {
-	f, err := os.CreateTemp(s.Dir, ".refit-*.tmp") // 0600
+	f, err := s.Disk.CreateTemp(s.Dir)
 	if err != nil {
 		return "", "", err
 	}
 	defer func() {
 		err = errors.Join(err, f.Close())
 		if err != nil {
-			_ = os.Remove(f.Name())
+			_ = s.Disk.Remove(f.Name())
 		}
 	}()
 	sum := &trailer{hash: sha256.New()}
@@ -158,7 +157,7 @@ func (s Store) prune(saved string) error {
 
 // names returns those of the snapshots, oldest first.
 func (s Store) names() ([]string, error) {
-	entries, err := os.ReadDir(s.Dir)
+	entries, err := s.Disk.ReadDir(s.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -173,22 +172,4 @@ func (s Store) names() ([]string, error) {
 	}
 	slices.Sort(names)
 	return names, nil
-}
-
-// Size returns how many bytes the files below a directory have, for what kubeadm copies of etcd's data.
-func Size(dir string) (uint64, error) {
-	var total uint64
-	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) { // etcd removes old logs at any time
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if info, err := d.Info(); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
-			total += uint64(info.Size())
-		}
-		return nil
-	})
-	return total, err
 }

@@ -1,114 +1,167 @@
 package host
 
 import (
+	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 )
-
-// Temporary files are beside what they will replace. Programs that read whole directories skip names that begin with a
-// dot or end in something strange, and the agent knows its own by both.
-const tempPattern = ".refit-*.tmp"
-
-// TempForm matches the names of those files.
-var TempForm = regexp.MustCompile(`^\.refit-[0-9]+\.tmp$`)
 
 // KeepOwner as a uid or gid leaves a file to whoever creates it.
 const KeepOwner = -1
 
-// Disk writes so that after a loss of power either the old or the new is there.
+// Disk changes files so that after a loss of power either the old or the new is there. It is for the agent's own files: paths are those of
+// the machine that the agent runs on, and what others can change is not read. Its directories are held open and links looked at as
+// Root does.
 type Disk struct {
 	NoSync bool
 }
 
+// find returns the place of a path. What names a file is not followed if it is a link.
+func (d Disk) find(target string) (*place, error) { return walk("/", target, false) }
+
 // Write puts what r returns at target. Readers see the old file or the new one, with its mode and owner, never a part.
-func (d Disk) Write(target string, r io.Reader, want State) (err error) {
-	dir := filepath.Dir(target)
-	if err := d.Mkdirs(dir, 0o755); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(dir, tempPattern) // 0600: nobody reads it before it has its owner
+func (d Disk) Write(target string, r io.Reader, want State) error {
+	at, err := d.find(target)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			_ = f.Close()
-			_ = os.Remove(f.Name())
-		}
-	}()
-	if _, err := io.Copy(f, r); err != nil {
-		return fmt.Errorf("write %s: %w", target, err)
-	}
-	if err := f.Chown(want.UID, want.GID); err != nil {
-		return err
-	}
-	// After the owner, because a change of owner clears the set-uid bit.
-	if err := syscall.Fchmod(int(f.Fd()), want.Mode&ModeMask); err != nil {
-		return fmt.Errorf("chmod %s: %w", target, err)
-	}
-	if err := d.sync(f); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), target); err != nil {
-		return err
-	}
-	return d.syncDir(dir)
+	defer at.close()
+	return at.write(d, r, want)
 }
+
+// WriteFile puts content at target, for nobody else to read.
+func (d Disk) WriteFile(target string, content []byte) error {
+	return d.Write(target, bytes.NewReader(content), State{UID: KeepOwner, GID: KeepOwner, Mode: 0o600})
+}
+
+// Open opens a regular file.
+func (d Disk) Open(name string) (*os.File, error) {
+	at, err := d.find(name)
+	if err != nil {
+		return nil, err
+	}
+	defer at.close()
+	f, _, err := at.read(name)
+	return f, err
+}
+
+// ReadFile reads a regular file that nobody else can have changed, or else it returns a NotOwnedError.
+func (d Disk) ReadFile(name string) ([]byte, error) {
+	f, err := d.OpenFile(name, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+// OpenFile opens, or makes, a regular file that nobody else can have changed, or else it returns a NotOwnedError. A link is not followed.
+func (d Disk) OpenFile(name string, flags int, mode fs.FileMode) (*os.File, error) {
+	at, err := d.find(name)
+	if err != nil {
+		return nil, err
+	}
+	defer at.close()
+	f, err := at.open(flags&^os.O_TRUNC|unix.O_NONBLOCK, uint32(mode.Perm()))
+	if err != nil {
+		return nil, err
+	}
+	var stat unix.Stat_t
+	if err = unix.Fstat(int(f.Fd()), &stat); err == nil {
+		err = at.checkOwned(stat)
+	}
+	if err == nil && stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		err = at.failed("open", errors.New("it is not a regular file"))
+	}
+	if err == nil && flags&os.O_TRUNC != 0 {
+		err = f.Truncate(0)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Lstat returns what is at name. A link in its place is not followed.
+func (d Disk) Lstat(name string) (Info, error) { return Root{Dir: "/"}.Lstat(name) }
+
+// ReadDir returns what is in a directory, sorted by name.
+func (d Disk) ReadDir(dir string) ([]Info, error) { return Root{Dir: "/"}.ReadDir(dir) }
 
 // Remove deletes target. That it is gone already is fine.
 func (d Disk) Remove(target string) error {
-	if err := os.Remove(target); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
+	at, err := d.find(target)
+	if err != nil {
 		return err
 	}
-	return d.syncDir(filepath.Dir(target))
+	defer at.close()
+	return at.remove(d)
 }
 
-// Mkdirs makes dir and what is missing above it, whatever the umask says.
+// RemoveAll deletes target and all below it. It follows no link.
+func (d Disk) RemoveAll(target string) error {
+	return Host{Root: Root{Dir: "/"}, Disk: d}.RemoveAll(target)
+}
+
+// Rename gives a file another name, in the place of what has it.
+func (d Disk) Rename(from, to string) error {
+	was, err := d.find(from)
+	if err != nil {
+		return err
+	}
+	defer was.close()
+	is, err := d.find(to)
+	if err != nil {
+		return err
+	}
+	defer is.close()
+	return was.rename(d, is)
+}
+
+// Link puts a symbolic link at name, in the place of what is there.
+func (d Disk) Link(target, name string) error {
+	return Host{Root: Root{Dir: "/"}, Disk: d}.Link(target, name)
+}
+
+// Mkdirs makes dir and what is missing above it.
 func (d Disk) Mkdirs(dir string, mode fs.FileMode) error {
-	info, err := os.Stat(dir)
-	switch {
-	case err == nil && info.IsDir():
-		return nil
-	case err == nil:
-		return fmt.Errorf("%s is not a directory", dir)
-	case !errors.Is(err, fs.ErrNotExist):
+	at, err := walk("/", dir, true)
+	if err != nil {
 		return err
 	}
-	if err := d.Mkdirs(filepath.Dir(dir), 0o755); err != nil {
+	defer at.close()
+	return at.makeDir(d, uint32(mode.Perm()))
+}
+
+// MakePrivate lets nobody but its owner look into a directory.
+func (d Disk) MakePrivate(dir string) error {
+	at, err := walk("/", dir, true)
+	if err != nil {
 		return err
 	}
-	if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+	defer at.close()
+	f, err := at.open(forDir, 0)
+	if err != nil {
 		return err
 	}
-	if err := os.Chmod(dir, mode); err != nil {
-		return err
-	}
-	return d.syncDir(filepath.Dir(dir))
+	defer f.Close()
+	return unix.Fchmod(int(f.Fd()), 0o700)
 }
 
 // Sweep removes the temporary files that a run which died has left in dir.
 func (d Disk) Sweep(dir string) {
-	entries, err := os.ReadDir(dir)
+	at, err := walk("/", dir, true)
 	if err != nil {
-		return // nothing to sweep; what matters about the directory fails the step that needs it
+		return
 	}
-	for _, e := range entries {
-		if e.Type().IsRegular() && TempForm.MatchString(e.Name()) {
-			_ = os.Remove(filepath.Join(dir, e.Name()))
-		}
-	}
+	defer at.close()
+	at.sweep()
 }
 
 func (d Disk) sync(f *os.File) error {
@@ -118,14 +171,38 @@ func (d Disk) sync(f *os.File) error {
 	return f.Sync()
 }
 
-func (d Disk) syncDir(dir string) error {
+// syncFD syncs a directory that is held open, by O_PATH perhaps.
+func (d Disk) syncFD(at int) error {
 	if d.NoSync {
 		return nil
 	}
-	f, err := os.Open(dir)
+	fd, err := openat(at, ".", forDir, 0)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	return f.Sync()
+	defer func() { _ = unix.Close(fd) }()
+	return unix.Fsync(fd)
+}
+
+// Size returns how many bytes the regular files at and below name have. What goes meanwhile does not count.
+func (d Disk) Size(name string) (uint64, error) { return Root{Dir: "/"}.Size(name) }
+
+// CreateTemp makes a temporary file in a directory, for nobody else to read, under a name that Sweep knows.
+func (d Disk) CreateTemp(dir string) (*os.File, error) {
+	at, err := d.find(filepath.Join(dir, tempName()))
+	if err != nil {
+		return nil, err
+	}
+	defer at.close()
+	return at.open(os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+}
+
+// Observe returns what is at name, which is not followed if it is a link.
+func (d Disk) Observe(name string) (State, error) {
+	at, err := d.find(name)
+	if err != nil {
+		return State{}, err
+	}
+	defer at.close()
+	return at.observe(name)
 }

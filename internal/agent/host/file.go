@@ -29,18 +29,58 @@ func (r Root) ReadFile(p string) ([]byte, State, error) {
 // WriteFile puts content at p, through symbolic links, with the mode and the owner of want. Readers see the old file or the new
 // one, and after a loss of power one of them is there.
 func (h Host) WriteFile(p string, content []byte, want State) error {
-	target, err := h.Resolve(p)
+	return h.Write(p, bytes.NewReader(content), want)
+}
+
+// Write is WriteFile with what content returns.
+func (h Host) Write(p string, content io.Reader, want State) error {
+	at, err := h.find(p, true)
 	if err != nil {
 		return err
 	}
-	return h.Disk.Write(target, bytes.NewReader(content), want)
+	defer at.close()
+	return at.write(h.Disk, content, want)
 }
 
 // RemoveFile deletes the file at p. That it is gone already is fine.
 func (h Host) RemoveFile(p string) error {
-	target, err := h.Resolve(p)
+	at, err := h.find(p, true)
 	if err != nil {
 		return err
 	}
-	return h.Disk.Remove(target)
+	defer at.close()
+	return at.remove(h.Disk)
+}
+
+// RemoveAll deletes what is at p, and all below it. A link in its place is deleted itself, and none is followed.
+func (h Host) RemoveAll(p string) error {
+	at, err := h.find(p, false)
+	if err != nil {
+		return err
+	}
+	defer at.close()
+	return at.removeAll()
+}
+
+// Link puts a symbolic link at p, in the place of what is there.
+func (h Host) Link(target, p string) error {
+	at, err := h.find(p, false)
+	if err != nil {
+		return err
+	}
+	defer at.close()
+	return at.link(h.Disk, target)
+}
+
+// SweepBeside removes the temporary files that a run which died has left beside the file at p.
+func (h Host) SweepBeside(p string) {
+	at, err := h.find(p, true)
+	if err != nil {
+		return
+	}
+	defer at.close()
+	if len(at.missing) == 0 {
+		at.name = "."
+		at.sweep()
+	}
 }

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
-	"syscall"
 )
 
 // ModeMask is what of a file's mode is compared: permissions, set-uid, set-gid, sticky.
@@ -53,45 +52,47 @@ func (s State) Differs(observed State) []string {
 
 // Observe returns what is at p, through symbolic links. An error says why the agent can't replace what is there.
 func (r Root) Observe(p string) (State, error) {
-	f, state, err := r.Open(p)
-	if err != nil || f == nil {
+	at, err := r.find(p, true)
+	if err != nil {
 		return State{}, err
 	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return State{}, fmt.Errorf("read %s: %w", p, err)
-	}
-	state.SHA256 = hex.EncodeToString(h.Sum(nil))
-	return state, nil
+	defer at.close()
+	return at.observe(p)
 }
 
 // Open opens the regular file at p and returns it with its state but for the digest. If there is none, the file is nil.
 func (r Root) Open(p string) (*os.File, State, error) {
-	host, err := r.Resolve(p)
+	at, err := r.find(p, true)
 	if err != nil {
 		return nil, State{}, err
 	}
-	info, err := os.Lstat(host)
+	defer at.close()
+	return at.openRegular(p)
+}
+
+func (p *place) openRegular(shown string) (*os.File, State, error) {
+	f, stat, err := p.read(shown)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, State{}, nil
 	}
 	if err != nil {
 		return nil, State{}, err
 	}
-	if !info.Mode().IsRegular() { // opening a pipe or a device can block, or worse
-		return nil, State{}, fmt.Errorf("%s is there already and is %s, not a regular file", p, kindOf(info.Mode()))
-	}
-	f, err := os.OpenFile(host, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, State{}, err
-	}
-	var stat syscall.Stat_t
-	if err := syscall.Fstat(int(f.Fd()), &stat); err != nil {
-		_ = f.Close()
-		return nil, State{}, fmt.Errorf("stat %s: %w", p, err)
-	}
 	return f, State{Exists: true, UID: int(stat.Uid), GID: int(stat.Gid), Mode: stat.Mode & ModeMask}, nil
+}
+
+func (p *place) observe(shown string) (State, error) {
+	f, state, err := p.openRegular(shown)
+	if err != nil || f == nil {
+		return State{}, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return State{}, fmt.Errorf("read %s: %w", shown, err)
+	}
+	state.SHA256 = hex.EncodeToString(h.Sum(nil))
+	return state, nil
 }
 
 func kindOf(mode fs.FileMode) string {

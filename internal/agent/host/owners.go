@@ -2,10 +2,7 @@ package host
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"strconv"
 	"strings"
 )
@@ -28,15 +25,8 @@ func LoadOwners(root Root) (Owners, error) {
 
 // loadNames reads names and numbers, the first and third columns of passwd and group.
 func loadNames(root Root, p string) (map[string]int, error) {
-	host, err := root.Resolve(p)
-	if err != nil {
-		return nil, err
-	}
-	f, err := os.Open(host)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	f, _, err := root.Open(p)
+	if err != nil || f == nil {
 		return nil, err
 	}
 	defer f.Close()

@@ -1,20 +1,6 @@
 package host
 
-import (
-	"errors"
-	"io/fs"
-	"path/filepath"
-	"syscall"
-)
-
-// FreeSpace returns how many bytes can be written below a directory.
-func FreeSpace(dir string) (uint64, error) {
-	var has syscall.Statfs_t
-	if err := syscall.Statfs(dir, &has); err != nil {
-		return 0, err
-	}
-	return has.Bavail * uint64(max(has.Bsize, 0)), nil
-}
+import "golang.org/x/sys/unix"
 
 // Space is what a file system has left.
 type Space struct {
@@ -25,16 +11,29 @@ type Space struct {
 }
 
 // SpaceAt returns that of the file system a directory is on, or would be if it were made.
-func SpaceAt(dir string) (Space, error) {
-	var at syscall.Stat_t
-	err := syscall.Stat(dir, &at)
-	for errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
-		dir = filepath.Dir(dir)
-		err = syscall.Stat(dir, &at)
+func SpaceAt(dir string) (Space, error) { return Root{Dir: "/"}.Space(dir) }
+
+// FreeSpace returns how many bytes can be written below a directory.
+func FreeSpace(dir string) (uint64, error) {
+	s, err := SpaceAt(dir)
+	return s.Free, err
+}
+
+func (p *place) space() (Space, error) {
+	fd := p.dirs[len(p.dirs)-1].fd
+	if len(p.missing) == 0 { // the name can be that of another file system
+		if at, err := openat(fd, p.name, forPath|unix.O_DIRECTORY, 0); err == nil {
+			defer func() { _ = unix.Close(at) }()
+			fd = at
+		}
 	}
-	if err != nil {
-		return Space{}, err
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return Space{}, p.failed("stat", err)
 	}
-	free, err := FreeSpace(dir)
-	return Space{Device: at.Dev, Free: free}, err
+	var has unix.Statfs_t
+	if err := unix.Fstatfs(fd, &has); err != nil {
+		return Space{}, p.failed("statfs", err)
+	}
+	return Space{Device: stat.Dev, Free: has.Bavail * uint64(max(has.Bsize, 0))}, nil
 }

@@ -1,7 +1,6 @@
 package kubelet
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -9,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 
 	"github.com/capi-refit/refit/internal/agent/host"
@@ -22,7 +20,7 @@ func (k *Kind) memoryPath() string { return filepath.Join(k.host.Private, memory
 
 // loadMemory returns what has been displaced. What can't be read is not taken for nothing.
 func (k *Kind) loadMemory() (displaced, error) {
-	data, err := os.ReadFile(k.memoryPath())
+	data, err := k.host.Disk.ReadFile(k.memoryPath())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -48,7 +46,7 @@ func (k *Kind) saveMemory(d displaced) error {
 	if err != nil {
 		return err
 	}
-	return k.host.Disk.Write(k.memoryPath(), bytes.NewReader(data), host.State{UID: host.KeepOwner, GID: host.KeepOwner, Mode: 0o600})
+	return k.host.Disk.WriteFile(k.memoryPath(), data)
 }
 
 // merged has what is in either; the older is the true one.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"slices"
 	"strings"
 )
@@ -102,12 +102,8 @@ func (a apt) settle(ctx context.Context, r *record) (note string, err error) {
 
 // unfinished says whether dpkg was killed in the midst of something, or has to set up a package of a release yet.
 func (a apt) unfinished(ctx context.Context, r *record) (bool, error) {
-	journal, err := a.host.Resolve("/var/lib/dpkg/updates")
-	if err != nil {
-		return false, err
-	}
-	entries, err := os.ReadDir(journal)
-	if err != nil && !os.IsNotExist(err) {
+	entries, err := a.host.ReadDir("/var/lib/dpkg/updates")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
 	unfinished := len(entries) > 0 // which the call that puts back holds ends

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
@@ -61,7 +60,7 @@ func (t thing) part() string {
 // get fetches a thing. Nothing is at t.to before its SHA-256 is right.
 func (f fetcher) get(ctx context.Context, t thing) (file, error) {
 	done := file{Name: filepath.Base(t.to), SHA256: t.sha256}
-	if sum, size, err := digest(t.to); err == nil && sum == t.sha256 {
+	if sum, size, err := digest(f.disk, t.to); err == nil && sum == t.sha256 {
 		done.Size = size
 		return done, nil
 	}
@@ -85,7 +84,7 @@ func (f fetcher) get(ctx context.Context, t thing) (file, error) {
 
 // try goes on with a transfer, and returns the size if all is there.
 func (f fetcher) try(ctx context.Context, t thing) (int64, error) {
-	out, err := os.OpenFile(t.part(), os.O_RDWR|os.O_CREATE, 0o600)
+	out, err := f.disk.OpenFile(t.part(), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return 0, err
 	}
@@ -138,13 +137,13 @@ func (f fetcher) transfer(ctx context.Context, t thing, out *os.File, sum hash.H
 	if err != nil {
 		return 0, f.brokenOff(ctx, t, err, have)
 	}
-	return have, verify(t, hexSum(sum), have, resumed)
+	return have, f.verify(t, hexSum(sum), have, resumed)
 }
 
 // verify returns an error if what came in full is not what was wanted. Then nothing of it stays.
-func verify(t thing, sum string, size int64, resumed bool) error {
+func (f fetcher) verify(t thing, sum string, size int64, resumed bool) error {
 	if size > maxSize {
-		return errors.Join(tooLarge(), os.Remove(t.part()))
+		return errors.Join(tooLarge(), f.disk.Remove(t.part()))
 	}
 	if sum == t.sha256 {
 		return nil
@@ -153,7 +152,7 @@ func verify(t thing, sum string, size int64, resumed bool) error {
 	if resumed { // what was there before may have been of another file
 		err = again{err}
 	}
-	return errors.Join(err, os.Remove(t.part()))
+	return errors.Join(err, f.disk.Remove(t.part()))
 }
 
 func (f fetcher) ask(ctx context.Context, t thing, have int64) (*http.Response, error) {
@@ -190,7 +189,7 @@ func restart(f *os.File, sum hash.Hash) error {
 // not told.
 func (f fetcher) room(t thing, have, length int64) error {
 	if have+length > maxSize {
-		return errors.Join(tooLarge(), os.Remove(t.part()))
+		return errors.Join(tooLarge(), f.disk.Remove(t.part()))
 	}
 	f.tell(fmt.Sprintf("fetching %s%s", t.what, mebibytes(length)))
 	need := uint64(max(length, 0)) + t.unpacked*uint64(have+max(length, 0))
@@ -203,25 +202,22 @@ func (f fetcher) brokenOff(ctx context.Context, t thing, err error, have int64) 
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, syscall.ENOSPC):
-		return errors.Join(errors.New("the disk is full"), os.Remove(t.part()))
+		return errors.Join(errors.New("the disk is full"), f.disk.Remove(t.part()))
 	}
 	return again{fmt.Errorf("the transfer broke off after%s: %w", mebibytes(have), err)}
 }
 
 // place gives what was verified its name.
 func (f fetcher) place(t thing) error {
-	if err := os.Chmod(t.part(), t.mode); err != nil {
-		return err
-	}
-	if err := os.Rename(t.part(), t.to); err != nil || f.disk.NoSync {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(t.to))
+	part, err := f.disk.OpenFile(t.part(), os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
-	return dir.Sync()
+	defer part.Close()
+	if err := part.Chmod(t.mode); err != nil {
+		return err
+	}
+	return f.disk.Rename(t.part(), t.to)
 }
 
 // hasRoom returns an error if need bytes don't fit below dir with something to spare.
@@ -250,15 +246,8 @@ func mebibytes(n int64) string {
 func hexSum(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
 
 // digest returns the SHA-256 of a regular file, in hex, and its size in bytes.
-func digest(name string) (string, int64, error) {
-	info, err := os.Lstat(name)
-	if err != nil {
-		return "", 0, err
-	}
-	if !info.Mode().IsRegular() {
-		return "", 0, &fs.PathError{Op: "read", Path: name, Err: errors.New("it is not a regular file")}
-	}
-	f, err := os.Open(name)
+func digest(d host.Disk, name string) (string, int64, error) {
+	f, err := d.Open(name)
 	if err != nil {
 		return "", 0, err
 	}

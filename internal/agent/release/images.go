@@ -167,7 +167,7 @@ func (j *job) pull(ctx context.Context, r *record) error {
 	}
 	j.tell("pulling the images of Kubernetes " + j.Version)
 	at := filepath.Join(j.place, kubeadm)
-	sum, _, err := digest(at)
+	sum, _, err := digest(j.host.Disk, at)
 	if err != nil {
 		return err
 	}

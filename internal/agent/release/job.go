@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"path/filepath"
 	"strings"
 
@@ -157,7 +157,7 @@ func (j *job) finish(r *record) error {
 	if err := j.save(r, staged); err != nil {
 		return err
 	}
-	parts, err := filepath.Glob(filepath.Join(j.place, "*"+partSuffix))
+	parts, err := j.ending(j.place, partSuffix)
 	if err != nil {
 		return err
 	}
@@ -211,8 +211,23 @@ func (j *job) makeRoom(ctx context.Context, installed string) error {
 
 // clear makes an empty directory within that of a release.
 func (s *Store) clear(dir string) error {
-	if err := os.RemoveAll(dir); err != nil {
+	if err := s.host.Disk.RemoveAll(dir); err != nil {
 		return err
 	}
 	return s.host.Disk.Mkdirs(dir, 0o700)
+}
+
+// ending returns the files of a directory whose names end so, sorted by name. A directory that is not there has none.
+func (s *Store) ending(dir, suffix string) ([]string, error) {
+	entries, err := s.host.Disk.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var all []string
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), suffix) {
+			all = append(all, filepath.Join(dir, e.Name()))
+		}
+	}
+	return all, nil
 }

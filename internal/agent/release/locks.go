@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -113,7 +112,7 @@ func (s *Store) lockAgain(ctx context.Context, err error) error {
 // held returns the locks that were off when the agent died, or nil.
 func (s *Store) held() (*held, error) {
 	name := filepath.Join(s.top(), heldFile)
-	data, err := os.ReadFile(name)
+	data, err := s.host.Disk.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

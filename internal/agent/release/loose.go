@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path"
 	"path/filepath"
 	"syscall"
@@ -167,7 +166,7 @@ func (a archive) stage(ctx context.Context, r *record) error {
 
 // takeOut takes the programs out of the archive.
 func (a archive) takeOut(ctx context.Context, from string, r *record) error {
-	in, err := os.Open(from)
+	in, err := a.host.Disk.Open(from)
 	if err != nil {
 		return err
 	}

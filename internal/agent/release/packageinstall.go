@@ -68,7 +68,7 @@ func (p packages) verify(r *record, all []pkg) ([]string, error) {
 	var files []string
 	for _, of := range all {
 		at := filepath.Join(p.dir(r.Version), of.File)
-		sum, _, err := digest(at)
+		sum, _, err := digest(p.host.Disk, at)
 		if err != nil {
 			return nil, err
 		}

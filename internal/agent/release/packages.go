@@ -115,7 +115,7 @@ func (p packages) collect(r *record, suffix string, chosen map[string]string, as
 	r.Files = slices.DeleteFunc(r.Files, func(f file) bool { return f.Name != kubeadm })
 	r.Packages = nil
 	dir := filepath.Join(p.dir(r.Version), packageDir)
-	names, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
+	names, err := p.ending(dir, suffix)
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (p packages) collect(r *record, suffix string, chosen map[string]string, as
 			}
 			continue
 		}
-		sum, size, err := digest(at)
+		sum, size, err := digest(p.host.Disk, at)
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,6 @@ import (
 	"hash"
 	"io"
 	"io/fs"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -155,7 +154,7 @@ func (s *Store) write(to string, from io.Reader) (file, error) {
 	if err := s.host.Disk.Write(to, io.TeeReader(from, sum), private(0o700)); err != nil {
 		return file{}, err
 	}
-	info, err := os.Lstat(to)
+	info, err := s.host.Disk.Lstat(to)
 	if err != nil {
 		return file{}, err
 	}
@@ -164,12 +163,14 @@ func (s *Store) write(to string, from io.Reader) (file, error) {
 
 // copyFrom writes a program of a release, whose SHA-256 has to be want, from a file. Empty: whichever it has.
 func (s *Store) copyFrom(to, from, want string) (file, error) {
-	info, err := os.Stat(from)
+	in, err := s.host.Disk.Open(from)
 	if err != nil {
 		return file{}, err
 	}
-	if !info.Mode().IsRegular() {
-		return file{}, fmt.Errorf("%s is not a regular file", from)
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return file{}, err
 	}
 	if info.Size() > maxSize {
 		return file{}, fmt.Errorf("%s: %w", from, tooLarge())
@@ -177,11 +178,6 @@ func (s *Store) copyFrom(to, from, want string) (file, error) {
 	if err := hasRoom(s.free, filepath.Dir(to), uint64(info.Size())); err != nil {
 		return file{}, err
 	}
-	in, err := os.Open(from)
-	if err != nil {
-		return file{}, err
-	}
-	defer in.Close()
 	return s.write(to, &verified{Reader: in, sum: sha256.New(), want: want, name: from})
 }
 

@@ -165,7 +165,7 @@ func (r *record) check() error {
 // load returns a record of a version, without what has vanished since. Nil: there is none, or none that can be understood, and what
 // it was about has to be staged anew.
 func (s *Store) load(version, name string) (*record, error) {
-	f, err := os.Open(filepath.Join(s.dir(version), name))
+	f, err := s.host.Disk.OpenFile(filepath.Join(s.dir(version), name), os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -182,7 +182,7 @@ func (s *Store) load(version, name string) (*record, error) {
 		return nil, nil //nolint:nilerr // staging writes it anew, and until then there is nothing to install
 	}
 	r.Files = slices.DeleteFunc(r.Files, func(f file) bool {
-		info, err := os.Lstat(filepath.Join(s.dir(version), f.Name))
+		info, err := s.host.Disk.Lstat(filepath.Join(s.dir(version), f.Name))
 		return err != nil || !info.Mode().IsRegular() || info.Size() != f.Size
 	})
 	r.Packages = slices.DeleteFunc(r.Packages, func(p pkg) bool { return r.file(p.File) == nil })

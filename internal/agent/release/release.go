@@ -11,7 +11,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -162,8 +162,8 @@ func joined(notes ...string) string {
 
 // Prune removes all releases but those. One whose system extension the node uses stays.
 func (s *Store) Prune(keep ...string) error {
-	entries, err := os.ReadDir(s.top())
-	if errors.Is(err, os.ErrNotExist) {
+	entries, err := s.host.Disk.ReadDir(s.top())
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
@@ -182,7 +182,7 @@ func (s *Store) Prune(keep ...string) error {
 		if err := s.host.Disk.Remove(filepath.Join(dir, staged)); err != nil {
 			return err
 		}
-		if err := os.RemoveAll(dir); err != nil {
+		if err := s.host.Disk.RemoveAll(dir); err != nil {
 			return err
 		}
 	}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"os"
 	"path/filepath"
-	"syscall"
+
+	"github.com/capi-refit/refit/internal/agent/host"
 )
 
 // replacer installs programs by themselves, each where the node has it now.
@@ -38,13 +38,13 @@ func (p replacer) replace(r *record, name string) error {
 	if err != nil {
 		return err
 	}
-	if same, err := alike(at, f.SHA256, want.Mode, want.UID, want.GID); same || err != nil {
+	if same, err := p.alike(at, f.SHA256, want); same || err != nil {
 		return err
 	}
 	if err := p.writable(filepath.Dir(at)); err != nil {
 		return cannotReplace(at, err)
 	}
-	in, err := os.Open(filepath.Join(p.dir(r.Version), name))
+	in, err := p.host.Disk.Open(filepath.Join(p.dir(r.Version), name))
 	if err != nil {
 		return err
 	}
@@ -65,17 +65,11 @@ func (p replacer) where(name string) (string, error) {
 }
 
 // alike says whether a program is there as it has to be.
-func alike(at, sum string, mode uint32, uid, gid int) (bool, error) {
-	var stat syscall.Stat_t
-	if err := syscall.Lstat(at, &stat); err != nil {
-		if os.IsNotExist(err) {
-			return false, nil
-		}
+func (p replacer) alike(at, sum string, want host.State) (bool, error) {
+	is, err := p.host.Disk.Observe(at)
+	if err != nil {
 		return false, err
 	}
-	if int(stat.Uid) != uid || int(stat.Gid) != gid || stat.Mode&0o7777 != mode {
-		return false, nil
-	}
-	now, _, err := digest(at)
-	return now == sum, err
+	want.SHA256 = sum
+	return is == want, nil
 }

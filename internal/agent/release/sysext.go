@@ -19,8 +19,6 @@ const (
 	// extensionDir is where systemd-sysext looks first.
 	extensionDir = "/etc/extensions"
 	imageSuffix  = ".raw"
-	// linkTemp is what a link is called before it takes the place of another one.
-	linkTemp = ".refit-link.tmp"
 )
 
 // extensionForm is that of the name of a system extension, which becomes that of a file.
@@ -55,23 +53,25 @@ func (x sysext) keep(_ context.Context, r *record) error {
 	}
 	r.Form, r.Extension = extension, name
 	if info.Mode()&fs.ModeSymlink != 0 {
-		r.Target, err = os.Readlink(link)
+		r.Target, err = x.host.Readlink(link)
 		return err
 	}
-	f, err := x.copyFrom(filepath.Join(x.dir(r.Version), name+imageSuffix), link, "")
+	image, err := x.host.Resolve(link)
+	if err != nil {
+		return err
+	}
+	f, err := x.copyFrom(filepath.Join(x.dir(r.Version), name+imageSuffix), image, "")
 	r.put(f)
 	return err
 }
 
 // merged returns where the node has the extension, by a link or not.
 func (x sysext) merged(name string) (link string, info fs.FileInfo, err error) {
-	if link, err = x.link(name); err != nil {
-		return "", nil, err
-	}
-	info, err = os.Lstat(link)
+	link = linkOf(name)
+	info, err = x.host.Lstat(link)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("the node has no %s, so its Kubernetes does not come from this system extension: the first one has to be a part of "+
-			"the node's image", path.Join(extensionDir, name+imageSuffix))
+			"the node's image", link)
 	}
 	return link, info, err
 }
@@ -127,10 +127,10 @@ func (x sysext) look(ctx context.Context, r *record) error {
 		if err != nil {
 			continue
 		}
-		if err := os.Chmod(at, 0o700); err != nil { //nolint:gosec // a program
+		if err := x.runnable(at); err != nil {
 			return err
 		}
-		sum, size, err := digest(at)
+		sum, size, err := digest(x.host.Disk, at)
 		if err != nil {
 			return err
 		}
@@ -151,23 +151,20 @@ func (x sysext) install(ctx context.Context, r *record, _ []string) (note string
 	if err != nil {
 		return "", err
 	}
-	link, err := x.link(r.Extension)
-	if err != nil {
-		return "", err
-	}
+	link := linkOf(r.Extension)
 	said, _ := x.installedVersion(ctx) // none where nothing is merged
 	was, err := x.ledTo(link, r.Extension, said)
 	if err != nil || was == target && said == r.Version {
 		return "", err
 	}
 	if was != target {
-		if err := x.relink(link, target); err != nil {
+		if err := x.host.Link(target, link); err != nil {
 			return "", err
 		}
 	}
 	err = x.merge(ctx, r)
 	if err != nil && was != "" && forward(said, r.Version) {
-		err = errors.Join(err, x.relink(link, was))
+		err = errors.Join(err, x.host.Link(was, link))
 	}
 	return "", err
 }
@@ -175,7 +172,7 @@ func (x sysext) install(ctx context.Context, r *record, _ []string) (note string
 // ledTo returns where the link of an extension leads. For an image that is no link it is where the copy of the version that it has was kept;
 // "" without one, and when there is nothing.
 func (x sysext) ledTo(link, name, version string) (string, error) {
-	to, err := os.Readlink(link)
+	to, err := x.host.Readlink(link)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return to, nil
 	}
@@ -225,14 +222,14 @@ func (x sysext) target(r *record) (string, error) {
 		if !path.IsAbs(image) {
 			image = path.Join(extensionDir, image)
 		}
-		if _, err := os.Stat(filepath.Join(x.host.Dir, image)); err != nil {
+		if _, err := x.host.Stat(image); err != nil {
 			return "", fmt.Errorf("the image that was merged before is gone: %w", err)
 		}
 		return r.Target, nil
 	}
 	name := r.Extension + imageSuffix
 	image := filepath.Join(x.dir(r.Version), name)
-	sum, _, err := digest(image)
+	sum, _, err := digest(x.host.Disk, image)
 	if err != nil {
 		return "", err
 	}
@@ -242,45 +239,28 @@ func (x sysext) target(r *record) (string, error) {
 	return strings.TrimPrefix(image, strings.TrimSuffix(x.host.Dir, "/")), nil
 }
 
-// relink makes a link lead elsewhere, so that there is the old one or the new one at any time.
-func (x sysext) relink(link, target string) error {
-	temp := filepath.Join(filepath.Dir(link), linkTemp)
-	if err := x.host.Disk.Remove(temp); err != nil {
-		return err
-	}
-	if err := os.Symlink(target, temp); err != nil {
-		return err
-	}
-	if err := os.Rename(temp, link); err != nil || x.host.Disk.NoSync {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(link))
+// runnable makes a file a program.
+func (x sysext) runnable(at string) error {
+	f, err := x.host.Disk.OpenFile(at, os.O_RDONLY, 0)
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
-	return dir.Sync()
+	defer f.Close()
+	return f.Chmod(0o700)
 }
 
-// link returns where the link of an extension is. The link itself is not followed, but those above it are.
-func (s *Store) link(name string) (string, error) {
-	dir, err := s.host.Resolve(extensionDir)
-	return filepath.Join(dir, name+imageSuffix), err
-}
+// linkOf returns the path of the link of an extension.
+func linkOf(name string) string { return path.Join(extensionDir, name+imageSuffix) }
 
 // linked returns the directories in which the images of the node's extensions are.
 func (s *Store) linked() ([]string, error) {
-	dir, err := s.host.Resolve(extensionDir)
-	if err != nil {
-		return nil, err
-	}
-	entries, err := os.ReadDir(dir)
+	entries, err := s.host.ReadDir(extensionDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	var all []string
 	for _, e := range entries {
-		if target, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil {
+		if target, err := s.host.Readlink(path.Join(extensionDir, e.Name())); err == nil {
 			all = append(all, filepath.Join(s.host.Dir, filepath.Dir(target)))
 		}
 	}

@@ -113,7 +113,7 @@ func TestSystemExtensionsThatWereNotMerged(t *testing.T) {
 	require.Equal(t, old, x.leads())
 	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions())
 	require.NoError(t, os.Remove(x.path("/fail-refresh")))
-	require.NoError(t, os.Symlink("nowhere", x.path("/etc/extensions/"+linkTemp)))
+	require.NoError(t, os.Symlink("nowhere", x.path("/etc/extensions/.refit-link.tmp")))
 	require.NoError(t, x.install(target, kubelet))
 	require.Equal(t, "v1.36.3,v1.36.3,v1.36.3", x.versions())
 	require.NoError(t, x.install(before, kubelet))

@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"strings"
 	"time"
@@ -166,11 +165,7 @@ func List(r host.Root) (map[string]Manifest, error) {
 
 // Files returns the paths in which the kubelet looks for manifests.
 func Files(r host.Root) ([]string, error) {
-	dir, err := r.Resolve(Dir)
-	if err != nil {
-		return nil, err
-	}
-	entries, err := os.ReadDir(dir)
+	entries, err := r.ReadDir(Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

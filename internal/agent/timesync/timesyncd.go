@@ -1,8 +1,9 @@
 package timesync
 
 import (
+	"errors"
+	"io/fs"
 	"maps"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -34,12 +35,8 @@ func (k *Kind) readTimesyncd() (*timesyncd, error) {
 	paths := map[string]string{}
 	for _, dir := range []string{"/usr/lib", "/usr/local/lib", "/run", "/etc"} {
 		dir = path.Join(dir, "systemd/timesyncd.conf.d")
-		at, err := k.host.Resolve(dir)
-		if err != nil {
-			return nil, err
-		}
-		entries, err := os.ReadDir(at)
-		if err != nil && !os.IsNotExist(err) {
+		entries, err := k.host.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 		for _, e := range entries {
@@ -70,11 +67,7 @@ func (k *Kind) readTimesyncd() (*timesyncd, error) {
 
 // readConf reads a file of the configuration. A link to /dev/null, by which one of the distribution's is taken away, is empty.
 func (k *Kind) readConf(p string) (backup, error) {
-	at, err := k.host.Resolve(p)
-	if err != nil {
-		return backup{}, err
-	}
-	if info, err := os.Lstat(at); err == nil && !info.Mode().IsRegular() {
+	if info, err := k.host.Stat(p); err == nil && !info.Mode().IsRegular() {
 		return backup{}, nil
 	}
 	return k.readFile(p)

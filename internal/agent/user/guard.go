@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
@@ -101,12 +101,8 @@ func (k *Kind) homeTaken(_ context.Context, p plan) string {
 func (g goal) touchesKeys() bool { return g.removed || len(g.keys)+len(g.keysGone) > 0 }
 
 // stat returns what is at p on the node, through links, or nil.
-func (k *Kind) stat(p string) os.FileInfo {
-	at, err := k.host.Resolve(p)
-	if err != nil {
-		return nil
-	}
-	info, err := os.Lstat(at)
+func (k *Kind) stat(p string) fs.FileInfo {
+	info, err := k.host.Stat(p)
 	if err != nil {
 		return nil
 	}
@@ -206,11 +202,7 @@ func (k *Kind) sudoGroupLost(p plan) string {
 
 func (k *Kind) sudoersFiles() []string {
 	files := []string{"/etc/sudoers"}
-	dir, err := k.host.Resolve("/etc/sudoers.d")
-	if err != nil {
-		return files
-	}
-	entries, err := os.ReadDir(dir)
+	entries, err := k.host.ReadDir("/etc/sudoers.d")
 	if err != nil {
 		return files
 	}

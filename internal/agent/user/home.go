@@ -43,16 +43,15 @@ func (k *Kind) openHome(a account) (*home, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := k.host.Resolve(a.Home)
+	r, err := k.host.OpenDir(a.Home)
+	if unopened := (*fs.PathError)(nil); errors.As(err, &unopened) {
+		return nil, distrustf("%s is not a directory that can be opened", a.Home)
+	}
 	if err != nil {
 		return nil, distrustf("%v", err)
 	}
-	r, err := os.OpenRoot(p)
-	if errors.Is(err, fs.ErrNotExist) {
+	if r == nil {
 		return nil, nil
-	}
-	if err != nil {
-		return nil, distrustf("%s is not a directory that can be opened", a.Home)
 	}
 	h := &home{Root: r, path: a.Home, uid: a.UID, gid: a.GID, root: root, noSync: k.host.Disk.NoSync}
 	if err := h.checkOwner(r, ".", a.Home); err != nil {
@@ -138,13 +137,17 @@ func (h *home) own(dir *os.Root) error {
 	return f.Chmod(keysDirMode)
 }
 
-// restoreDir puts back owner and mode of the directory.
+// restoreDir puts back owner and mode of the directory. One of root's was left as it is, or has come there since: the user can give the
+// name to any directory in the home, one that only root can look into for example.
 func (h *home) restoreDir(before host.State) error {
 	dir, now, err := h.openDir()
 	if err != nil || dir == nil {
 		return err
 	}
 	defer shut(dir)
+	if now.UID != h.uid {
+		return nil
+	}
 	f, err := dir.Open(".")
 	if err != nil {
 		return err

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"regexp"
 
 	"github.com/capi-refit/refit/internal/agent/controlplane"
@@ -50,11 +50,10 @@ func (k *Kind) ofKubeadm() (bool, error) {
 	if k.host.Find(kubelet.FlagsFile) != "" {
 		return true, nil
 	}
-	dir, err := k.host.Resolve(staticpod.Dir)
-	if err != nil {
+	info, err := k.host.Stat(staticpod.Dir)
+	if unseen := (*fs.PathError)(nil); err != nil && !errors.As(err, &unseen) { // a link that is not followed
 		return false, err
 	}
-	info, err := os.Stat(dir)
 	return err == nil && info.IsDir(), nil
 }
 
