@@ -56,6 +56,7 @@ e2e-leases:
 .PHONY: e2e-updates
 e2e-updates:
 	go test -tags e2e -vet=off -count=1 -timeout 60m ./test/updates ./test/releases
+	go test -tags e2e -vet=off -count=1 -timeout 60m -run '^TestANodesUserAttacksARealNode$$' ./test/attack
 
 .PHONY: e2e-everything
 e2e-everything: build ## The scenarios of e2e and of e2e-real side by side, in one management cluster.
@@ -116,7 +117,7 @@ $(TOOLS)/%: tools/%/go.mod tools/%/go.sum
 	@key=$$(cat $^ <(go version) <(echo '$(TAGS)') | git hash-object --stdin | cut -c1-12); built=$(TOOL_CACHE)/$*-$$key; \
 	if [[ ! -x $$built ]]; then \
 	  echo "building $* (first use)"; \
-	  (cd tools/$* && go build -tags '$(TAGS)' -o $$built.$$$$ $$(awk '/^tool /{print $$2}' go.mod)) && mv $$built.$$$$ $$built; \
+	  (cd tools/$* && go build -tags '$(TAGS)' -o $$built.$$ $$(awk '/^tool /{print $$2}' go.mod)) && mv $$built.$$$$ $$built; \
 	fi; \
 	ln -sf $$built $@ && touch $$built
 

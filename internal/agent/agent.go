@@ -82,6 +82,9 @@ func New(cfg Config) (*Agent, error) {
 	}
 	cfg.Root = filepath.Clean(cfg.Root)
 	root := host.Root{Dir: cfg.Root}
+	if err := root.CheckOwned(stateRoot); err != nil {
+		return nil, err
+	}
 	state, err := root.Resolve(stateRoot)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -20,6 +21,10 @@ func asAgentError(err error) *node.AgentError {
 	var reported *node.AgentError
 	if errors.As(err, &reported) {
 		return reported
+	}
+	var notOwned *host.NotOwnedError
+	if errors.As(err, &notOwned) { // somebody has to look at it
+		return &node.AgentError{Reason: node.ReasonBlocked, Message: err.Error()}
 	}
 	return &node.AgentError{Reason: node.ReasonInternal, Message: err.Error()}
 }

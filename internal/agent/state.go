@@ -72,7 +72,16 @@ func (s stateDir) create() error {
 	if err := s.disk.Mkdirs(s.dir, 0o700); err != nil {
 		return err
 	}
+	if err := s.check(); err != nil { // others can have made it just now, where they can write above it
+		return err
+	}
 	return s.disk.MakePrivate(s.dir)
+}
+
+// check returns an error if others than root can change what is in the directory, be it by a directory above. What they have put there
+// would be run as root, or be taken for what was applied last.
+func (s stateDir) check() error {
+	return s.root.CheckOwned(stateRoot)
 }
 
 func (s stateDir) loadRecord() (*record, error) {
