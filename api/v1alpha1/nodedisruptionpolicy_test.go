@@ -5,11 +5,14 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
+
+	"github.com/capi-refit/refit/internal/disruption"
 )
 
 const ndpFile = "../../config/crd/bases/capi-refit.dev_nodedisruptionpolicies.yaml"
@@ -40,53 +43,62 @@ func TestNodeDisruptionPolicyIsValidated(t *testing.T) {
 		"two kinds":         {`{inertFields: [{` + inert + `, paths: [a]}, {group: infrastructure.cluster.x-k8s.io, kind: GCPMachine, paths: [a]}]}`, ""},
 		"a timeout for all": {file(`timeout: 90s, actions: [{type: Drain}]`), ""},
 
-		"a duplicate path":         {`{files: [{path: /etc/app, actions: [{type: None}]}, {path: /etc/app, actions: [{type: Drain}]}]}`, "Duplicate value"},
-		"a duplicate unit":         {`{units: [{name: a.service, actions: [{type: None}]}, {name: a.service, actions: [{type: Drain}]}]}`, "Duplicate value"},
-		"Reload without unit":      {actions(`[{type: Reload}]`), "unit is needed"},
-		"Restart without unit":     {actions(`[{type: Restart}]`), "unit is needed"},
-		"Drain of a unit":          {actions(`[{type: Drain, unit: a.service}]`), "not possible for other actions"},
-		"Reboot beside another":    {actions(`[{type: Reboot}, {type: Drain}]`), "stand alone"},
-		"None beside another":      {actions(`[{type: Drain}, {type: None}]`), "stand alone"},
-		"Replace beside another":   {actions(`[{type: Restart, unit: a.service}, {type: Replace}]`), "stand alone"},
-		"two Reboots":              {actions(`[{type: Reboot}, {type: Reboot}]`), "stand alone"},
-		"stand alone in a domain":  {`{taints: {actions: [{type: Reboot}, {type: Drain}]}}`, "stand alone"},
-		"a unit .service":          {actions(`[{type: Reload, unit: .service}]`), "unit"},
-		"an unknown suffix":        {actions(`[{type: Reload, unit: a.unknown}]`), "unit"},
-		"no suffix":                {actions(`[{type: Reload, unit: a}]`), "unit"},
-		"a unit with a space":      {actions(`[{type: Reload, unit: "a b.service"}]`), "unit"},
-		"a template":               {actions(`[{type: Reload, unit: "a@.service"}]`), "unit"},
-		"a long unit":              {actions(`[{type: Reload, unit: ` + strings.Repeat("a", 248) + `.service}]`), "unit: Too long"},
-		"a unit by .service":       {`{units: [{name: .service, actions: [{type: None}]}]}`, "units[0].name"},
-		"a unit by unknown suffix": {`{units: [{name: a.unknown, actions: [{type: None}]}]}`, "units[0].name"},
-		"an unknown action":        {actions(`[{type: Explode}]`), "Unsupported value"},
-		"no actions":               {actions(`[]`), "should have at least 1"},
-		"no word of actions":       {`{files: [{path: /etc/app}]}`, "actions: Required value"},
-		"eleven actions":           {actions(many(11, `{type: Restart, unit: u%d.service}`)), "Too many"},
-		"51 files":                 {`{files: ` + many(51, `{path: /etc/f%d, actions: [{type: None}]}`) + `}`, "Too many"},
-		"51 units":                 {`{units: ` + many(51, `{name: u%d.service, actions: [{type: None}]}`) + `}`, "Too many"},
-		"a relative path":          {path(`etc/app`), "path"},
-		"the root":                 {path(`/`), "path"},
-		"a slash at the end":       {path(`/etc/app/`), "neither // nor"},
-		"two slashes":              {path(`/etc//app`), "neither // nor"},
-		"a dot":                    {path(`/etc/./app`), "neither . nor"},
-		"the directory above":      {path(`/etc/app/..`), "neither . nor"},
-		"a path with a NUL":        {path(`"/etc/a\0"`), "path"},
-		"no time at all":           {actions(`[{type: Drain, timeout: 0s}]`), "longer than nothing"},
-		"more than an hour":        {actions(`[{type: Drain, timeout: 61m}]`), "at most 1h"},
-		"a timeout out of range":   {actions(`[{type: Drain, timeout: 99999999999999999h}]`), "timeout"},
-		"a timeout without unit":   {actions(`[{type: Drain, timeout: "10"}]`), "timeout"},
-		"a timeout of None":        {actions(`[{type: None, timeout: 1s}]`), "takes no time"},
-		"an hour more for all":     {file(`timeout: 2h, actions: [{type: Drain}]`), "at most 1h"},
-		"another end":              {`{onFailure: Ignore}`, "spec.onFailure"},
-		"another drift":            {`{drift: Ignore}`, "spec.drift"},
-		"future fields by yes":     {`{futureOnlyFields: "Yes"}`, "spec.futureOnlyFields"},
-		"a role that is none":      {`{selector: {roles: [Master]}}`, "spec.selector.roles"},
-		"a kind twice":             {`{inertFields: [{` + inert + `, paths: [a]}, {` + inert + `, paths: [b]}]}`, "Duplicate value"},
-		"a path twice":             {`{inertFields: [{` + inert + `, paths: [a, a]}]}`, "Duplicate value"},
-		"the kind of templates":    {`{inertFields: [{group: infrastructure.cluster.x-k8s.io, kind: AWSMachineTemplate, paths: [a]}]}`, "not of their templates"},
-		"a path with an index":     {`{inertFields: [{` + inert + `, paths: ["a[0].b"]}]}`, "paths"},
-		"a path from spec":         {`{inertFields: [{` + inert + `, paths: [.spec.a]}]}`, "paths"},
-		"no path":                  {`{inertFields: [{` + inert + `, paths: []}]}`, "should have at least 1"},
+		"a duplicate path":                    {`{files: [{path: /etc/app, actions: [{type: None}]}, {path: /etc/app, actions: [{type: Drain}]}]}`, "Duplicate value"},
+		"a duplicate unit":                    {`{units: [{name: a.service, actions: [{type: None}]}, {name: a.service, actions: [{type: Drain}]}]}`, "Duplicate value"},
+		"Reload without unit":                 {actions(`[{type: Reload}]`), "unit is needed"},
+		"Restart without unit":                {actions(`[{type: Restart}]`), "unit is needed"},
+		"Drain of a unit":                     {actions(`[{type: Drain, unit: a.service}]`), "not possible for other actions"},
+		"Reboot beside another":               {actions(`[{type: Reboot}, {type: Drain}]`), "stand alone"},
+		"None beside another":                 {actions(`[{type: Drain}, {type: None}]`), "stand alone"},
+		"Replace beside another":              {actions(`[{type: Restart, unit: a.service}, {type: Replace}]`), "stand alone"},
+		"two Reboots":                         {actions(`[{type: Reboot}, {type: Reboot}]`), "stand alone"},
+		"stand alone in a domain":             {`{taints: {actions: [{type: Reboot}, {type: Drain}]}}`, "stand alone"},
+		"a unit .service":                     {actions(`[{type: Reload, unit: .service}]`), "unit"},
+		"an unknown suffix":                   {actions(`[{type: Reload, unit: a.unknown}]`), "unit"},
+		"no suffix":                           {actions(`[{type: Reload, unit: a}]`), "unit"},
+		"a unit with a space":                 {actions(`[{type: Reload, unit: "a b.service"}]`), "unit"},
+		"a template":                          {actions(`[{type: Reload, unit: "a@.service"}]`), "unit"},
+		"a long unit":                         {actions(`[{type: Reload, unit: ` + strings.Repeat("a", 248) + `.service}]`), "unit: Too long"},
+		"a unit by .service":                  {`{units: [{name: .service, actions: [{type: None}]}]}`, "units[0].name"},
+		"a unit by unknown suffix":            {`{units: [{name: a.unknown, actions: [{type: None}]}]}`, "units[0].name"},
+		"an unknown action":                   {actions(`[{type: Explode}]`), "Unsupported value"},
+		"no actions":                          {actions(`[]`), "should have at least 1"},
+		"no word of actions":                  {`{files: [{path: /etc/app}]}`, "actions: Required value"},
+		"eleven actions":                      {actions(many(11, `{type: Restart, unit: u%d.service}`)), "Too many"},
+		"51 files":                            {`{files: ` + many(51, `{path: /etc/f%d, actions: [{type: None}]}`) + `}`, "Too many"},
+		"51 units":                            {`{units: ` + many(51, `{name: u%d.service, actions: [{type: None}]}`) + `}`, "Too many"},
+		"a relative path":                     {path(`etc/app`), "path"},
+		"the root":                            {path(`/`), "path"},
+		"a slash at the end":                  {path(`/etc/app/`), "neither // nor"},
+		"two slashes":                         {path(`/etc//app`), "neither // nor"},
+		"a dot":                               {path(`/etc/./app`), "neither . nor"},
+		"the directory above":                 {path(`/etc/app/..`), "neither . nor"},
+		"a path with a NUL":                   {path(`"/etc/a\0"`), "path"},
+		"no time at all":                      {actions(`[{type: Drain, timeout: 0s}]`), "longer than nothing"},
+		"more than an hour":                   {actions(`[{type: Drain, timeout: 61m}]`), "at most 1h"},
+		"a timeout out of range":              {actions(`[{type: Drain, timeout: 99999999999999999h}]`), "timeout"},
+		"a timeout without unit":              {actions(`[{type: Drain, timeout: "10"}]`), "timeout"},
+		"a timeout of None":                   {actions(`[{type: None, timeout: 1s}]`), "takes no time"},
+		"an hour more for all":                {file(`timeout: 2h, actions: [{type: Drain}]`), "at most 1h"},
+		"a Restart of a target of one's own":  {actions(`[{type: Restart, unit: app.target}]`), ""},
+		"a Reload of the message bus":         {actions(`[{type: Reload, unit: dbus.service}]`), ""},
+		"a unit that is matched, and not hit": {`{units: [{name: system.slice, actions: [{type: DaemonReload}]}]}`, ""},
+		"a Restart of the message bus":        {actions(`[{type: Restart, unit: dbus.service}]`), "Reload or Reboot"},
+		"a Restart of reboot.target":          {actions(`[{type: Restart, unit: reboot.target}]`), "use type: Reboot"},
+		"a Reload of it, in capitals":         {actions(`[{type: Reload, unit: Reboot.target}]`), "use type: Reboot"},
+		"the same for a unit":                 {`{units: [{name: a.service, actions: [{type: Restart, unit: systemd-poweroff.service}]}]}`, "use type: Reboot"},
+		"the same for a domain":               {`{ntp: {actions: [{type: Restart, unit: rescue.target}]}}`, "use type: Reboot"},
+		"a Restart of a run of refit's":       {actions(`[{type: Restart, unit: refit-0a1b-7.service}]`), "refit's own"},
+		"another end":                         {`{onFailure: Ignore}`, "spec.onFailure"},
+		"another drift":                       {`{drift: Ignore}`, "spec.drift"},
+		"future fields by yes":                {`{futureOnlyFields: "Yes"}`, "spec.futureOnlyFields"},
+		"a role that is none":                 {`{selector: {roles: [Master]}}`, "spec.selector.roles"},
+		"a kind twice":                        {`{inertFields: [{` + inert + `, paths: [a]}, {` + inert + `, paths: [b]}]}`, "Duplicate value"},
+		"a path twice":                        {`{inertFields: [{` + inert + `, paths: [a, a]}]}`, "Duplicate value"},
+		"the kind of templates":               {`{inertFields: [{group: infrastructure.cluster.x-k8s.io, kind: AWSMachineTemplate, paths: [a]}]}`, "not of their templates"},
+		"a path with an index":                {`{inertFields: [{` + inert + `, paths: ["a[0].b"]}]}`, "paths"},
+		"a path from spec":                    {`{inertFields: [{` + inert + `, paths: [.spec.a]}]}`, "paths"},
+		"no path":                             {`{inertFields: [{` + inert + `, paths: []}]}`, "should have at least 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			errs := admit(t, definition, "{apiVersion: capi-refit.dev/v1alpha1, kind: NodeDisruptionPolicy, metadata: {name: p}, spec: "+test.spec+"}")
@@ -96,6 +108,22 @@ func TestNodeDisruptionPolicyIsValidated(t *testing.T) {
 			}
 			require.ErrorContains(t, errs.ToAggregate(), test.want)
 		})
+	}
+}
+
+// TestReservedUnitsAreThoseOfTheAgent holds the rules of the CRD to the list that the agent goes by.
+func TestReservedUnitsAreThoseOfTheAgent(t *testing.T) {
+	list := func(units []string) string { return "in ['" + strings.Join(units, "', '") + "']" }
+	every := disruption.ReservedUnits(disruption.Reload)
+	bus := slices.DeleteFunc(disruption.ReservedUnits(disruption.Restart), func(unit string) bool { return slices.Contains(every, unit) })
+	types, err := os.ReadFile("nodedisruptionpolicy_types.go")
+	require.NoError(t, err)
+	require.Contains(t, string(types), list(every))
+	require.Contains(t, string(types), list(bus))
+	definition := crd(t, ndpFile)
+	for _, unit := range disruption.ReservedUnits(disruption.Restart) {
+		errs := admit(t, definition, `{apiVersion: capi-refit.dev/v1alpha1, kind: NodeDisruptionPolicy, metadata: {name: p}, spec: {taints: {actions: [{type: Restart, unit: `+unit+`}]}}}`)
+		require.NotEmpty(t, errs, unit)
 	}
 }
 

@@ -39,13 +39,17 @@ type DisruptionTimeout string
 // DisruptionAction is one thing to do on a node.
 // +kubebuilder:validation:XValidation:rule="(self.type in ['Reload', 'Restart']) == has(self.unit)",message="unit is needed for Reload and Restart, and not possible for other actions"
 // +kubebuilder:validation:XValidation:rule="self.type != 'None' || !has(self.timeout)",message="None takes no time, and so no timeout"
+// +kubebuilder:validation:XValidation:rule="!has(self.unit) || !(self.unit.lowerAscii() in ['-.mount', '-.slice', 'basic.target', 'ctrl-alt-del.target', 'default.target', 'dev.mount', 'emergency.service', 'emergency.target', 'etc.mount', 'exit.target', 'factory-reset.target', 'final.target', 'graphical.target', 'halt.service', 'halt.target', 'hibernate.target', 'hybrid-sleep.target', 'init.scope', 'initrd-cleanup.service', 'initrd-fs.target', 'initrd-parse-etc.service', 'initrd-root-device.target', 'initrd-root-fs.target', 'initrd-switch-root.service', 'initrd-switch-root.target', 'initrd-udevadm-cleanup-db.service', 'initrd-usr-fs.target', 'initrd.target', 'kexec.service', 'kexec.target', 'killprocs.service', 'kubepods-besteffort.slice', 'kubepods-burstable.slice', 'kubepods.slice', 'local-fs.target', 'machine.slice', 'multi-user.target', 'poweroff.service', 'poweroff.target', 'proc.mount', 'reboot.service', 'reboot.target', 'rescue.service', 'rescue.target', 'run.mount', 'runlevel0.target', 'runlevel1.target', 'runlevel2.target', 'runlevel3.target', 'runlevel4.target', 'runlevel5.target', 'runlevel6.target', 'shutdown.service', 'shutdown.target', 'sigpwr.target', 'single.service', 'sleep.target', 'soft-reboot.target', 'storage-target-mode.target', 'suspend-then-hibernate.target', 'suspend.target', 'sys.mount', 'sysinit.target', 'system-update-cleanup.service', 'system-update-pre.target', 'system-update.target', 'system.slice', 'systemd-exit.service', 'systemd-factory-reset-reboot.service', 'systemd-factory-reset-request.service', 'systemd-halt.service', 'systemd-hibernate.service', 'systemd-hybrid-sleep.service', 'systemd-kexec.service', 'systemd-poweroff.service', 'systemd-reboot.service', 'systemd-soft-reboot.service', 'systemd-suspend-then-hibernate.service', 'systemd-suspend.service', 'systemd-sysupdate-reboot.service', 'systemd-sysupdate-reboot.timer', 'umount.target', 'user.slice', 'usr.mount', 'var.mount'])",message="unit ends or changes the state of the whole system, or is what all of it runs in; to restart the node use type: Reboot, for new settings of such a unit DaemonReload"
+// +kubebuilder:validation:XValidation:rule="!has(self.unit) || self.type != 'Restart' || !(self.unit.lowerAscii() in ['dbus-broker.service', 'dbus.service', 'dbus.socket'])",message="the system does not survive a Restart of its message bus; use type: Reload or Reboot"
+// +kubebuilder:validation:XValidation:rule="!has(self.unit) || !self.unit.lowerAscii().startsWith('refit-')",message="names of units that begin with refit- are those of refit's own"
 type DisruptionAction struct {
 	// type of the action. Drain comes before anything is written, all others after it: DaemonReload, TrustStoreUpdate, Reload,
 	// Restart, StaticPodRefresh, in this order. None, Reboot and Replace stand alone.
 	// +required
 	Type DisruptionActionType `json:"type"`
 
-	// unit is the systemd unit of a Reload or a Restart, such as kubelet.service. Instances and templates (with @) can't be named.
+	// unit is the systemd unit of a Reload or a Restart, such as kubelet.service. Instances and templates (with @) can't be named, nor
+	// can units that end or change the state of the whole system, such as reboot.target.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=255

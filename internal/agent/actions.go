@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os/exec"
 	"slices"
+	"strings"
 
 	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/disruption"
@@ -45,6 +46,9 @@ func (a *Agent) actOn(ctx context.Context, action disruption.Action) (string, er
 	default:
 	}
 	unit, state, err := a.loaded(ctx, action.Unit)
+	if err == nil {
+		err = mayActOn(action, unit, state)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -55,6 +59,39 @@ func (a *Agent) actOn(ctx context.Context, action disruption.Action) (string, er
 		return a.restart(ctx, unit, state)
 	default:
 		return "", fmt.Errorf("%s is not done in place yet", action)
+	}
+}
+
+// mayActOn returns an error unless the unit of an action, under each of its names on this node, may be named in one, and systemd
+// does nothing with the whole system when it has ended. A unit whose own program does can't be told from others.
+func mayActOn(action disruption.Action, unit string, state host.UnitState) error {
+	for _, name := range append(strings.Fields(state.Names), action.Unit, unit) {
+		if err := disruption.CheckUnit(action.Type, name); err != nil {
+			if name != action.Unit {
+				err = fmt.Errorf("%s is another name of it on this node: %w", action.Unit, err)
+			}
+			return fmt.Errorf("nothing was done with %s: %w", action.Unit, err)
+		}
+	}
+	if s := state.SuccessAction; s != "" && s != "none" {
+		return fmt.Errorf("nothing was done with %s: by its SuccessAction=%s systemd would end the whole system after it, and the node is not "+
+			"drained before; use an action of type Reboot", action.Unit, s)
+	}
+	return nil
+}
+
+// blockUnits keeps a plan from being applied whose actions would be refused after all was written. What can't be asked for now
+// is left to the action.
+func (a *Agent) blockUnits(ctx context.Context, p *planner) {
+	for _, action := range p.work.Plan.Actions {
+		if action.Unit == "" || a.cfg.Units == nil {
+			continue
+		}
+		if unit, state, err := a.loaded(ctx, action.Unit); err == nil {
+			if err := mayActOn(action, unit, state); err != nil {
+				p.block(action.Unit, err)
+			}
+		}
 	}
 }
 

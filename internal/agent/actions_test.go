@@ -104,6 +104,23 @@ func TestActions(t *testing.T) {
 	}
 }
 
+// What a unit is can change with the files that a run brings: the plan could not see it.
+func TestAUnitIsLookedAtAgainBeforeItIsActedOn(t *testing.T) {
+	n := newTestNode(t)
+	n.units.hook = func(_ context.Context, call string) error {
+		if call == "daemon-reload" && n.content("/etc/systemd/system/a.service.d/x.conf") != "(missing)" {
+			n.units.states = map[string]host.UnitState{"a.service": {LoadState: "loaded", ActiveState: "active", SuccessAction: "reboot"}}
+		} else if call == "daemon-reload" {
+			n.units.states = nil
+		}
+		return nil
+	}
+	status := n.fail(request(1, "/etc/systemd/system/a.service.d/x.conf", "[Unit]\nSuccessAction=reboot\n"))
+	assert.Contains(t, status.Message, "SuccessAction=reboot")
+	assert.True(t, status.RolledBack, status.Message)
+	assert.Equal(t, []string{"daemon-reload", "daemon-reload", "reset-failed a.service", "restart a.service"}, n.units.calls, "it is restarted as it was before")
+}
+
 func TestAnActionThatHangsIsGivenUp(t *testing.T) {
 	n := newTestNode(t)
 	n.agent.cfg.ActionTimeout = 10 * time.Millisecond
@@ -161,7 +178,7 @@ esac
 	require.NoError(t, units.Do(ctx, "restart", "a.service"))
 	require.NoError(t, units.Do(ctx, "restart", "-.mount"))
 	require.EqualError(t, units.Do(ctx, "stop", "a.service"), "exit status 5")
-	assert.Equal(t, "show --property=LoadState,ActiveState,UnitFileState,Type,InvocationID a.service\ndaemon-reload\nrestart a.service\n"+
+	assert.Equal(t, "show --property=LoadState,ActiveState,UnitFileState,Type,InvocationID,Names,SuccessAction a.service\ndaemon-reload\nrestart a.service\n"+
 		"restart -- -.mount\nstop a.service\n", n.content("/log"))
 
 	assert.Nil(t, host.FindSystemctl(host.Root{Dir: t.TempDir()}))

@@ -87,7 +87,11 @@ func (a *Agent) plan(ctx context.Context, req node.Request, want desired) (*plan
 	case rec == nil:
 		p.note("the baseline is missing: what the node was made with is not known, so what differs counts as changed")
 	}
-	return p, p.run(ctx)
+	if err := p.run(ctx); err != nil {
+		return nil, err
+	}
+	a.blockUnits(ctx, p)
+	return p, nil
 }
 
 func (p *planner) run(ctx context.Context) error {

@@ -86,6 +86,9 @@ func (a *Agent) validate(req node.Request) (desired, error) {
 	if err := validateBaseline(req.Baseline); err != nil {
 		return desired{}, err
 	}
+	if err := req.Rules.Check(); err != nil {
+		return desired{}, invalidf("rules: %v", err)
+	}
 	return a.validateResources(req.Resources)
 }
 
@@ -107,6 +110,11 @@ func (a *Agent) validateResources(resources []node.Resource) (desired, error) {
 			want.files[ref.Name] = f
 		case a.kinds[ref.Kind] == nil:
 			return desired{}, invalidf("resource %d: this agent does not know %s", i, ref)
+		case r.Unit != nil:
+			if err := validUnit(*r.Unit); err != nil {
+				return desired{}, invalidf("resource %d: %v", i, err)
+			}
+			want.others[ref] = r
 		default:
 			want.others[ref] = r
 		}
@@ -127,6 +135,15 @@ func validFile(f node.File) (node.File, error) {
 		return f, fmt.Errorf("%s: %w", f.Path, err)
 	}
 	return f, nil
+}
+
+// validUnit returns an error unless a unit may be started, stopped, enabled or masked, for each of which it is treated as one that
+// is to be restarted.
+func validUnit(u node.Unit) error {
+	if !disruption.ValidUnit(u.Name) {
+		return fmt.Errorf("%q is not the name of a systemd unit", u.Name)
+	}
+	return disruption.CheckUnit(disruption.Restart, u.Name)
 }
 
 // validateBaseline checks paths only. Bootstrap data lists a path twice where a later file replaces an earlier one.

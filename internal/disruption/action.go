@@ -71,6 +71,9 @@ func (a Action) Validate() error {
 		if !ValidUnit(a.Unit) {
 			return fmt.Errorf("action %s: %q is not the name of a systemd unit", a.Type, a.Unit)
 		}
+		if err := CheckUnit(a.Type, a.Unit); err != nil {
+			return err
+		}
 	case None, DaemonReload, TrustStoreUpdate, StaticPodRefresh, Drain, Reboot, Replace:
 		if a.Unit != "" {
 			return fmt.Errorf("action %s takes no unit, but names %q", a.Type, a.Unit)

@@ -2,6 +2,7 @@ package disruption
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -102,6 +103,23 @@ func (r Rules) Domain(d Domain) ([]Action, error) {
 		return nil, fmt.Errorf("no rule says what a change of %s takes on a node", d)
 	}
 	return Rule{Path: string(d), Actions: actions, From: r.DomainsFrom[d]}.takes(string(d))
+}
+
+// Check returns an error if an action of any rule names a unit that no action may name, whether or not something follows the rule.
+func (r Rules) Check() error {
+	var lists [][]Action
+	for _, f := range r.Files {
+		lists = append(lists, f.Actions)
+	}
+	for _, u := range r.Units {
+		lists = append(lists, u.Actions)
+	}
+	for _, a := range slices.Concat(append(lists, slices.Collect(maps.Values(r.Domains))...)...) {
+		if err := CheckUnit(a.Type, a.Unit); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // file returns the rule that a change of the file p follows.

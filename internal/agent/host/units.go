@@ -35,6 +35,10 @@ type UnitState struct {
 	UnitFileState string
 	Type          string
 	InvocationID  string
+	// Names are all names of the unit, with its aliases, and spaces between them.
+	Names string
+	// SuccessAction is what systemd does with the whole system once the unit has ended well: "none", "reboot", "poweroff" and so on.
+	SuccessAction string
 }
 
 // Missing says whether the node does not have the unit.
@@ -90,7 +94,7 @@ func FindSystemctl(root Root) Units {
 
 // Show implements Units.
 func (s systemctl) Show(ctx context.Context, unit string) (UnitState, error) {
-	out, err := s.run(ctx, unitArgs(unit, "show", "--property=LoadState,ActiveState,UnitFileState,Type,InvocationID")...)
+	out, err := s.run(ctx, unitArgs(unit, "show", "--property=LoadState,ActiveState,UnitFileState,Type,InvocationID,Names,SuccessAction")...)
 	if err != nil {
 		return UnitState{}, fmt.Errorf("systemctl show: %w", err)
 	}
@@ -105,6 +109,8 @@ func (s systemctl) Show(ctx context.Context, unit string) (UnitState, error) {
 		UnitFileState: values["UnitFileState"],
 		Type:          values["Type"],
 		InvocationID:  values["InvocationID"],
+		Names:         values["Names"],
+		SuccessAction: values["SuccessAction"],
 	}, nil
 }
 
