@@ -68,9 +68,11 @@ type PackagesSource struct {
 
 	// repository is the text of a list of apt's (deb822 or one line), or of a .repo file of dnf's. In it {version} stands for the
 	// version, {minor} for v1.36 of it, and {keyring} for where the key is put. Empty: the node has the repository already.
-	// A login has no place in it: whoever can read the source can read it.
+	// A login has no place in it: whoever can read the source can read it. Only options are possible that weaken no verification;
+	// with others the source is not Ready, and a node does not use it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
+	// +kubebuilder:validation:XValidation:rule="!self.lowerAscii().matches('(trusted|allow-insecure|allow-weak|allow-downgrade-to-insecure)[[:space:]]*[=:]')",message="packages need a signature: leave trusted and allow-insecure, allow-weak and allow-downgrade-to-insecure out"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('://[^/[:space:]]*@')",message="a URL of the repository has a login in it; whoever can read this object can read it"
 	Repository string `json:"repository,omitempty"`
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/repository"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -150,11 +151,28 @@ func (c *checker) packages(p *refitv1.PackagesSource) {
 	if login.MatchString(p.Repository) {
 		c.wrong("packages.repository", "it has a URL with a login in it; whoever can read this object can read it")
 	}
+	c.repository(p)
 	if p.Key != "" && !strings.Contains(p.Key, "-----BEGIN PGP PUBLIC KEY BLOCK-----") {
 		c.wrong("packages.key", "it is not a public key in ASCII armor")
 	}
 	if v := packageVersion(p); !pattern.MatchString(v) || !strings.Contains(v, "{number}") && !strings.Contains(v, "{version}") {
 		c.wrong("packages.packageVersion", "%q is not a pattern with {number} or {version} in it", v)
+	}
+}
+
+// repository reads the text as the node will, with something in the place of what it puts in.
+func (c *checker) repository(p *refitv1.PackagesSource) {
+	text := strings.TrimSpace(strings.NewReplacer("{keyring}", "/keyring", "{version}", "v1.0.0", "{number}", "1.0.0", "{minor}", "v1.0",
+		"{arch}", "amd64", "{name}", "").Replace(p.Repository))
+	check := repository.CheckAPT
+	if p.Manager == refitv1.DNFPackages {
+		check = repository.CheckDNF
+	}
+	if text == "" {
+		return
+	}
+	if err := check(text); err != nil {
+		c.wrong("packages.repository", "%w", err)
 	}
 }
 

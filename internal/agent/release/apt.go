@@ -12,10 +12,8 @@ import (
 
 	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/repository"
 )
-
-// deb822 is how a list of apt's begins that has to be named .sources.
-var deb822 = regexp.MustCompile(`(?mi)^Types:`)
 
 // localFile is how the URI of a directory begins in a list of apt's.
 var localFile = regexp.MustCompile(`(?mi)(^deb\s+(?:\[[^\]\n]*\]\s+)?|^URIs:\s*)file:`)
@@ -31,7 +29,7 @@ var calm = []string{
 }
 
 // strict are options by which apt takes nothing without a signature, whatever the node's apt.conf allows (apt-secure(8)). They go with a
-// source's own repository, whose text can't allow it either (see unsigned). For the node's own repositories the node's configuration decides.
+// source's own repository, whose text can't allow it either (see package repository). For the node's own repositories the node's configuration decides.
 var strict = []string{
 	"-o", "APT::Get::AllowUnauthenticated=false", "-o", "Acquire::AllowInsecureRepositories=false",
 	"-o", "Acquire::AllowWeakRepositories=false", "-o", "Acquire::AllowDowngradeToInsecureRepositories=false",
@@ -92,7 +90,7 @@ func (a apt) stage(ctx context.Context, r *record) error {
 func (a apt) sources(ctx context.Context) ([]string, error) {
 	a.Packages = a.copying()
 	list, _, err := a.repository(func(text string) string {
-		if deb822.MatchString(text) {
+		if repository.Deb822(text) {
 			return "repository.sources"
 		}
 		return "repository.list"

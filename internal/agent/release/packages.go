@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/repository"
 )
 
 // packageDir is where the packages of a release are, below its directory.
@@ -26,9 +28,6 @@ var quiet = []string{"SYSTEMD_OFFLINE=1", "NEEDRESTART_SUSPEND=1", "DEBIAN_FRONT
 
 // userInfo is what is before the host in a URL.
 var userInfo = regexp.MustCompile(`://[^/\s]*@`)
-
-// unsigned is what has apt take packages of anybody. What dnf is told of signatures does not count, see dnf.signed.
-var unsigned = regexp.MustCompile(`(?i)(trusted|allow-insecure|allow-weak|allow-downgrade-to-insecure)\s*[=:]\s*"?(yes|true|with|on|enable|1)`)
 
 // packages are what apt and dnf have in common. The repository of a source and its key are kept with the release, and only the calls made
 // here see them: among the node's own, a second entry for the same repository with another key would make apt refuse all of them.
@@ -64,8 +63,13 @@ func (p packages) repository(name func(text string) string) (list, key string, e
 	if text == "" {
 		return "", "", nil
 	}
-	if unsigned.MatchString(text) {
-		return "", "", errors.New("the repository says that its packages need no signature, and without one they are not used")
+	text = strings.TrimSpace(text)
+	check := repository.CheckAPT
+	if p.Packages.Manager == node.DNF {
+		check = repository.CheckDNF
+	}
+	if err := check(text); err != nil {
+		return "", "", fmt.Errorf("the repository is not used: %w", err)
 	}
 	if p.Packages.Key != "" {
 		key = at
@@ -74,7 +78,7 @@ func (p packages) repository(name func(text string) string) (list, key string, e
 		}
 	}
 	list = filepath.Join(p.place, name(text))
-	return list, key, p.host.Disk.Write(list, strings.NewReader(strings.TrimSpace(text)+"\n"), private(0o600))
+	return list, key, p.host.Disk.Write(list, strings.NewReader(text+"\n"), private(0o600))
 }
 
 // proxies are the source's, for programs that take them from their environment. Arguments would be seen by everybody on the node.
