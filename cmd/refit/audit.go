@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +20,11 @@ const auditExample = `  # Is the log as it was written?
   refit audit verify audit.jsonl.0* audit.jsonl
 
   # The last one only, which begins with entry 4711
-  refit audit verify --from 4711 audit.jsonl`
+  refit audit verify --from 4711 audit.jsonl
+
+  # Is all of it there, by the heads that refit has published?
+  kubectl get configmap refit-audit-heads -n refit-system -o yaml |
+    refit audit verify --head - --public-key refit-audit.pub audit.jsonl`
 
 func newAuditCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "audit", Short: "Look at the log of what was sent to nodes"}
@@ -27,24 +33,41 @@ func newAuditCommand() *cobra.Command {
 }
 
 func newAuditVerifyCommand() *cobra.Command {
-	var from int64
+	var o verifyOptions
 	cmd := &cobra.Command{
 		Use:   "verify FILE...",
 		Short: "Say whether an audit log is as it was written",
 		Long: `Checks that each line of the log follows from the one before: that none was changed, removed, inserted or moved. What was cut
-off at the end leaves no trace in the files, so that the last number and hash are shown: compare them with those that were
-noted elsewhere.`,
+off at the end leaves no trace in the files, nor does another log that holds together: with --head the log is compared with a head
+that refit has published and signed. Without it the last number and hash are shown, to compare them with those that were noted
+elsewhere.
+
+The exit status is 0 if the log is as it was written, and 1 if it is not, or if that can't be told.`,
 		Example: auditExample,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return verifyAudit(cmd.InOrStdin(), cmd.OutOrStdout(), args, from)
+			return o.verify(cmd.InOrStdin(), cmd.OutOrStdout(), args)
 		},
 	}
-	cmd.Flags().Int64Var(&from, "from", 1, "Number of the first entry. It is 1 unless older files are left out.")
+	fs := cmd.Flags()
+	fs.Int64Var(&o.from, "from", 1, "Number of the first entry. It is 1 unless older files are left out.")
+	fs.StringVar(&o.head, "head", "", "File with the head that the log has to contain: the ConfigMap refit-audit-heads as YAML or JSON, or one head of it. - is stdin.")
+	fs.StringVar(&o.publicKey, "public-key", "", "File with the public key by which heads have to be signed, in PEM or as refit logs it. --head needs it.")
+	fs.StringVar(&o.log, "log", "", "Name of the log, the pod's, among several heads. Unset: the one that was written by the same instance of refit.")
 	return cmd
 }
 
-func verifyAudit(stdin io.Reader, out io.Writer, names []string, from int64) error {
+// verifyOptions say what a log has to be.
+type verifyOptions struct {
+	from                 int64
+	head, publicKey, log string
+}
+
+func (o verifyOptions) verify(stdin io.Reader, out io.Writer, names []string) error {
+	published, err := o.published(stdin, names)
+	if err != nil {
+		return err
+	}
 	var files []audit.File
 	for _, name := range names {
 		if name == "-" {
@@ -58,18 +81,62 @@ func verifyAudit(stdin io.Reader, out io.Writer, names []string, from int64) err
 		defer file.Close()
 		files = append(files, audit.File{Name: name, Reader: file})
 	}
-	r, err := audit.Verify(files...)
+	check := audit.Verify
+	if published != nil {
+		check = published.Verify
+	}
+	r, err := check(files...)
 	printReport(out, r)
 	switch {
 	case err != nil:
 		return fmt.Errorf("the log is broken: %w", err)
+	case len(r.Lost) > 0:
+		return fmt.Errorf("the log is broken: entry %d tells that what was there before it was cut off or replaced, see what is \"lost\" in it", r.Lost[0])
 	case r.Entries == 0:
 		return fmt.Errorf("there is no entry in %s", names[0])
-	case r.First != from:
-		return fmt.Errorf("the log begins with entry %d, and entry %d was expected; give the files before it as well, or say --from %d if they are left out on purpose", r.First, from, r.First)
+	case r.First != o.from:
+		return fmt.Errorf("the log begins with entry %d, and entry %d was expected; give the files before it as well, or say --from %d if they are left out on purpose", r.First, o.from, r.First)
 	}
 	return nil
 }
+
+// published returns the heads that the log is to be compared with, or nil if it is not.
+func (o verifyOptions) published(stdin io.Reader, names []string) (*audit.Published, error) {
+	switch {
+	case o.head == "" && (o.publicKey != "" || o.log != ""):
+		return nil, errors.New("--public-key and --log say something about --head, which is missing")
+	case o.head == "":
+		return nil, nil //nolint:nilnil // there are none, which is no error
+	case o.publicKey == "":
+		return nil, errors.New("--head needs --public-key: whoever can change a log could write a head for it")
+	case o.head == "-" && slices.Contains(names, "-"):
+		return nil, errors.New("stdin can be the head or the log, and not both")
+	}
+	data, err := os.ReadFile(o.publicKey)
+	if err != nil {
+		return nil, err
+	}
+	key, err := audit.ParsePublicKey(data)
+	if err != nil {
+		return nil, fmt.Errorf("--public-key: %w", err)
+	}
+	if o.head == "-" {
+		data, err = io.ReadAll(io.LimitReader(stdin, maxHeads))
+	} else {
+		data, err = os.ReadFile(o.head)
+	}
+	if err != nil {
+		return nil, err
+	}
+	heads, err := audit.ParseHeads(data)
+	if err != nil {
+		return nil, fmt.Errorf("--head: %w", err)
+	}
+	return &audit.Published{Heads: heads, Key: key, Log: o.log}, nil
+}
+
+// maxHeads is how large a ConfigMap with heads can be, in bytes: an API server takes no larger object than 3 MiB.
+const maxHeads = 4 << 20
 
 func printReport(out io.Writer, r audit.Report) {
 	if r.Entries == 0 {
@@ -81,6 +148,9 @@ func printReport(out io.Writer, r audit.Report) {
 	say("%d entries hold together, number %d to %d, from %s to %s", r.Entries, r.First, r.Head.Seq, r.From.Format(time.RFC3339), r.To.Format(time.RFC3339))
 	if n := len(r.Unfinished); n > 0 {
 		say("%d commands have no end: they are under way, or refit ended first; the last one is entry %d", n, r.Unfinished[n-1])
+	}
+	for _, h := range r.Heads {
+		say("it has entry %d, which log %s had on %s by its signed head", h.Seq, h.Log, h.Time.UTC().Format(time.RFC3339))
 	}
 	if r.Interrupted > 0 {
 		say("%d writes were interrupted; what they have left is between the entries", r.Interrupted)

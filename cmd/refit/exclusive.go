@@ -24,7 +24,7 @@ type exclusiveFlags struct {
 	workers        string
 	failureDomain  string
 	rebootTimeout  time.Duration
-	auditLog       string
+	audit          auditFlags
 }
 
 func (f *exclusiveFlags) add(fs *pflag.FlagSet) {
@@ -32,7 +32,7 @@ func (f *exclusiveFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.workers, "max-unavailable-workers", slots.DefaultWorkers, "How many workers of a cluster may be out at once, those included that others hold or that are not ready: a number, or a percentage (at least 1). Of a control plane it is 1.")
 	fs.StringVar(&f.failureDomain, "max-unavailable-per-failure-domain", "", "How many machines of one failure domain of a cluster may be out at once: a number or a percentage. Unset: not limited.")
 	fs.DurationVar(&f.rebootTimeout, "reboot-timeout", 20*time.Minute, "How long a node may take to come back from a reboot. Then its update has failed.")
-	fs.StringVar(&f.auditLog, "audit-log", "", "File to record each command in that is sent to a node; what can't be recorded is not sent. Each line has the hash of the one before it, see refit audit verify. Unset: none is kept.")
+	f.audit.add(fs)
 }
 
 // addTo gives the Reconciler what it takes to have nodes to itself.
@@ -47,11 +47,11 @@ func (f *exclusiveFlags) addTo(ctx context.Context, mgr ctrl.Manager, r *machine
 	r.Slots = &slots.Slots{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Limits: limits, Clock: clock.RealClock{}}
 	r.Observer = lease.NewObserver(lease.DefaultObserved)
 	r.LeaseNamespace, r.RebootTimeout = f.leaseNamespace, f.rebootTimeout
-	if f.auditLog != "" {
-		log, err := audit.Open(f.auditLog, clock.RealClock{}, audit.Options{Instance: r.Instance})
-		if err != nil {
-			return fmt.Errorf("--audit-log: %w", err)
-		}
+	log, err := f.audit.open(ctx, mgr, r.Instance)
+	if err != nil {
+		return err
+	}
+	if log != nil {
 		r.Dialer = &audit.Dialer{Dialer: r.Dialer, Log: log}
 	}
 	// The Deployment tells the container which pod it is in.

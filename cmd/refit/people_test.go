@@ -3,9 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -247,6 +251,93 @@ func TestAuditVerify(t *testing.T) {
 	cmd.SetIn(bytes.NewReader(data))
 	_, err = run(t, cmd, "verify", "-")
 	require.NoError(t, err)
+}
+
+func TestAuditVerifyByHead(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "audit.jsonl")
+	l, err := audit.Open(path, clocktesting.NewFakePassiveClock(october), audit.Options{Instance: "refit-0"})
+	require.NoError(t, err)
+	for range 3 {
+		_, err := l.Append(audit.Entry{Event: audit.EventSent, Verb: "apply"})
+		require.NoError(t, err)
+	}
+	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+	head := l.Tip()
+	head.Log = "refit-a"
+	text, err := json.Marshal(head.Sign(key))
+	require.NoError(t, err)
+	file := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	heads := file("heads.yaml", "data:\n  refit-a.json: '"+string(text)+"'\n")
+	public := file("public", base64.StdEncoding.EncodeToString(key.Public().(ed25519.PublicKey)))
+	cut := file("cut", strings.Join(strings.SplitAfter(string(data), "\n")[:2], ""))
+	lost := file("lost", `{"seq":1,"time":"2026-10-03T20:00:00Z","event":"lost","lost":{"what":"truncated","seq":9,"hash":"00"},"prev":""}`+"\n")
+
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"whole":                     {[]string{"--head", heads, "--public-key", public, path}, ""},
+		"whole, by its name":        {[]string{"--head", heads, "--public-key", public, "--log", "refit-a", path}, ""},
+		"cut off":                   {[]string{"--head", heads, "--public-key", public, cut}, "the log is broken: the log was cut off: it ends with entry 2, and at 2026-10-03T20:00:00Z it had 3"},
+		"cut off, without a head":   {[]string{cut}, ""},
+		"known to have been":        {[]string{lost}, "entry 1 tells that what was there before it was cut off"},
+		"another key":               {[]string{"--head", heads, "--public-key", file("other", base64.StdEncoding.EncodeToString(make([]byte, 32))), path}, "is not signed by the key"},
+		"no key":                    {[]string{"--head", heads, path}, "--head needs --public-key"},
+		"no head":                   {[]string{"--public-key", public, path}, "which is missing"},
+		"a key that is none":        {[]string{"--head", heads, "--public-key", heads, path}, "--public-key: "},
+		"a key that is not there":   {[]string{"--head", heads, "--public-key", public + ".not", path}, "no such file"},
+		"heads that are none":       {[]string{"--head", public, "--public-key", public, path}, "--head: "},
+		"heads that are not there":  {[]string{"--head", heads + ".not", "--public-key", public, path}, "no such file"},
+		"two things from one stdin": {[]string{"--head", "-", "--public-key", public, "-"}, "not both"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := run(t, newAuditCommand(), append([]string{"verify"}, tc.args...)...)
+			if tc.want != "" {
+				require.ErrorContains(t, err, tc.want)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, slices.Contains(tc.args, "--head"), strings.Contains(out, "it has entry 3, which log refit-a had on 2026-10-03T20:00:00Z by its signed head"))
+		})
+	}
+	cmd := newAuditCommand()
+	cmd.SetIn(bytes.NewReader(text))
+	_, err = run(t, cmd, "verify", "--head", "-", "--public-key", public, path)
+	require.NoError(t, err)
+}
+
+func TestHowManyFilesOfTheAuditLogAreKept(t *testing.T) {
+	for text, want := range map[string]struct {
+		file string
+		keep int
+	}{
+		"": {"", 0}, "/a": {"/a", 0}, "/a,keep=6": {"/a", 6}, "/a,b": {"/a,b", 0}, "/a,keep=": {"/a,keep=", 0}, "/a,keep=6/b": {"/a,keep=6/b", 0},
+	} {
+		file, keep, err := (&auditFlags{file: text}).fileAndKeep()
+		require.NoError(t, err)
+		require.Equal(t, want.file, file)
+		require.Equal(t, want.keep, keep)
+	}
+	_, _, err := (&auditFlags{file: "/a,keep=0"}).fileAndKeep()
+	require.ErrorContains(t, err, "at least one file has to be kept")
+	t.Setenv("POD_NAME", "refit-a")
+	name, err := logName("/a")
+	require.NoError(t, err)
+	require.Equal(t, "refit-a", name)
+	t.Setenv("POD_NAME", "")
+	one, err := logName("/a")
+	require.NoError(t, err)
+	other, err := logName("/b")
+	require.NoError(t, err)
+	require.NotEqual(t, one, other)
 }
 
 func TestPeoplesCommandsAreThere(t *testing.T) {

@@ -14,8 +14,11 @@ import (
 // chain is how far a log was read or written.
 type chain struct {
 	seq int64
-	// since are all bytes from the beginning of the last entry on.
+	// since are all bytes from the beginning of the last entry on, of which the first ones, entry of them, are its line.
 	since []byte
+	entry int
+	// instance is the one that has written the last entry.
+	instance string
 	// torn counts the lines since then that are no entries, open says that the last one has no newline.
 	torn int
 	open bool
@@ -119,8 +122,11 @@ func (c *chain) tear(line []byte) {
 
 func (c *chain) accept(e Entry, line []byte) {
 	c.seq, c.torn, c.open = e.Seq, 0, false
-	c.since = append(c.since[:0], line...)
+	c.since, c.entry, c.instance = append(c.since[:0], line...), len(line), e.Instance
 }
+
+// sum is the SHA-256 of the line of the last entry. Unlike the hash of head it does not change any more.
+func (c *chain) sum() string { return hashOf(c.since[:c.entry]) }
 
 func (c *chain) breaks(format string, args ...any) error {
 	return &BreakError{Line: c.line, What: fmt.Sprintf(format, args...)}
@@ -168,6 +174,10 @@ type Report struct {
 	Unfinished []int64
 	// Interrupted counts the writes that were interrupted.
 	Interrupted int
+	// Heads are the published ones that the log has the entries of.
+	Heads []SignedHead
+	// Lost are the Seqs of entries which tell that the log was cut off or replaced before them.
+	Lost []int64
 	// Pending says that the log ends in the middle of a line. It is being written, or the process has crashed.
 	Pending bool
 	Head    Head
@@ -182,12 +192,20 @@ type File struct {
 // Verify checks the files of a log, the oldest first. The error of a file has its name, and a break is a *BreakError. The
 // Report is of what was read before the error.
 func Verify(files ...File) (Report, error) {
+	return readFiles(files, func(*chain) {})
+}
+
+// readFiles checks files, and has each see the chain after each entry.
+func readFiles(files []File, each func(*chain)) (Report, error) {
 	var c chain
 	s := summary{open: map[int64]bool{}}
 	var err error
 	for i, f := range files {
 		c.line = 0
-		err = c.read(f, s.add)
+		err = c.read(f, func(e Entry) {
+			s.add(e)
+			each(&c)
+		})
 		if err == nil && c.torn > 0 && i < len(files)-1 {
 			err = c.breaks("it is left of an interrupted write, and the log does not go on behind it")
 		}
@@ -220,6 +238,8 @@ func (s *summary) add(e Entry) {
 		s.open[e.Seq] = true
 	case EventDone:
 		delete(s.open, e.Of)
+	case EventLost:
+		s.Lost = append(s.Lost, e.Seq)
 	default:
 	}
 }

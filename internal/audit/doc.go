@@ -6,8 +6,8 @@
 //
 // Each line has the SHA-256 of the one before it, and its number. Whoever changes, removes, inserts or moves lines has to write
 // all later ones anew, and then the last hash is another than the one that was noted elsewhere. What is cut off at the end, and
-// a change of the last line, can't be told from the file alone: note number and hash of the last line now and then, where who
-// can write the log can't.
+// a change of the last line, can't be told from the file alone: for that there are signed heads, which package heads publishes where
+// who can write the log can't.
 //
 // A crash in the middle of a write leaves a line that is no entry. It stays: the next entry says how many of them are before
 // it, and its hash covers them as well.

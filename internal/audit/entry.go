@@ -22,6 +22,8 @@ const (
 	EventDone Event = "done"
 	// EventTorn: a write was interrupted before. What it has left is between this line and the entry before it.
 	EventTorn Event = "torn"
+	// EventLost: the log is not the one whose head was published. It was cut off, or replaced, while refit did not run.
+	EventLost Event = "lost"
 )
 
 // Entry is a line of the log. Append fills in Seq, Time, Instance, Torn and Prev.
@@ -50,10 +52,31 @@ type Entry struct {
 	Millis int64 `json:"millis,omitempty"`
 	// Torn is the number of lines before this one that are no entries.
 	Torn int `json:"torn,omitempty"`
+	// Lost is what was published of the log and is not in it. Only EventLost has it.
+	Lost *Lost `json:"lost,omitempty"`
 	// Prev is the SHA-256, in hex, of all bytes from the beginning of the entry before to the beginning of this one: of the line
 	// before with its newline, and with what an interrupted write has left. Without an entry before it is empty.
 	Prev string `json:"prev"`
 }
+
+// Lost tells what a log lacks.
+type Lost struct {
+	// What has happened: LostTruncated, LostReplaced or LostHead.
+	What string `json:"what"`
+	// Seq and Hash are those of the head that was published.
+	Seq  int64  `json:"seq"`
+	Hash string `json:"hash"`
+}
+
+// What has happened to a log.
+const (
+	// LostTruncated: it ends before the entry of its head.
+	LostTruncated = "truncated"
+	// LostReplaced: it has another entry in that place, or the file with it is not there.
+	LostReplaced = "replaced"
+	// LostHead: the head is not signed by refit's key, so that the log can't be compared with it.
+	LostHead = "head not signed"
+)
 
 // Machine names a Machine.
 type Machine struct {

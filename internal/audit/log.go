@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 )
 
@@ -28,8 +29,12 @@ type Options struct {
 	// Instance is the process, as each entry names it.
 	Instance string
 	// MaxSize is where the log goes on in a new file, in bytes: DefaultMaxSize if it is 0. The file before gets the number of
-	// its last entry behind its name. None is ever deleted.
+	// its last entry behind its name.
 	MaxSize int64
+	// Keep is how many files before the present one are kept. 0: all of them.
+	Keep int
+	// Logger is told of each entry, so that a pipeline of logs has them too. By default nobody is.
+	Logger logr.Logger
 }
 
 // Log is an audit log that is written. It may be used by several goroutines, and by one process at a time.
@@ -213,6 +218,7 @@ func (l *Log) write(e Entry) (Entry, error) {
 	next.accept(e, line)
 	l.chain, l.broken = next, false
 	l.size += int64(len(data))
+	l.opts.Logger.Info("Recorded", "entry", e, "hash", l.chain.sum())
 	return e, nil
 }
 
@@ -231,7 +237,23 @@ func (l *Log) rotate() error {
 	}
 	_ = l.file.Close() // all of it is on the disk
 	l.file, l.size, l.chain.line, l.moved = file, 0, 0, false
+	l.prune()
 	return nil
+}
+
+// prune removes the oldest files, of more than are to be kept. One that can't be removed is tried again when the next one is full.
+func (l *Log) prune() {
+	names, err := filesBefore(l.path)
+	if l.opts.Keep <= 0 || len(names) <= l.opts.Keep {
+		return
+	}
+	for _, name := range names[:len(names)-l.opts.Keep] {
+		err = errors.Join(err, os.Remove(name))
+		l.opts.Logger.Info("Removed an old file, as there are more than are to be kept", "file", name, "keep", l.opts.Keep)
+	}
+	if err != nil {
+		l.opts.Logger.Error(err, "Could not remove old files")
+	}
 }
 
 // numbered is the name of a file whose last entry is seq. The names sort as the numbers do.
@@ -239,9 +261,18 @@ func numbered(path string, seq int64) string { return fmt.Sprintf("%s.%012d", pa
 
 // latestBefore returns the file before the one at path, or "" if there is none.
 func latestBefore(path string) (string, error) {
+	names, err := filesBefore(path)
+	if err != nil || len(names) == 0 {
+		return "", err
+	}
+	return names[len(names)-1], nil
+}
+
+// filesBefore returns the files before the one at path, the oldest first.
+func filesBefore(path string) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	var names []string
 	for _, e := range entries {
@@ -250,10 +281,8 @@ func latestBefore(path string) (string, error) {
 			names = append(names, filepath.Join(filepath.Dir(path), e.Name()))
 		}
 	}
-	if len(names) == 0 {
-		return "", nil
-	}
-	return slices.Max(names), nil
+	slices.Sort(names)
+	return names, nil
 }
 
 // Head returns the end of the log. Noted where who can write the log can't, it shows later whether anything was cut off.
