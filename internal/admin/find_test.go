@@ -73,7 +73,7 @@ func TestWho(t *testing.T) {
 	}
 }
 
-const kubeconfig = `apiVersion: v1
+const someKubeconfig = `apiVersion: v1
 kind: Config
 clusters: [{name: c, cluster: {server: "https://HOST:6443"}}]
 contexts: [{name: c, context: {cluster: c, user: u}}]
@@ -85,7 +85,7 @@ func TestWorkloadConfig(t *testing.T) {
 	secret := func(name, data string) client.Object {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: name}, Data: map[string][]byte{"value": []byte(data)}}
 	}
-	edit := func(from, to string) string { return strings.Replace(kubeconfig, from, to, 1) }
+	edit := func(from, to string) string { return strings.Replace(someKubeconfig, from, to, 1) }
 	for name, c := range map[string]struct {
 		secrets    []client.Object
 		host, says string
@@ -93,12 +93,14 @@ func TestWorkloadConfig(t *testing.T) {
 		"refit's own":         {secrets: []client.Object{secret("prod-refit-kubeconfig", edit("HOST", "refit")), secret("prod-kubeconfig", edit("HOST", "capi"))}, host: "https://refit:6443"},
 		"Cluster API's":       {secrets: []client.Object{secret("prod-kubeconfig", edit("HOST", "capi"))}, host: "https://capi:6443"},
 		"none":                {says: "say how cluster prod is reached with --workload-kubeconfig"},
-		"empty":               {secrets: []client.Object{secret("prod-kubeconfig", "")}, says: `Secret fleet/prod-kubeconfig: there is nothing under the key "value"`},
+		"empty":               {secrets: []client.Object{secret("prod-kubeconfig", "")}, says: `Secret fleet/prod-kubeconfig: there is no kubeconfig`},
 		"no kubeconfig":       {secrets: []client.Object{secret("prod-kubeconfig", "{planted-secret")}, says: "it can't be read"},
-		"no context":          {secrets: []client.Object{secret("prod-kubeconfig", edit("current-context: c", "current-context: d"))}, says: "it does not say how"},
-		"a program":           {secrets: []client.Object{secret("prod-kubeconfig", edit("token: planted-secret", "exec: {command: planted-secret, apiVersion: client.authentication.k8s.io/v1}"))}, says: "names a program or a file"},
-		"a file with a token": {secrets: []client.Object{secret("prod-kubeconfig", edit("token:", "tokenFile:"))}, says: "names a program or a file"},
-		"a file with a CA":    {secrets: []client.Object{secret("prod-kubeconfig", edit(`6443"`, `6443", certificate-authority: planted-secret`))}, says: "names a program or a file"},
+		"no context":          {secrets: []client.Object{secret("prod-kubeconfig", edit("current-context: c", "current-context: d"))}, says: "current context"},
+		"a program":           {secrets: []client.Object{secret("prod-kubeconfig", edit("token: planted-secret", "exec: {command: planted-secret, apiVersion: client.authentication.k8s.io/v1}"))}, says: "runs a program"},
+		"a file with a token": {secrets: []client.Object{secret("prod-kubeconfig", edit("token:", "tokenFile:"))}, says: "files of credentials"},
+		"a file with a CA":    {secrets: []client.Object{secret("prod-kubeconfig", edit(`6443"`, `6443", certificate-authority: planted-secret`))}, says: "a file of authorities"},
+		"no verification":     {secrets: []client.Object{secret("prod-kubeconfig", edit(`6443"`, `6443", insecure-skip-tls-verify: true`))}, says: "insecure-skip-tls-verify"},
+		"no encryption":       {secrets: []client.Object{secret("prod-kubeconfig", edit("https:", "http:"))}, says: "not reached by https"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg, err := WorkloadConfig(t.Context(), newWorld(t, c.secrets...), types.NamespacedName{Namespace: "fleet", Name: "prod"})

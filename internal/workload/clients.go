@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/capi-refit/refit/internal/kubeconfig"
 )
 
 // What bounds the use of one workload cluster's API server.
@@ -40,7 +42,7 @@ func (k *kept) close() { utilnet.CloseIdleConnectionsFor(k.http.Transport) }
 // fromKubeconfig makes clients out of a kubeconfig. They ask the API server what it serves when they need to know, and again for
 // kinds that they don't know.
 func fromKubeconfig(data []byte, userAgent string) (*kept, error) {
-	cfg, err := parse(data)
+	cfg, err := kubeconfig.Parse(data)
 	if err != nil {
 		return nil, err
 	}
@@ -77,13 +79,21 @@ func fromConnection(cfg *rest.Config) (*kept, error) {
 }
 
 func newKept(cfg *rest.Config) (*kept, error) {
-	httpClient, err := rest.HTTPClientFor(cfg)
+	made, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, err
 	}
-	clientset, err := kubernetes.NewForConfigAndClient(cfg, httpClient)
+	httpClient := *made // it may be everybody's
+	httpClient.CheckRedirect = refuseRedirect
+	clientset, err := kubernetes.NewForConfigAndClient(cfg, &httpClient)
 	if err != nil {
 		return nil, err
 	}
-	return &kept{clientset: clientset, http: httpClient}, nil
+	return &kept{clientset: clientset, http: &httpClient}, nil
+}
+
+// refuseRedirect refuses to be sent elsewhere. API servers don't do that; one that a kubeconfig names could have refit fetch what only
+// refit's pod can reach.
+func refuseRedirect(*http.Request, []*http.Request) error {
+	return errors.New("the API server redirects to another address, which refit does not follow")
 }

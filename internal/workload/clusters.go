@@ -42,6 +42,9 @@ type Clusters struct {
 	// UserAgent is what refit calls itself: refit/<version>.
 	UserAgent string
 
+	// admins says why the ClusterCache could not use a kubeconfig; nil: that is not known.
+	admins *adminSecrets
+
 	once sync.Once
 	kept *lru.Cache
 }
@@ -61,7 +64,7 @@ func (c *Clusters) Get(ctx context.Context, cluster client.ObjectKey) (*Cluster,
 	k := c.keptFor(cluster, from)
 	if k == nil {
 		if k, err = fromKubeconfig(secret.Data[SecretKey], c.UserAgent); err != nil {
-			return nil, fmt.Errorf("reach the workload cluster of Cluster %s: Secret %s, key %s: %w", cluster, client.ObjectKeyFromObject(secret), SecretKey, err)
+			return nil, fmt.Errorf("reach the workload cluster of Cluster %s: %w", cluster, unusable(client.ObjectKeyFromObject(secret), err))
 		}
 		k.from = from
 		c.keep(cluster, k)
@@ -74,6 +77,9 @@ func (c *Clusters) connected(ctx context.Context, cluster client.ObjectKey) (*Cl
 	fail := func(err error) (*Cluster, error) {
 		c.forget(cluster)
 		if errors.Is(err, clustercache.ErrClusterNotConnected) {
+			if why := c.admins.why(cluster); why != nil {
+				return nil, fmt.Errorf("reach the workload cluster of Cluster %s: %w; or give refit a kubeconfig of its own, in Secret %s", cluster, why, cluster.Name+SecretSuffix)
+			}
 			return nil, fmt.Errorf("%w: Cluster %s; its condition RemoteConnectionProbe and refit's log say more: %w", ErrUnavailable, cluster, err)
 		}
 		return nil, fmt.Errorf("reach the workload cluster of Cluster %s: %w", cluster, err)

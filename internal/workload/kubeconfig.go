@@ -8,19 +8,19 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"github.com/capi-refit/refit/internal/kubeconfig"
 )
 
 const (
 	// SecretSuffix makes the name of the Secret with refit's own kubeconfig out of a Cluster's name.
 	SecretSuffix = "-refit-kubeconfig" //nolint:gosec // the name of a Secret
 	// SecretKey is the kubeconfig's key there, the same as in Cluster API's own Secret.
-	SecretKey = "value"
+	SecretKey = kubeconfig.SecretKey
 )
 
 // findSecret returns the Secret that refit has for a Cluster, or nil.
@@ -40,47 +40,61 @@ func findSecret(ctx context.Context, secrets client.Reader, cluster client.Objec
 	return secret, nil
 }
 
-// parse reads a kubeconfig out of a Secret. Whoever writes the Secret must gain nothing in refit's container, so that it can't
-// name programs or files, and must not lead refit's credentials to a server that nobody has verified. Errors quote none of it.
-func parse(data []byte) (*rest.Config, error) {
-	if len(data) == 0 {
-		return nil, errors.New("there is no kubeconfig")
-	}
-	kubeconfig, err := clientcmd.Load(data)
-	if err != nil {
-		return nil, errors.New("it can't be read as a kubeconfig")
-	}
-	if err := selfContained(kubeconfig); err != nil {
-		return nil, err
-	}
-	cfg, err := clientcmd.NewDefaultClientConfig(*kubeconfig, &clientcmd.ConfigOverrides{}).ClientConfig()
-	if err != nil {
-		return nil, errors.New("its current context does not lead to a server and a user that can be used")
-	}
-	if !strings.HasPrefix(cfg.Host, "https://") {
-		return nil, errors.New("its server is not reached by https")
-	}
-	return cfg, nil
+// adminSuffix makes the name of Cluster API's own Secret out of a Cluster's name.
+const adminSuffix = "-kubeconfig"
+
+// adminSecrets reads for the ClusterCache the Secrets with the administrators' kubeconfigs. The ClusterCache reads files that a
+// kubeconfig names with refit's own rights, its token among them, and shows them to whatever server is named there; so it is given
+// what a kubeconfig has in itself, and nothing else.
+type adminSecrets struct {
+	secrets client.Reader
+	// refused has, by Cluster, why its kubeconfig was refused when it was last read.
+	refused *lru.Cache
 }
 
-func selfContained(kubeconfig *clientcmdapi.Config) error {
-	for _, user := range kubeconfig.AuthInfos {
-		switch {
-		case user.Exec != nil:
-			return errors.New("it runs a program (exec) for its credentials, which refit does not; put a token or a client certificate into it")
-		case user.AuthProvider != nil:
-			return errors.New("it has an auth-provider, which refit does not know; put a token or a client certificate into it")
-		case user.TokenFile != "" || user.ClientCertificate != "" || user.ClientKey != "":
-			return errors.New("it refers to files of credentials, which refit does not read; make it with: kubectl config view --flatten --minify")
-		}
+var _ client.Reader = (*adminSecrets)(nil)
+
+// Get implements client.Reader.
+func (a *adminSecrets) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	secret, ok := obj.(*corev1.Secret)
+	name, named := strings.CutSuffix(key.Name, adminSuffix)
+	if !ok || !named {
+		return fmt.Errorf("refit reads kubeconfigs for the cluster cache, and nothing else: not %s", key)
 	}
-	for _, server := range kubeconfig.Clusters {
-		switch {
-		case server.CertificateAuthority != "":
-			return errors.New("it refers to a file of authorities, which refit does not read; make it with: kubectl config view --flatten --minify")
-		case server.InsecureSkipTLSVerify:
-			return errors.New("it has insecure-skip-tls-verify, and refit shows its credentials to verified servers only; put certificate-authority-data into it")
-		}
+	cluster := client.ObjectKey{Namespace: key.Namespace, Name: name}
+	if err := a.secrets.Get(ctx, key, secret, opts...); err != nil {
+		a.refused.Remove(cluster)
+		return err
+	}
+	contained, err := kubeconfig.Contained(secret.Data[SecretKey])
+	if err != nil {
+		err = unusable(key, err)
+		a.refused.Add(cluster, err)
+		*secret = corev1.Secret{}
+		return err
+	}
+	a.refused.Remove(cluster)
+	secret.Data = map[string][]byte{SecretKey: contained}
+	return nil
+}
+
+// List implements client.Reader. The ClusterCache lists no Secrets.
+func (*adminSecrets) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return errors.New("refit lists no Secrets")
+}
+
+// why returns why the kubeconfig of a Cluster was refused when it was last read, or nil.
+func (a *adminSecrets) why(cluster client.ObjectKey) error {
+	if a == nil {
+		return nil
+	}
+	if err, ok := a.refused.Get(cluster); ok {
+		return err.(error)
 	}
 	return nil
+}
+
+// unusable says which Secret it is whose kubeconfig is refused.
+func unusable(secret client.ObjectKey, err error) error {
+	return fmt.Errorf("Secret %s, key %s: %w", secret, SecretKey, err)
 }

@@ -26,12 +26,14 @@ const connectAtOnce = 10
 // replicas Get finds no connection. ctx bounds the life of the manager.
 //
 // The ClusterCache connects to Clusters without a Secret for refit, and asks each of their API servers for "/" every 10 s. A
-// Cluster whose Secret is taken away is connected to when the Cluster changes next.
+// Cluster whose Secret is taken away is connected to when the Cluster changes next. The rules for refit's own kubeconfigs hold for those
+// that the ClusterCache reads, too.
 func Setup(ctx context.Context, mgr ctrl.Manager, userAgent string, clk clock.PassiveClock) (*Clusters, error) {
 	secrets := mgr.GetAPIReader()
 	filter := &adminOnly{secrets: secrets, clock: clk, asked: lru.New(keepAtMost)}
+	admins := &adminSecrets{secrets: secrets, refused: lru.New(keepAtMost)}
 	cache, err := clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
-		SecretClient: secrets,
+		SecretClient: admins,
 		ClusterFilter: func(cluster *clusterv1.Cluster) bool {
 			return filter.connects(ctx, client.ObjectKeyFromObject(cluster))
 		},
@@ -40,7 +42,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, userAgent string, clk clock.Pa
 	if err != nil {
 		return nil, fmt.Errorf("add the cluster cache: %w", err)
 	}
-	return &Clusters{Cache: cache, Secrets: secrets, UserAgent: userAgent}, nil
+	return &Clusters{Cache: cache, Secrets: secrets, UserAgent: userAgent, admins: admins}, nil
 }
 
 // askEvery is how often it is asked whether a Cluster to which there is a connection has a Secret for refit by now.
