@@ -54,6 +54,21 @@ func TestUsers(t *testing.T) {
 		require.Contains(t, n.content("/etc/shadow"), "other:!$6$secret:1:0:99999:7::1:")
 		require.NotContains(t, n.content("/var/lib/refit/journal.jsonl"), "secret")
 	})
+	t.Run("are repaired with the password that was applied, and not with one that their Secret has now", func(t *testing.T) {
+		n := newTestNode(t).withAccounts()
+		n.succeed(userRequest(1, other(same)))
+		repair := userRequest(2, other(func(u *node.User) { u.PasswordHash = "$6$rotated" }))
+		repair.Digest, repair.Repair = n.drift().Digest, true
+		plan := n.plan(repair)
+		require.Empty(t, plan.Changes)
+		require.Contains(t, plan.Notes[0], "the password of user other")
+		n.put("/etc/shadow", "other:!$6$mine:1:0:99999:7:::\n")
+		n.succeed(repair)
+		require.Contains(t, n.content("/etc/shadow"), "other:!$6$secret:")
+		repair.Repair, repair.Token = false, 3
+		n.succeed(repair)
+		require.Contains(t, n.content("/etc/shadow"), "other:!$6$rotated:", "an update brings it")
+	})
 	t.Run("what somebody has changed of one stays when the specs change another part", func(t *testing.T) {
 		n := newTestNode(t).withAccounts()
 		n.succeed(userRequest(1, other(same)))

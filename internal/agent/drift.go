@@ -3,6 +3,8 @@ package agent
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -141,6 +143,24 @@ func (p *planner) toRepair(path string, want host.State, unknownOwner error) boo
 	}
 	observed, err := p.root.Observe(path)
 	return len(differences(want, observed, unknownOwner, err)) > 0
+}
+
+// rotated reports whether a repair would bring a content out of a Secret that is not the one that was applied, as far as the node's own
+// record tells. The digest of the specs does not: it is the same when a Secret changes.
+func (p *planner) rotated(f node.File, was entry) bool {
+	sum := sha256.Sum256(f.Content)
+	return p.req.Repair && f.FromSecret && (p.current == nil || was.SHA256 != hex.EncodeToString(sum[:]))
+}
+
+// withhold leaves a file as it is whose content a repair may not bring. What the node records of it stays.
+func (p *planner) withhold(path string, was entry, applied bool) {
+	p.note(path + " is not brought back: the Secret that its content comes from has changed since it was applied; an update of the Machine brings it, and a repair does not")
+	if !applied {
+		return
+	}
+	p.work.Next.Files[path] = was
+	want, unknownOwner := specState(was, p.owners)
+	p.unchanged(path, want, unknownOwner)
 }
 
 // refuses says whether a change on the node that the specs did not ask for keeps the plan from being applied.

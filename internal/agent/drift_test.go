@@ -225,6 +225,56 @@ func TestRepair(t *testing.T) {
 	})
 }
 
+// A Secret may change while the specs, and so their digest, stay as they are.
+func TestRepairDoesNotBringRotatedSecrets(t *testing.T) {
+	const path, other = "/etc/kubelet/a", "/etc/quiet/b"
+	secret := func(token int64, content string, repair bool) node.Request {
+		r := request(token, path, content, other, "2")
+		r.Digest, r.Repair = "digest", repair
+		for i := range r.Resources {
+			r.Resources[i].File.FromSecret = r.Resources[i].File.Path == path
+		}
+		return r
+	}
+	for name, change := range map[string]func(*testNode){
+		"that is as it was applied":     func(*testNode) {},
+		"that was edited":               func(n *testNode) { n.put(path, "mine") },
+		"that is gone":                  func(n *testNode) { n.delete(path) },
+		"that shows the new one anyway": func(n *testNode) { n.put(path, "new") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newTestNode(t)
+			n.succeed(secret(1, "old", false))
+			n.put(other, "mine")
+			change(n)
+			before := n.drift()
+			plan := n.plan(secret(2, "new", true))
+			require.Len(t, plan.Changes, 1)
+			require.Equal(t, other, plan.Changes[0].Name)
+			require.Contains(t, plan.Notes[0], "the Secret that its content comes from has changed")
+			require.NotContains(t, plan.Notes[0], "new")
+
+			n.succeed(secret(2, "new", true))
+			require.Equal(t, "2", n.content(other), "what comes from no Secret is brought back")
+			require.Len(t, n.drift().Drift, len(before.Drift)-1, "and it is still known what was applied")
+
+			n.succeed(secret(3, "old", true))
+			require.Equal(t, "old", n.content(path), "the content that was applied is brought back")
+			n.succeed(secret(4, "new", false))
+			require.Equal(t, "new", n.content(path), "an update brings the new one")
+			n.noLeftovers()
+		})
+	}
+	t.Run("where the record is gone", func(t *testing.T) {
+		n := newTestNode(t)
+		first := secret(1, "new", true)
+		first.Baseline = &node.Baseline{Files: []node.BaselineFile{laidDown(path, "old"), laidDown(other, "2")}}
+		n.put(path, "old")
+		n.put(other, "2")
+		require.Empty(t, n.plan(first).Changes)
+	})
+}
+
 // TestRepairSurvivesDeath lets the agent die at each point of a repair; the next process goes on.
 func TestRepairSurvivesDeath(t *testing.T) {
 	for at := 0; ; at++ {

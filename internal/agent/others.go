@@ -116,7 +116,29 @@ func (p *planner) question(ref node.Ref) kind.Question {
 			q.Was = &r
 		}
 	}
+	if p.req.Repair {
+		q.Desired = p.passwordAsApplied(q.Desired, q.Was)
+	}
 	return q
+}
+
+// passwordAsApplied returns what a repair may bring of a user: the password that was applied. The one that is desired may come from a
+// Secret that has changed since, which only an update brings.
+func (p *planner) passwordAsApplied(desired, was *node.Resource) *node.Resource {
+	if desired == nil || desired.User == nil || desired.User.PasswordHash == "" {
+		return desired
+	}
+	applied := ""
+	if was != nil && was.User != nil {
+		applied = was.User.PasswordHash
+	}
+	if applied == desired.User.PasswordHash {
+		return desired
+	}
+	p.note("the password of user " + desired.User.Name + " is not the one that was applied; an update of the Machine brings it, and a repair does not")
+	u := *desired.User
+	u.PasswordHash = applied
+	return &node.Resource{User: &u}
 }
 
 // kubernetes returns the version that the node is to run in the end, or "".

@@ -136,6 +136,9 @@ func (p *planner) decide(path string) error {
 			p.work.Next.Files[path] = was
 		}
 		return nil
+	case p.rotated(f, was):
+		p.withhold(path, was, applied)
+		return nil
 	}
 	want, unknownOwner := wantedState(f, p.owners)
 	is := entry{SHA256: want.SHA256, Owner: f.Owner, Mode: f.Mode, Origin: originNone}

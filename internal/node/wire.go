@@ -67,6 +67,9 @@ type File struct {
 	Owner string `json:"owner"`
 	// Mode is the permissions, in octal: "0644".
 	Mode string `json:"mode"`
+	// FromSecret says that the content comes from a Secret, which may have changed while the specs did not. A repair brings it only as
+	// it was applied.
+	FromSecret bool `json:"fromSecret,omitempty"`
 	// Unmanaged says that the specs name the file, but that it is not made in place: it is left as it is, and it is not
 	// taken for removed. Of the other fields only Path is set.
 	Unmanaged bool `json:"unmanaged,omitempty"`

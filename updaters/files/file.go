@@ -161,5 +161,5 @@ func (f file) resource(format string, secret func(name, key string) ([]byte, err
 	if err := disruption.ValidPath(f.path()); err != nil {
 		return node.Resource{}, err
 	}
-	return node.Resource{File: &node.File{Path: f.path(), Content: content, Owner: owner, Mode: mode}}, nil
+	return node.Resource{File: &node.File{Path: f.path(), Content: content, Owner: owner, Mode: mode, FromSecret: f.usesSecret()}}, nil
 }

@@ -145,13 +145,15 @@ func TestDesire(t *testing.T) {
 		file string
 		want *node.File
 	}{
-		"defaults are cloud-init's":                 {`"content":"x\n"`, file("x\n", "root:root", "0644")},
-		"plain content ends with one newline":       {`"content":"x"`, file("x\n", "root:root", "0644")},
-		"and with one only":                         {`"content":"x\n\n\n"`, file("x\n", "root:root", "0644")},
-		"base64 is taken as it is":                  {`"content":"eA==","encoding":"base64"`, file("x", "root:root", "0644")},
-		"base64 on several lines":                   {`"content":"eA\n==\n","encoding":"base64"`, file("x", "root:root", "0644")},
-		"gzip+base64":                               {fmt.Sprintf(`"content":%q,"encoding":"gzip+base64"`, gzipped("hello")), file("hello", "root:root", "0644")},
-		"a Secret":                                  {`"contentFrom":{"secret":{"name":"s","key":"k"}}`, file("from a secret\n", "root:root", "0644")},
+		"defaults are cloud-init's":           {`"content":"x\n"`, file("x\n", "root:root", "0644")},
+		"plain content ends with one newline": {`"content":"x"`, file("x\n", "root:root", "0644")},
+		"and with one only":                   {`"content":"x\n\n\n"`, file("x\n", "root:root", "0644")},
+		"base64 is taken as it is":            {`"content":"eA==","encoding":"base64"`, file("x", "root:root", "0644")},
+		"base64 on several lines":             {`"content":"eA\n==\n","encoding":"base64"`, file("x", "root:root", "0644")},
+		"gzip+base64":                         {fmt.Sprintf(`"content":%q,"encoding":"gzip+base64"`, gzipped("hello")), file("hello", "root:root", "0644")},
+		"a Secret": {`"contentFrom":{"secret":{"name":"s","key":"k"}}`, &node.File{
+			Path: "/etc/app/a", Content: []byte("from a secret\n"), Owner: "root:root", Mode: "0644", FromSecret: true,
+		}},
 		"owner without group is in root's":          {`"content":"x\n","owner":"ops"`, file("x\n", "ops:root", "0644")},
 		"short permissions":                         {`"content":"x\n","permissions":"600"`, file("x\n", "root:root", "0600")},
 		"what can't be made in place is left alone": {`"content":"x\n","append":true`, &node.File{Path: "/etc/app/a", Unmanaged: true}},
