@@ -67,6 +67,9 @@ const (
 	ReasonNode = "Node"
 	// ReasonStaging: the node fetches another version of Kubernetes, or could not.
 	ReasonStaging = "Staging"
+	// ReasonWithdrawn: Cluster API no longer asks for the update. It waits for the end of what runs on the node; one that has failed for
+	// this reason had begun there.
+	ReasonWithdrawn = "Withdrawn"
 )
 
 // Conditions of a MachineUpdate.
@@ -219,6 +222,12 @@ type MachineUpdateStatus struct {
 	// configuration is.
 	// +optional
 	LastSucceededAt *metav1.Time `json:"lastSucceededAt,omitempty"`
+
+	// appliedDigest is the digest of the specs that the node was brought to last, while others are asked for and nothing has been
+	// changed for them. An update that Cluster API no longer asks for goes back to it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	AppliedDigest string `json:"appliedDigest,omitempty"`
 
 	// startedAt is when the first attempt for this digest began.
 	// +optional

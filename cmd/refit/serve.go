@@ -253,8 +253,9 @@ func (o *serveOptions) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrl
 	if err != nil {
 		return err
 	}
+	live := machineupdate.RememberCRDs(mgr.GetAPIReader(), clock.RealClock{})
 	reconciler := &machineupdate.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Disruptions: judges.disruptions, Releases: judges.sources, OnConflict: conflict,
+		Client: mgr.GetClient(), Live: live, Disruptions: judges.disruptions, Releases: judges.sources, OnConflict: conflict,
 		Dialer: node.SSHDialer{}, Agents: agents, Recorder: mgr.GetEventRecorder("refit"), Clock: clock.RealClock{}, Gate: changes.gate,
 		Metrics:  machineupdate.NewMetrics(metrics.Registry),
 		Instance: fmt.Sprintf("%s_%.8s_%d", hostname, uuid.NewUUID(), os.Getpid()), // in a container, each start has the same process id
@@ -271,7 +272,7 @@ func (o *serveOptions) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrl
 	}
 	scope := handlers.Scope(o.namespace)
 	canUpdate := handlers.NewCanUpdate(handlers.NewEngine(judges), changes.hooks, handlers.NewMetrics(metrics.Registry), scope)
-	update := handlers.NewUpdate(&machineupdate.Store{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}, scope)
+	update := handlers.NewUpdate(&machineupdate.Store{Client: mgr.GetClient(), Live: live, Clock: clock.RealClock{}}, scope)
 	server, err := webhook.NewServer(ctrl.Log.WithName("hooks"), webhook.NewMetrics(metrics.Registry))
 	if err != nil {
 		return err

@@ -35,6 +35,7 @@ import (
 
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/changemanagement"
@@ -180,9 +181,10 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	rules := disruption.Rules{Files: allowed}
 	w := &world{
-		Client: c, t: t, node: &fakeNode{}, store: &Store{Client: c, Live: c},
+		Client: c, t: t, node: &fakeNode{},
 		clock: clocktesting.NewFakeClock(time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC)), events: events.NewFakeRecorder(100),
 	}
+	w.store = &Store{Client: c, Live: c, Clock: w.clock}
 	w.workload = newFakeWorkload(w.clock)
 	w.reconciler = &Reconciler{
 		Workloads: w.workload, Observer: lease.NewObserver(10), RebootTimeout: 20 * time.Minute,
@@ -211,7 +213,7 @@ func objects() []client.Object {
 		}
 	}
 	machine := &clusterv1.Machine{ObjectMeta: meta(key.Name)}
-	machine.UID = "uid-1"
+	machine.UID, machine.Annotations = "uid-1", marks()
 	machine.Spec.ClusterName, machine.Spec.Version = "c1", "v1.36.0"
 	machine.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{APIGroup: bootstrapv1.GroupVersion.Group, Kind: "KubeadmConfig", Name: key.Name}
 	// Any kind that is there will do for an infrastructure machine.
@@ -282,10 +284,34 @@ func secret(name string) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: name}}
 }
 
-// machine edits the machine.
+// machine edits the machine. Annotations are beside those by which Cluster API asks for the update.
 func (w *world) machine(change func(*clusterv1.Machine)) {
 	var m clusterv1.Machine
 	require.NoError(w.t, w.Get(w.t.Context(), key, &m))
+	already := asked(&m)
 	change(&m)
+	if already {
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, clusterv1.UpdateInProgressAnnotation, "")
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, runtimev1.PendingHooksAnnotation, updateMachineHook)
+	}
+	require.NoError(w.t, w.Update(w.t.Context(), &m))
+}
+
+// marks are the annotations of a Machine that Cluster API has updated in place.
+func marks() map[string]string {
+	return map[string]string{clusterv1.UpdateInProgressAnnotation: "", runtimev1.PendingHooksAnnotation: updateMachineHook}
+}
+
+// mark has Cluster API ask for the update of the machine, or no longer ask.
+func (w *world) mark(asks bool) {
+	var m clusterv1.Machine
+	require.NoError(w.t, w.Get(w.t.Context(), key, &m))
+	for name, value := range marks() {
+		if asks {
+			metav1.SetMetaDataAnnotation(&m.ObjectMeta, name, value)
+		} else {
+			delete(m.Annotations, name)
+		}
+	}
 	require.NoError(w.t, w.Update(w.t.Context(), &m))
 }

@@ -47,6 +47,9 @@ func (r *Reconciler) stillHeld(ctx context.Context, mu *refitv1.MachineUpdate) (
 	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(mu), &machine); err != nil || !machine.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, false
 	}
+	if !asked(&machine) && !repairs(mu) {
+		return ctrl.Result{}, false
+	}
 	d, err := r.Gate.Ask(ctx, &machine, mu)
 	if err != nil || d.Open || held(d, mu).message != mu.Status.Message {
 		return ctrl.Result{}, false

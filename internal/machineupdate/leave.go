@@ -52,23 +52,29 @@ func (u *update) letGo(ctx context.Context, machine *clusterv1.Machine, w *wait)
 
 // runs says whether work is under way on the node. A node that can't be asked does not keep its Machine.
 func (u *update) runs(ctx context.Context, machine *clusterv1.Machine) bool {
+	status, ok := u.lastOnNode(ctx, machine)
+	return ok && status.State == node.Running && !status.Interrupted
+}
+
+// lastOnNode asks the node about the last work there. It returns false if the node can't be asked.
+func (u *update) lastOnNode(ctx context.Context, machine *clusterv1.Machine) (node.Status, bool) {
 	a, w := u.access(ctx, machine)
 	if w != nil {
-		return false
+		return node.Status{}, false
 	}
 	conn, err := u.Dialer.Dial(ctx, a.target)
 	if err != nil {
-		return false
+		return node.Status{}, false
 	}
 	defer conn.Close() //nolint:errcheck // it was only asked
 	client, err := u.client(conn, a)
 	if err != nil {
-		return false
+		return node.Status{}, false
 	}
 	status, err := client.Status(ctx, node.StatusRequest{
 		Protocol: node.Protocol, Digest: u.mu.Status.ObservedDigest, Machine: machineID(machine),
 	})
-	return err == nil && status.State == node.Running && !status.Interrupted
+	return status, err == nil
 }
 
 // nodeError turns an error of reaching the node, or of the agent on it, into what the update waits for. Errors of the

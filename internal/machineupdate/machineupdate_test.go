@@ -273,7 +273,7 @@ func TestDoneIsNotAnsweredOutOfAStaleCache(t *testing.T) {
 	mu = w.update()
 	mu.Spec.Digest = "another"
 	require.NoError(t, w.Update(t.Context(), mu))
-	p, err := (&Store{Client: stale, Live: w}).Update(t.Context(), key.Namespace, key.Name, digest)
+	p, err := (&Store{Client: stale, Live: w, Clock: w.clock}).Update(t.Context(), key.Namespace, key.Name, digest)
 	require.NoError(t, err)
 	require.False(t, p.Done)
 }

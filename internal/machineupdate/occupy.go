@@ -102,6 +102,9 @@ func (u *update) facts(ctx context.Context) (lease.Facts, error) {
 	if err := u.Live.Get(ctx, client.ObjectKeyFromObject(u.mu), machine); err != nil {
 		return facts, fmt.Errorf("read Machine %s: %w", u.mu.Name, err)
 	}
+	if machine.DeletionTimestamp.IsZero() && u.unasked(machine) {
+		return facts, errWithdrawn
+	}
 	key := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.ClusterName}
 	if err := u.Live.Get(ctx, key, cluster); err != nil {
 		return facts, fmt.Errorf("read Cluster %s: %w", key, err)
@@ -134,6 +137,8 @@ func (u *update) notAcquired(ctx context.Context, err error) (*wait, error) {
 	switch {
 	case errors.As(err, &held):
 		return u.yield(ctx, held)
+	case errors.Is(err, errWithdrawn):
+		return withdrawn(), nil
 	case errors.As(err, &clock):
 		return &wait{reason: refitv1.ReasonLease, message: err.Error(), retry: retryNode}, nil
 	case errors.Is(err, lease.ErrNoNode):

@@ -22,20 +22,28 @@ type specs struct {
 	digest  string
 }
 
-// readSpecs reads the specs uncached.
+// readSpecs reads the specs uncached, with what reads the Secrets that they refer to.
 func (r *Reconciler) readSpecs(ctx context.Context, machine *clusterv1.Machine) (*specs, error) {
-	s := &specs{desired: updaters.Desired{Secret: r.secretReader(ctx, machine.Namespace)}}
+	s, err := readSpecs(ctx, r.Live, machine)
+	if err == nil {
+		s.desired.Secret = r.secretReader(ctx, machine.Namespace)
+	}
+	return s, err
+}
+
+func readSpecs(ctx context.Context, live client.Reader, machine *clusterv1.Machine) (*specs, error) {
+	s := &specs{}
 	_, s.desired.ControlPlane = machine.Labels[clusterv1.MachineControlPlaneLabel]
 	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(machine)
 	if err != nil {
 		return nil, fmt.Errorf("convert Machine %s: %w", machine.Name, err)
 	}
 	s.desired.Machine = fieldset.Spec{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Value: raw["spec"]}
-	if s.desired.InfrastructureMachine, err = r.readSpec(ctx, machine.Namespace, machine.Spec.InfrastructureRef); err != nil {
+	if s.desired.InfrastructureMachine, err = readSpec(ctx, live, machine.Namespace, machine.Spec.InfrastructureRef); err != nil {
 		return nil, err
 	}
 	if ref := machine.Spec.Bootstrap.ConfigRef; ref.IsDefined() {
-		if s.desired.BootstrapConfig, err = r.readSpec(ctx, machine.Namespace, ref); err != nil {
+		if s.desired.BootstrapConfig, err = readSpec(ctx, live, machine.Namespace, ref); err != nil {
 			return nil, err
 		}
 	}
@@ -47,8 +55,8 @@ func (r *Reconciler) readSpecs(ctx context.Context, machine *clusterv1.Machine) 
 	return s, err
 }
 
-func (r *Reconciler) readSpec(ctx context.Context, namespace string, ref clusterv1.ContractVersionedObjectReference) (fieldset.Spec, error) {
-	obj, err := external.GetObjectFromContractVersionedRef(ctx, r.Live, ref, namespace)
+func readSpec(ctx context.Context, live client.Reader, namespace string, ref clusterv1.ContractVersionedObjectReference) (fieldset.Spec, error) {
+	obj, err := external.GetObjectFromContractVersionedRef(ctx, live, ref, namespace)
 	if err != nil {
 		return fieldset.Spec{}, fmt.Errorf("read %s %s: %w", ref.Kind, ref.Name, err)
 	}

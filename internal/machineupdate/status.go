@@ -93,6 +93,11 @@ func (u *update) await(ctx context.Context, w *wait) (ctrl.Result, error) {
 		w = u.closed.but(w)
 	}
 	w, gone := u.leaveNode(ctx, w)
+	return u.show(ctx, w, gone)
+}
+
+// show records what the update waits for, and whether refit has left the node.
+func (u *update) show(ctx context.Context, w *wait, gone bool) (ctrl.Result, error) {
 	news := u.waitedFor != w.reason
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Message = refitv1.PhaseWaiting, w.reason, w.message
@@ -171,13 +176,16 @@ func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result,
 	if d := u.mu.Status.Drain; changed && d != nil && d.Cordoned {
 		message += "; the node stays cordoned, since it may be half changed"
 	}
-	message += fmt.Sprintf("; when the cause is gone: refit retry -n %[1]s %[2]s; to free its slot without that: refit abandon -n %[1]s %[2]s",
-		u.mu.Namespace, u.mu.Name)
+	message += u.waysOn(reason)
 	at := u.now()
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Message, s.FinishedAt, s.RebootingSince = refitv1.PhaseFailed, reason, message, &at, nil
+		s.ObservedDigest, s.ObservedRetry = u.mu.Spec.Digest, u.mu.Annotations[refitv1.RetryAnnotation]
 		if u.failedRun != nil {
 			s.FailedToken = u.failedRun.Token
+		}
+		if changed || u.replaced {
+			s.AppliedDigest = "" // the node no longer shows it, or is another
 		}
 		if !changed {
 			s.Node, s.Drain, s.ApplyingSince = nil, nil, nil
@@ -189,6 +197,15 @@ func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result,
 	u.Metrics.finished(false, u.duration())
 	u.event(corev1.EventTypeWarning, "InPlaceUpdateFailed", "Update", message)
 	return ctrl.Result{}, nil
+}
+
+// waysOn says how a person goes on with an update that has failed.
+func (u *update) waysOn(reason string) string {
+	if reason == refitv1.ReasonWithdrawn {
+		return fmt.Sprintf("; to have the node as the Machine's specs say, delete the Machine, or change the specs where they come from so that Cluster API asks again; "+
+			"if it asks for the same specs: refit retry -n %[1]s %[2]s; to acknowledge it and free its slot: refit abandon -n %[1]s %[2]s", u.mu.Namespace, u.mu.Name)
+	}
+	return fmt.Sprintf("; when the cause is gone: refit retry -n %[1]s %[2]s; to free its slot without that: refit abandon -n %[1]s %[2]s", u.mu.Namespace, u.mu.Name)
 }
 
 // abandon acknowledges that an update has failed: nothing of refit's stays, and its slot is free. The update stays Failed.
@@ -214,7 +231,7 @@ func (u *update) succeed(ctx context.Context, message string, notes []string) (c
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		f = u.noteVerified(s)
 		s.Phase, s.Reason, s.Step, s.Message, s.Notes, s.FinishedAt = refitv1.PhaseSucceeded, "", "", message, notes, &now
-		s.LastSucceededAt = &now
+		s.LastSucceededAt, s.AppliedDigest = &now, ""
 		s.Slot, s.Node, s.Drain, s.ApplyingSince = nil, nil, nil, nil
 	})
 	if err != nil {

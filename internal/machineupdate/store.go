@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,24 +39,33 @@ func spread(mu *refitv1.MachineUpdate, most time.Duration) time.Duration {
 	return time.Duration(hash.Sum32()) * time.Second % (most + time.Second)
 }
 
-// Store records what Cluster API asks for, and answers how it stands. It has no state of its own, so that every replica
-// gives the same answers.
+// Store records what Cluster API asks for, and answers how it stands. What it knows beside the API server only spares reads, so
+// that every replica gives the same answers.
+//
+// Anybody who reaches the port of the hooks can ask. So a request changes nothing, and is not told that an update is done, unless the
+// Machine is being updated in place by Cluster API, and to the specs that the request has: both as the API server has them now.
 type Store struct {
 	// Client reads from a cache.
 	Client client.Client
 	// Live reads from the API server.
 	Live client.Reader
+	// Clock tells how old is what was read.
+	Clock clock.PassiveClock
+
+	once  sync.Once
+	specs *liveSpecs
 }
 
 var _ handlers.Updates = (*Store)(nil)
 
 // Update implements handlers.Updates.
 func (s *Store) Update(ctx context.Context, namespace, name, digest string) (handlers.Progress, error) {
+	s.once.Do(func() { s.specs = &liveSpecs{live: s.Live, clock: s.Clock, judged: lru.New(maxJudged)} })
 	key := types.NamespacedName{Namespace: namespace, Name: name}
-	var mu refitv1.MachineUpdate
-	switch err := s.Client.Get(ctx, key, &mu); {
+	mu := &refitv1.MachineUpdate{}
+	switch err := s.Client.Get(ctx, key, mu); {
 	case apierrors.IsNotFound(err):
-		return s.create(ctx, key, digest)
+		mu = nil
 	case err != nil:
 		return handlers.Progress{}, fmt.Errorf("read MachineUpdate %s: %w", key, err)
 	}
@@ -61,26 +73,43 @@ func (s *Store) Update(ctx context.Context, namespace, name, digest string) (han
 	if err := s.Client.Get(ctx, key, &machine); err != nil {
 		return handlers.Progress{}, fmt.Errorf("read Machine %s: %w", key, err)
 	}
-	if !metav1.IsControlledBy(&mu, &machine) {
-		return s.discard(ctx, &mu)
+	if controlledBy(mu, &machine) && mu.Spec.Digest == digest {
+		if p := progressOf(mu); !p.Done {
+			return p, nil
+		}
 	}
-	if mu.Spec.Digest != digest {
-		return s.supersede(ctx, &mu, digest)
-	}
-	return s.progress(ctx, &mu)
+	return s.settle(ctx, mu, &machine, digest)
 }
 
-func (s *Store) create(ctx context.Context, key types.NamespacedName, digest string) (handlers.Progress, error) {
-	var machine clusterv1.Machine
-	if err := s.Client.Get(ctx, key, &machine); err != nil {
-		return handlers.Progress{}, fmt.Errorf("read Machine %s: %w", key, err)
+// settle does what changes something, or tells the end: not on what caches say.
+func (s *Store) settle(ctx context.Context, mu *refitv1.MachineUpdate, cached *clusterv1.Machine, digest string) (handlers.Progress, error) {
+	if !asked(cached) {
+		return *notAsked(), nil
 	}
-	owner := metav1.NewControllerRef(&machine, clusterv1.GroupVersion.WithKind("Machine"))
+	machine, refused, err := s.specs.machine(ctx, client.ObjectKeyFromObject(cached), digest)
+	switch {
+	case err != nil:
+		return handlers.Progress{}, err
+	case refused != nil:
+		return *refused, nil
+	case mu == nil:
+		return s.create(ctx, machine, digest)
+	case !controlledBy(mu, machine):
+		return s.discard(ctx, mu)
+	case mu.Spec.Digest != digest:
+		return s.supersede(ctx, mu, digest)
+	default:
+		return s.progress(ctx, mu)
+	}
+}
+
+func (s *Store) create(ctx context.Context, machine *clusterv1.Machine, digest string) (handlers.Progress, error) {
+	owner := metav1.NewControllerRef(machine, clusterv1.GroupVersion.WithKind("Machine"))
 	owner.BlockOwnerDeletion = nil // it would take the right to update the Machine's finalizers
 	mu := &refitv1.MachineUpdate{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace:       key.Namespace,
-			Name:            key.Name,
+			Namespace:       machine.Namespace,
+			Name:            machine.Name,
 			Labels:          map[string]string{clusterv1.ClusterNameLabel: machine.Spec.ClusterName},
 			OwnerReferences: []metav1.OwnerReference{*owner},
 		},
@@ -88,7 +117,7 @@ func (s *Store) create(ctx context.Context, key types.NamespacedName, digest str
 	}
 	// That it exists means that another replica, or this one before its cache knew, was asked as well.
 	if err := s.Client.Create(ctx, mu); err != nil && !apierrors.IsAlreadyExists(err) {
-		return handlers.Progress{}, fmt.Errorf("create MachineUpdate %s: %w", key, err)
+		return handlers.Progress{}, fmt.Errorf("create MachineUpdate %s: %w", client.ObjectKeyFromObject(machine), err)
 	}
 	return pending(), nil
 }

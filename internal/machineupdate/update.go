@@ -50,6 +50,9 @@ func (u *update) run(ctx context.Context) (ctrl.Result, error) {
 	if abandonAsked(u.mu) {
 		return ctrl.Result{}, u.abandon(ctx)
 	}
+	if w == nil && machine != nil && u.unasked(machine) {
+		return u.withdraw(ctx)
+	}
 	if err := u.begin(ctx); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -125,7 +128,7 @@ func (u *update) anew(s *refitv1.MachineUpdateStatus, message string) {
 		// What is known of the node does not depend on the specs.
 		HostKey: s.HostKey, Address: s.Address, Drift: s.Drift,
 		// Nor does when the Machine was updated before, and what refit has put on the node or has begun there.
-		Starts: s.Starts, LastSucceededAt: s.LastSucceededAt,
+		Starts: s.Starts, LastSucceededAt: s.LastSucceededAt, AppliedDigest: appliedBefore(s),
 		Slot: s.Slot, Node: s.Node, Drain: drainedAnew(s.Drain, now), ApplyingSince: s.ApplyingSince, RebootingSince: s.RebootingSince,
 		Token: s.Token, FailedToken: s.FailedToken, ObservedAbandon: s.ObservedAbandon,
 	}

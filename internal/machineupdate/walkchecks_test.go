@@ -75,7 +75,7 @@ func (w *walkWorld) requireLeft(where string) {
 	require.Empty(w.t, n.Labels, where)
 	var machine clusterv1.Machine
 	require.NoError(w.t, w.base.Get(w.ctx, key, &machine))
-	require.Empty(w.t, machine.Annotations, where)
+	require.Equal(w.t, marks(), machine.Annotations, where)
 	var l coordinationv1.Lease
 	require.NoError(w.t, w.workload.Client.Get(w.ctx, leaseKey, &l), where)
 	require.Contains(w.t, []string{"", foreignHolder}, ptr.Deref(l.Spec.HolderIdentity, "?"), where)

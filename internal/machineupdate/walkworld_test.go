@@ -101,7 +101,7 @@ func newWalkWorld(ctx context.Context, t require.TestingT, root, path string, fa
 		}
 	}
 	w.base = newFakeClient(testScheme()).WithStatusSubresource(&refitv1.MachineUpdate{}).WithObjects(all...).Build()
-	w.store = &Store{Client: w.base, Live: w.base}
+	w.store = &Store{Client: w.base, Live: w.base, Clock: w.clock}
 	w.workload = newFakeWorkload(w.clock)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "web-0", UID: "uid-of-web-0"}}
 	pod.Spec.NodeName, pod.Status.Phase = nodeName, corev1.PodRunning

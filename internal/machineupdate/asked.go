@@ -1,0 +1,157 @@
+package machineupdate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/node"
+)
+
+// updateMachineHook is the hook that Cluster API notes as pending on a Machine.
+const updateMachineHook = "UpdateMachine"
+
+// asked reports whether Cluster API has a Machine updated in place, as the Machine itself says. Cluster API marks it, then writes the
+// desired specs to the Machine and its objects, and notes the hook as pending at last; only then does it call, and when it is told
+// that the update is done it takes both away. So no call comes before them or after them.
+func asked(machine *clusterv1.Machine) bool {
+	_, marked := machine.Annotations[clusterv1.UpdateInProgressAnnotation]
+	pending := strings.Split(machine.Annotations[runtimev1.PendingHooksAnnotation], ",")
+	return marked && slices.Contains(pending, updateMachineHook) && machine.DeletionTimestamp.IsZero()
+}
+
+// errWithdrawn is returned when Cluster API no longer asks for an update.
+var errWithdrawn = errors.New("Cluster API no longer asks for this update: its annotations " + clusterv1.UpdateInProgressAnnotation +
+	" and " + runtimev1.PendingHooksAnnotation + " are gone from the Machine")
+
+func withdrawn() *wait {
+	return &wait{reason: refitv1.ReasonWithdrawn, message: errWithdrawn.Error(), yields: true}
+}
+
+// unasked reports whether nobody asks for the update any more. A repair is asked for by a policy, and not by Cluster API.
+func (u *update) unasked(machine *clusterv1.Machine) bool {
+	return !asked(machine) && !repairs(u.mu)
+}
+
+// repairs reports whether a MachineUpdate is about a node that is brought back to what was applied.
+func repairs(mu *refitv1.MachineUpdate) bool {
+	return mu.Status.Repair != nil && mu.Status.ObservedDigest == mu.Spec.Digest
+}
+
+// withdraw ends an update that Cluster API no longer asks for. What runs on the node ends first. If nothing was begun there the
+// MachineUpdate becomes what it was before it was asked for; otherwise it has failed, since the node may have a part of the specs.
+func (u *update) withdraw(ctx context.Context) (ctrl.Result, error) {
+	w, gone := u.leaveNode(ctx, withdrawn())
+	if !gone {
+		return u.show(ctx, w, false)
+	}
+	message := w.message
+	if u.mu.Status.ApplyingSince != nil {
+		return u.fail(ctx, refitv1.ReasonWithdrawn, message+"; "+u.whatIsThere(ctx))
+	}
+	switch applied := appliedBefore(&u.mu.Status); {
+	case applied != "":
+		return ctrl.Result{}, u.goBack(ctx, applied)
+	case u.isFirst():
+		return ctrl.Result{}, u.forget(ctx)
+	default:
+		if err := u.set(ctx, left); err != nil {
+			return ctrl.Result{}, err
+		}
+		return u.fail(ctx, refitv1.ReasonWithdrawn, message+"; nothing was changed on the node by it, and an update before it had failed")
+	}
+}
+
+// whatIsThere says what a node has of an update that has ended half way.
+func (u *update) whatIsThere(ctx context.Context) string {
+	status, ok := u.lastOnNode(ctx, u.regarding)
+	switch {
+	case ok && status.State == node.Failed:
+		u.failedRun = &status
+		if status.RolledBack {
+			return "the work on the node had failed, and the node shows again what it showed before"
+		}
+		return "the work on the node had failed: " + status.Message
+	case ok && status.State == node.Succeeded:
+		return "the node has made its changes, and nobody has compared them with what is desired"
+	default:
+		return fmt.Sprintf("the node had begun its changes and done %d of %d steps when it was last seen, so it may have a part of the specs",
+			u.mu.Status.StepsDone, u.mu.Status.StepsTotal)
+	}
+}
+
+// appliedBefore returns the digest of the specs that the node was brought to before an update that has changed nothing on it; "" if
+// that is not known.
+func appliedBefore(s *refitv1.MachineUpdateStatus) string {
+	if s.Phase == refitv1.PhaseSucceeded {
+		return s.ObservedDigest
+	}
+	return s.AppliedDigest
+}
+
+// isFirst reports whether nothing is known of the Machine but that this update was asked for.
+func (u *update) isFirst() bool {
+	s := u.mu.Status.DeepCopy()
+	takeBack(s)
+	return s.LastSucceededAt == nil && len(s.Starts) == 0 && s.FailedToken == 0 && s.ObservedAbandon == ""
+}
+
+// goBack makes the MachineUpdate that of the specs which the node has.
+func (u *update) goBack(ctx context.Context, applied string) error {
+	if u.mu.Spec.Digest != applied {
+		changed := u.mu.DeepCopy()
+		changed.Spec.Digest = applied
+		if err := u.Client.Patch(ctx, changed, client.MergeFromWithOptions(u.mu, client.MergeFromWithOptimisticLock{})); err != nil {
+			return fmt.Errorf("put MachineUpdate %s back to what the node has: %w", client.ObjectKeyFromObject(u.mu), err)
+		}
+		u.mu.Spec, u.mu.ResourceVersion, u.mu.Generation = changed.Spec, changed.ResourceVersion, changed.Generation
+	}
+	at := u.now()
+	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		takeBack(s)
+		s.Phase, s.Reason, s.Step, s.FinishedAt = refitv1.PhaseSucceeded, "", "", &at
+		s.Message = "the node was updated before; Cluster API has asked for other specs since and no longer does, and nothing was changed on the node for them"
+		s.ObservedDigest, s.ObservedRetry, s.AppliedDigest = applied, u.mu.Annotations[refitv1.RetryAnnotation], ""
+		s.Repair, s.Plan, s.Slot, s.Node, s.Drain, s.Attempts = nil, nil, nil, nil, nil, 0
+		s.Changes, s.Actions, s.Notes, s.StepsDone, s.StepsTotal = nil, nil, nil, 0, 0
+		meta.RemoveStatusCondition(&s.Conditions, refitv1.PermittedCondition)
+	})
+	if err == nil {
+		u.Gate.Forget(u.mu)
+		u.tellWithdrawn("the update was withdrawn: " + u.mu.Status.Message)
+	}
+	return err
+}
+
+// forget deletes the MachineUpdate of a Machine that was never updated.
+func (u *update) forget(ctx context.Context) error {
+	takeBack(&u.mu.Status)
+	u.Gate.Forget(u.mu)
+	err := u.Client.Delete(ctx, u.mu, client.Preconditions{UID: &u.mu.UID, ResourceVersion: &u.mu.ResourceVersion})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete MachineUpdate %s, which Cluster API no longer asks for: %w", client.ObjectKeyFromObject(u.mu), err)
+	}
+	u.tellWithdrawn("the update was withdrawn: " + errWithdrawn.Error() + "; nothing was changed on the node")
+	return nil
+}
+
+func (u *update) tellWithdrawn(message string) {
+	u.event(corev1.EventTypeNormal, "InPlaceUpdateWithdrawn", "Withdraw", message)
+}
+
+// controlledBy reports whether a MachineUpdate, or nil, is that of a Machine.
+func controlledBy(mu *refitv1.MachineUpdate, machine *clusterv1.Machine) bool {
+	return mu != nil && metav1.IsControlledBy(mu, machine)
+}
