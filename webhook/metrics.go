@@ -23,3 +23,15 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 func (m *Metrics) observe(hook, status string, d time.Duration) {
 	m.seconds.WithLabelValues(hook, status).Observe(d.Seconds())
 }
+
+// NewClientCertificatesRequired registers a metric that says whether clients must show a certificate.
+func NewClientCertificatesRequired(r prometheus.Registerer, required bool) {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "refit_hook_client_certificates_required",
+		Help: "1 if hooks are answered to clients with an accepted certificate only, 0 if to anybody who reaches the port.",
+	})
+	if required {
+		g.Set(1)
+	}
+	r.MustRegister(g)
+}

@@ -21,7 +21,8 @@ import (
 )
 
 // ClientCA returns an option for the TLS configuration by which clients must show a certificate that an authority in the
-// file has signed. The file is read again when it changes. ctx bounds the watch.
+// file has signed. The file is read again when it changes, which counts for the connections made from then on. ctx bounds the
+// watch.
 func ClientCA(ctx context.Context, file string) (func(*tls.Config), error) {
 	ca, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", file)
 	if err != nil {
@@ -30,6 +31,8 @@ func ClientCA(ctx context.Context, file string) (func(*tls.Config), error) {
 	go ca.Run(ctx, 1)
 	return func(cfg *tls.Config) {
 		cfg.ClientAuth = tls.RequireAndVerifyClientCert
+		// A session that is resumed would carry over what was verified once, by an authority that may be gone since.
+		cfg.SessionTicketsDisabled = true
 		base := cfg
 		cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			options, ok := ca.VerifyOptions()

@@ -5,9 +5,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	stdlog "log"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -51,7 +56,7 @@ type serveOptions struct {
 	webhookHost      string
 	webhookPort      int
 	webhookCertDir   string
-	clientCAFile     string
+	clients          clientFlags
 	selfSigned       bool
 	selfSignedHosts  []string
 	leaderElect      bool
@@ -83,6 +88,9 @@ func newServeCommand() *cobra.Command {
 				return err
 			}
 			ctrl.SetLogger(klog.Background())
+			// net/http's servers report connections there.
+			stdlog.SetFlags(0)
+			stdlog.SetOutput(webhook.NewHandshakeLog(ctrl.Log.WithName("http"), clock.RealClock{}))
 			return o.run(cmd.Context())
 		},
 	}
@@ -97,7 +105,7 @@ func (o *serveOptions) add(fs *pflag.FlagSet) {
 	fs.StringVar(&o.webhookHost, "webhook-host", "", "Address on which the hooks are served. Unset: all addresses.")
 	fs.IntVar(&o.webhookPort, "webhook-port", 9443, "Port on which the hooks are served.")
 	fs.StringVar(&o.webhookCertDir, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs/", "Directory with tls.crt and tls.key. They are read again when they change.")
-	fs.StringVar(&o.clientCAFile, "client-ca-file", "", "File with the authorities of client certificates, which managers must then show (their --runtime-extension-client-cert-file). It is read again when it changes. Unset: none are asked for.")
+	o.clients.add(fs)
 	fs.BoolVar(&o.selfSigned, "self-signed", false, "Make certificates, write them to --webhook-cert-dir, and print the CA bundle for the ExtensionConfig. For trying refit out.")
 	fs.StringSliceVar(&o.selfSignedHosts, "self-signed-hosts", []string{"localhost", "127.0.0.1", "::1"}, "Names and addresses in the self-signed certificate.")
 	fs.BoolVar(&o.leaderElect, "leader-elect", false, "Elect a leader among the replicas. All of them answer hooks; the leader updates machines.")
@@ -144,6 +152,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 		return err
 	}
 	log.Info("Starting", "version", version)
+	o.clients.report(log, metrics.Registry)
 	return mgr.Start(ctx)
 }
 
@@ -153,18 +162,15 @@ func (o *serveOptions) manager(ctx context.Context) (ctrl.Manager, ctrlwebhook.S
 	if err != nil {
 		return nil, nil, err
 	}
-	tlsOpts, metricsOpts, err := flags.GetManagerOptions(o.diagnostics)
+	tlsOpts, metricsOpts, err := o.diagnosticsOptions()
 	if err != nil {
 		return nil, nil, err
 	}
-	hookTLS := append([]func(*tls.Config){}, tlsOpts...)
-	if o.clientCAFile != "" {
-		clientCA, err := webhook.ClientCA(ctx, o.clientCAFile)
-		if err != nil {
-			return nil, nil, err
-		}
-		hookTLS = append(hookTLS, clientCA)
+	clientTLS, err := o.clients.options(ctx)
+	if err != nil {
+		return nil, nil, err
 	}
+	hookTLS := slices.Concat(tlsOpts, clientTLS)
 	server := ctrlwebhook.NewServer(ctrlwebhook.Options{Host: o.webhookHost, Port: o.webhookPort, CertDir: o.webhookCertDir, TLSOpts: hookTLS})
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, refitv1.AddToScheme} {
@@ -198,12 +204,31 @@ func (o *serveOptions) manager(ctx context.Context) (ctrl.Manager, ctrlwebhook.S
 	hooks := mgr.GetWebhookServer() // not before this does the manager run it
 	if err := errors.Join(
 		mgr.AddHealthzCheck("ping", healthz.Ping),
-		mgr.AddReadyzCheck("hooks", hooks.StartedChecker()),
+		mgr.AddReadyzCheck("hooks", o.hooksServed(hooks)),
 		mgr.AddReadyzCheck("caches", cachesSynced(mgr.GetCache())),
 	); err != nil {
 		return nil, nil, err
 	}
 	return mgr, hooks, nil
+}
+
+// diagnosticsOptions returns the options for TLS on all ports, and those of the diagnostics endpoint, which shows the same
+// certificate as the hooks do.
+func (o *serveOptions) diagnosticsOptions() ([]func(*tls.Config), *metricsserver.Options, error) {
+	tlsOpts, metricsOpts, err := flags.GetManagerOptions(o.diagnostics)
+	if err != nil {
+		return nil, nil, err
+	}
+	metricsOpts.CertDir = o.webhookCertDir
+	return tlsOpts, metricsOpts, nil
+}
+
+// hooksServed fails until hooks are served.
+func (o *serveOptions) hooksServed(hooks ctrlwebhook.Server) healthz.Checker {
+	if !o.clients.required() {
+		return hooks.StartedChecker()
+	}
+	return webhook.Listening(net.JoinHostPort(o.webhookHost, strconv.Itoa(o.webhookPort)))
 }
 
 // cachesSynced fails until hooks can be answered out of the caches.
