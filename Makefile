@@ -43,7 +43,7 @@ test: ## Unit and integration tests with the race detector. Needs no root, no Do
 	CGO_ENABLED=0 go test -trimpath -vet=off -timeout 40m -run Walk ./internal/machineupdate
 
 .PHONY: e2e
-e2e: e2e-scenarios e2e-leases e2e-updates ## The real Cluster API managers against real nodes: every scenario; node leases against a real API server; each updater on real Debian.
+e2e: e2e-scenarios e2e-leases e2e-updates ## The real Cluster API managers against real nodes: every scenario; node leases, and what operators may, against a real API server; each updater on real Debian.
 
 .PHONY: e2e-scenarios
 e2e-scenarios: build
@@ -51,7 +51,7 @@ e2e-scenarios: build
 
 .PHONY: e2e-leases
 e2e-leases:
-	go test -tags e2e -vet=off -count=1 -timeout 60m ./internal/lease ./test/apiserver
+	go test -tags e2e -vet=off -count=1 -timeout 60m ./internal/lease ./test/apiserver ./test/attack
 
 .PHONY: e2e-updates
 e2e-updates:
