@@ -115,7 +115,7 @@ func TestACallerWithoutAnAcceptedCertificateIsRefused(t *testing.T) {
 		if err != nil {
 			return "", err
 		}
-		defer r.Body.Close()
+		defer r.Body.Close() //nolint:errcheck // it was only read
 		body, err := io.ReadAll(r.Body)
 		return string(body), err
 	}

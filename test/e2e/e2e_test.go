@@ -98,6 +98,7 @@ var conditions = []scenario{
 	{"an admin's hold stops an update and release lets it go", (*suite).holdStops},
 	{"a foreign lease is waited for", (*suite).foreignLeaseWaits},
 	{"a wrong host key is refused and nothing is sent", (*suite).wrongHostKey},
+	{"a caller without an accepted certificate is refused, and updates go on", (*suite).strangersAreRefused},
 	{"an update waits for a window, and what does not disturb the node does not", (*suite).waitsForTheWindow},
 	{"of a control plane of three never two are out", (*suite).oneControlPlane},
 	{"an override lets an update go at once", (*suite).overrideLetsGo},

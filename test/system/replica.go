@@ -78,6 +78,7 @@ func (s *System) Restart(ctx context.Context, r *Replica) error {
 		"--agent-dir=" + filepath.Join(s.options.BinDir, "agents"), "--allow-paths=" + strings.Join(s.options.AllowPaths, ","),
 		"--audit-log=" + filepath.Join(s.Lab.LogDir, r.name+".audit"),
 	}
+	args = append(args, s.clients.refitArgs()...)
 	if r.Process, err = s.launcher.Start(r.name, log, filepath.Join(s.options.BinDir, "refit"), args, os.Environ()); err != nil {
 		return err
 	}

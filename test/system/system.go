@@ -63,6 +63,9 @@ type System struct {
 	options  Options
 	launcher *process.Launcher
 	certDir  string
+	clients  *clients
+	hooks    string // the address of the hooks
+	bundle   []byte // with which it is verified
 	// kubeconfig is refit's, with the rights that it has in a real installation.
 	kubeconfig string
 	cloud      *cloud
@@ -105,9 +108,12 @@ func (s *System) Stop() error {
 func (s *System) onStop(f func() error) { s.undo = append(s.undo, f) }
 
 func (s *System) start(ctx context.Context) error {
-	var err error
+	certified, err := s.certify()
+	if err != nil {
+		return err
+	}
 	s.Lab, err = lab.Start(ctx, lab.Options{
-		Backend: s.backend(), Dir: s.options.Dir, Progress: s.options.Progress,
+		Backend: s.backend(), Dir: s.options.Dir, Progress: s.options.Progress, ManagerArgs: certified,
 		CRDPaths: []string{filepath.Join(s.options.Source, "config", "crd", "bases")},
 	})
 	if err != nil {
@@ -222,18 +228,26 @@ func (s *System) connect() error {
 	return err
 }
 
-// serve starts two replicas behind one address and registers them.
-func (s *System) serve(ctx context.Context) error {
+// certify makes the certificates of refit and of its clients, and returns the arguments that have managers show theirs.
+func (s *System) certify() (map[lab.Program][]string, error) {
 	dir, err := os.MkdirTemp("", "refit-certs-")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s.onStop(func() error { return os.RemoveAll(dir) })
 	s.certDir = dir
-	bundle, err := webhook.WriteSelfSigned(dir, []string{"127.0.0.1"}, time.Now())
-	if err != nil {
-		return err
+	if s.bundle, err = webhook.WriteSelfSigned(dir, []string{"127.0.0.1"}, time.Now()); err != nil {
+		return nil, err
 	}
+	if s.clients, err = newClients(dir); err != nil {
+		return nil, err
+	}
+	return s.clients.managerArgs(dir)
+}
+
+// serve starts two replicas behind one address and registers them.
+func (s *System) serve(ctx context.Context) error {
+	var err error
 	if err := s.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: leaderNamespace}}); err != nil {
 		return err
 	}
@@ -254,11 +268,12 @@ func (s *System) serve(ctx context.Context) error {
 		return err
 	}
 	s.onStop(b.close)
+	s.hooks = b.address()
 	s.say("refit serves at https://%s with %d replicas", b.address(), len(backends))
 	err = s.Client.Create(ctx, &runtimev1.ExtensionConfig{
 		ObjectMeta: metav1.ObjectMeta{Name: ExtensionName},
 		Spec: runtimev1.ExtensionConfigSpec{
-			ClientConfig:      runtimev1.ClientConfig{URL: "https://" + b.address(), CABundle: bundle},
+			ClientConfig:      runtimev1.ClientConfig{URL: "https://" + b.address(), CABundle: s.bundle},
 			NamespaceSelector: &metav1.LabelSelector{},
 		},
 	})
