@@ -3,6 +3,7 @@ package handlers
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -146,7 +147,17 @@ func summary(d updaters.Decision) string {
 
 // describe names a field that can't be updated in place, and says why.
 func describe(v updaters.Verdict) string {
-	return fmt.Sprintf("%s of the %s: %s", v.Field, v.Field.Object, v.Reason)
+	return fmt.Sprintf("%s of the %s: %s", cut(v.Field.String()), v.Field.Object, cut(v.Reason))
+}
+
+// maxText is how much of a path or of a reason is told, in bytes. What is longer has been made up, or has a value in it that was.
+const maxText = 1024
+
+func cut(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "") + "…"
 }
 
 func failure(err error) runtimehooksv1.CommonResponse {

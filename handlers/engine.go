@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -44,7 +45,7 @@ func (e *Engine) judge(ctx context.Context, r *rawRequest, l layout) (*verdict, 
 			return nil, err
 		}
 		current[m.object], desired[m.object] = c, d
-		oc, differs, err := m.compare(c, d)
+		oc, differs, err := m.compare(ctx, c, d)
 		if err != nil {
 			return nil, err
 		}
@@ -71,7 +72,7 @@ func (e *Engine) judge(ctx context.Context, r *rawRequest, l layout) (*verdict, 
 		decision:  decision,
 		patches:   map[fieldset.Object][]byte{},
 	}
-	return v, v.makePatches(l, current, change)
+	return v, v.makePatches(ctx, l, current, change)
 }
 
 // hear has the updaters that are for the machine decide. Without a change there is nothing to ask them.
@@ -87,7 +88,7 @@ func (e *Engine) hear(ctx context.Context, s Subject, change fieldset.Change) (u
 }
 
 // makePatches makes the patches of what is covered, and proves each of them.
-func (v *verdict) makePatches(l layout, current map[fieldset.Object]object, change fieldset.Change) error {
+func (v *verdict) makePatches(ctx context.Context, l layout, current map[fieldset.Object]object, change fieldset.Change) error {
 	for _, oc := range change {
 		m := l.of(oc.Object)
 		covered := v.decision.Covered(oc.Object)
@@ -98,7 +99,13 @@ func (v *verdict) makePatches(l layout, current map[fieldset.Object]object, chan
 		if patch == nil {
 			continue
 		}
-		if err := m.prove(current[oc.Object], oc, patch, covered); err != nil {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := m.prove(ctx, current[oc.Object], oc, patch, covered); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 			return fmt.Errorf("the patch of %s is wrong, so nothing was decided; please report this: %w", m.field, err)
 		}
 		v.patches[oc.Object] = patch
@@ -124,7 +131,7 @@ func (m member) root() string {
 }
 
 // compare returns what differs between the two sides of an object.
-func (m member) compare(current, desired object) (fieldset.ObjectChange, bool, error) {
+func (m member) compare(ctx context.Context, current, desired object) (fieldset.ObjectChange, bool, error) {
 	if (current.raw == "") != (desired.raw == "") {
 		// Cluster API does not ask then. An answer would have to be a "no", and that replaces machines.
 		return fieldset.ObjectChange{}, false, &RequestError{Field: m.field, Problem: "is in one of current and desired only"}
@@ -140,7 +147,10 @@ func (m member) compare(current, desired object) (fieldset.ObjectChange, bool, e
 	if err != nil {
 		return fieldset.ObjectChange{}, false, err
 	}
-	oc, differs := fieldset.NewObjectChange(m.object, c, d)
+	oc, differs, err := fieldset.Compare(ctx, m.object, c, d)
+	if err != nil {
+		return oc, differs, fmt.Errorf("compare current and desired %s: %w", m.field, err)
+	}
 	return oc, differs, nil
 }
 
@@ -164,7 +174,7 @@ func (m member) decodeSpec(side string, o object) (fieldset.Spec, error) {
 }
 
 // prove applies the patch as Cluster API will, and compares what then differs from desired with what was not covered.
-func (m member) prove(current object, oc fieldset.ObjectChange, patch []byte, covered *fieldpath.Set) error {
+func (m member) prove(ctx context.Context, current object, oc fieldset.ObjectChange, patch []byte, covered []bool) error {
 	patched, err := fieldset.ApplyPatch([]byte(current.raw), patch)
 	if err != nil {
 		return err
@@ -177,19 +187,22 @@ func (m member) prove(current object, oc fieldset.ObjectChange, patch []byte, co
 	if err != nil {
 		return err
 	}
-	remaining := fieldpath.NewSet()
-	if rest, differs := fieldset.NewObjectChange(m.object, spec, oc.Desired); differs {
-		for _, f := range rest.Fields {
-			remaining.Insert(f.Path)
+	rest, _, err := fieldset.Compare(ctx, m.object, spec, oc.Desired)
+	if err != nil {
+		return err
+	}
+	var remaining, left []fieldpath.Path
+	for _, f := range rest.Fields {
+		remaining = append(remaining, f.Path)
+	}
+	for i, f := range oc.Fields {
+		if !covered[i] {
+			left = append(left, f.Path)
 		}
 	}
-	left := fieldpath.NewSet()
-	for _, f := range oc.Fields {
-		if !covered.Has(f.Path) {
-			left.Insert(f.Path)
-		}
-	}
-	if !remaining.Equals(left) {
+	slices.SortFunc(remaining, fieldpath.Path.Compare)
+	slices.SortFunc(left, fieldpath.Path.Compare)
+	if !slices.EqualFunc(remaining, left, fieldpath.Path.Equals) {
 		return errors.New("what it leaves is not what no updater covers")
 	}
 	return nil

@@ -3,6 +3,7 @@ package handlers
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -89,13 +90,24 @@ func (v *verdict) proposal() (Proposal, error) {
 	return p, err
 }
 
-// left names the fields that can't be updated in place.
+// maxNamed is how many fields are named where all that can't be updated in place are told.
+const maxNamed = 20
+
+// left names the fields that can't be updated in place: some of them, and how many more there are.
 func (v *verdict) left() []string {
 	var left []string
+	more := 0
 	for _, f := range v.decision {
-		if !f.Covered() {
+		switch {
+		case f.Covered():
+		case len(left) < maxNamed:
 			left = append(left, describe(f))
+		default:
+			more++
 		}
+	}
+	if more > 0 {
+		left = append(left, fmt.Sprintf("and %d more", more))
 	}
 	return left
 }

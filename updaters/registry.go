@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
-
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/internal/node"
@@ -63,15 +61,15 @@ func (d Decision) InPlace() bool {
 	return !slices.ContainsFunc(d, func(v Verdict) bool { return !v.Covered() })
 }
 
-// Covered returns the covered fields of one object.
-func (d Decision) Covered(o fieldset.Object) *fieldpath.Set {
-	set := fieldpath.NewSet()
+// Covered says of each field of one object, in the order of its change, whether it is covered.
+func (d Decision) Covered(o fieldset.Object) []bool {
+	var covered []bool
 	for _, v := range d {
-		if v.Covered() && v.Field.Object == o {
-			set.Insert(v.Field.Path)
+		if v.Field.Object == o {
+			covered = append(covered, v.Covered())
 		}
 	}
-	return set
+	return covered
 }
 
 // Decide hears every updater about the change. An error means that the change could not be judged.
@@ -85,6 +83,9 @@ func (r *Registry) Decide(ctx context.Context, c fieldset.Change) (Decision, err
 		claim, err := u.Claim(ctx, c)
 		if err != nil {
 			return nil, fmt.Errorf("updater %s could not judge the change: %w", u.Name(), err)
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
 		}
 		if err := decision.hear(u.Name(), claim, c); err != nil {
 			return nil, err

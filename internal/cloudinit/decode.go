@@ -45,20 +45,47 @@ func unbase64(raw []byte) ([]byte, error) {
 	return decoded, nil
 }
 
+// Check returns the error that Decode returns, without holding what is unpacked in memory.
+func Check(encoding string, raw []byte) error {
+	switch encoding {
+	case "gz", "gzip":
+		return gunzip(io.Discard, raw)
+	case "gz+b64", "gz+base64", "gzip+b64", "gzip+base64":
+		packed, err := unbase64(raw)
+		if err != nil {
+			return err
+		}
+		return gunzip(io.Discard, packed)
+	default:
+		_, err := Decode(encoding, raw)
+		return err
+	}
+}
+
 // Gunzip unpacks gzip.
 func Gunzip(raw []byte) ([]byte, error) {
+	plain := bytes.NewBuffer([]byte{}) // that of an empty file is not nil
+	if err := gunzip(plain, raw); err != nil {
+		return nil, err
+	}
+	return plain.Bytes(), nil
+}
+
+// gunzip unpacks gzip to w, of which it writes one byte more than it may have at most.
+func gunzip(w io.Writer, raw []byte) error {
 	r, err := gzip.NewReader(bytes.NewReader(raw))
 	if err != nil {
-		return nil, errors.New("the content is not valid gzip")
+		return errors.New("the content is not valid gzip")
 	}
-	plain, err := io.ReadAll(io.LimitReader(r, maxDecoded+1))
-	if err != nil {
-		return nil, errors.New("the content is not valid gzip")
+	n, err := io.Copy(w, io.LimitReader(r, maxDecoded+1))
+	switch {
+	case err != nil:
+		return errors.New("the content is not valid gzip")
+	case n > maxDecoded:
+		return fmt.Errorf("the content is larger than %d MiB when unpacked", maxDecoded>>20)
+	default:
+		return nil
 	}
-	if len(plain) > maxDecoded {
-		return nil, fmt.Errorf("the content is larger than %d MiB when unpacked", maxDecoded>>20)
-	}
-	return plain, nil
 }
 
 // Verbatim returns an error that says why cloud-init would lay down other bytes than plain content, or nil.

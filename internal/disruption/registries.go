@@ -90,9 +90,16 @@ func appendedOnly(was, is []string) bool {
 	return len(is) >= len(was) && slices.Equal(was, is[:len(was)])
 }
 
+// maxRegistriesConf is the largest file that is read, in bytes. The parser recurses into lists, a level for each byte if that is what
+// is in the file, and a stack that overflows ends the process.
+const maxRegistriesConf = 64 << 10
+
 // parseRegistries reads registries.conf as the container runtimes do, which refuse what is refused here. What they know and this
 // package does not is refused too, and so is version 1 of the format.
 func parseRegistries(data []byte) (*registriesConf, error) {
+	if len(data) > maxRegistriesConf {
+		return nil, fmt.Errorf("it is larger than %d KiB", maxRegistriesConf>>10)
+	}
 	var c registriesConf
 	if err := toml.NewDecoder(bytes.NewReader(data)).DisallowUnknownFields().Decode(&c); err != nil {
 		return nil, errors.New("it is not registries.conf in version 2 of its format") // the error quotes what is in the file

@@ -211,3 +211,14 @@ func FuzzRegistries(f *testing.F) {
 		require.GreaterOrEqual(t, len(is.Search), len(was.Search))
 	})
 }
+
+// TestRegistriesConfOfBracketsIsNotParsed: the parser would recurse until the process ends.
+func TestRegistriesConfOfBracketsIsNotParsed(t *testing.T) {
+	plain := []byte("unqualified-search-registries = []\n")
+	for _, brackets := range []string{"[", "{a=", "[[{"} {
+		content := []byte("a = " + strings.Repeat(brackets, 10<<20/len(brackets)))
+		actions, err := BuiltinRules().ActionsFor(RegistriesConf, plain, content)
+		require.NoError(t, err)
+		require.Contains(t, types(actions), Drain, "what is not understood gets the drain")
+	}
+}

@@ -1,6 +1,7 @@
 package fieldset
 
 import (
+	"context"
 	"strings"
 
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -104,16 +105,29 @@ func (c Change) Index(f Field) (index int, ok bool) {
 
 // NewObjectChange compares two specs. It returns false when they are equal.
 func NewObjectChange(o Object, current, desired Spec) (ObjectChange, bool) {
-	c := ObjectChange{Object: o, Current: current, Desired: desired}
-	d := comparer{keys: keysOf(desired)}.compare(fieldpath.PathElement{}, nil, nil, optional(current.Value), optional(desired.Value))
-	if d == nil {
-		return c, false
+	c, differs, _ := compare(context.Background(), o, current, desired, false) // without bounds nothing ends it
+	return c, differs
+}
+
+// Compare is NewObjectChange for specs that anybody may have sent: an error says that more than MaxFields fields differ, or
+// that the context has ended.
+func Compare(ctx context.Context, o Object, current, desired Spec) (ObjectChange, bool, error) {
+	return compare(ctx, o, current, desired, true)
+}
+
+func compare(ctx context.Context, o Object, current, desired Spec, bounded bool) (ObjectChange, bool, error) {
+	change := ObjectChange{Object: o, Current: current, Desired: desired}
+	c := comparer{ctx: ctx}
+	d := c.compare(fieldpath.PathElement{}, keysOf(desired), false, optional(current.Value), optional(desired.Value))
+	if d == nil || c.err != nil {
+		return change, false, c.err
 	}
-	c.root = d
-	d.walk(nil, func(p fieldpath.Path, leaf *difference) {
-		c.Fields = append(c.Fields, Field{Object: o, Path: p.Copy(), Operation: leaf.operation(), index: len(c.Fields)})
-	})
-	return c, true
+	f := fielder{object: o, bounded: bounded}
+	if err := f.list(d); err != nil {
+		return change, false, err
+	}
+	change.root, change.Fields = d, f.fields
+	return change, true, nil
 }
 
 func optional(v any) value { return value{v: v, present: v != nil} }

@@ -1,13 +1,26 @@
 package fieldset
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
-	smdvalue "sigs.k8s.io/structured-merge-diff/v6/value"
 )
+
+// The bounds of a change that Compare looks at.
+const (
+	// MaxFields is how many fields of one object may differ.
+	MaxFields = 100_000
+	// maxPaths is how many steps the paths of all of them may have.
+	maxPaths = 10 * MaxFields
+)
+
+// errTooMany is returned for a change that is beyond the bounds.
+var errTooMany = fmt.Errorf("more fields differ than refit judges, which are %d of one object", MaxFields)
 
 // value is a JSON value that may be absent, which is not the same as null.
 type value struct {
@@ -32,6 +45,12 @@ type difference struct {
 	current, desired value
 	children         []*difference
 	keys             []string // of a keyedList
+	name             string   // of an item of a keyedList
+
+	// first is the index of the first field that is at or below the difference, and fields is how many there are.
+	first, fields int
+	// operations is how many operations a patch of all of it has if it sets each leaf and each list by itself.
+	operations int
 }
 
 func (d *difference) operation() Operation {
@@ -47,35 +66,42 @@ func (d *difference) operation() Operation {
 	}
 }
 
-// walk calls f for each leaf below d. The path is only valid during the call.
-func (d *difference) walk(p fieldpath.Path, f func(fieldpath.Path, *difference)) {
-	if d.kind == leaf || d.kind == order {
-		f(p, d)
-		return
-	}
-	for _, c := range d.children {
-		c.walk(append(p, c.element), f)
-	}
+// isField reports whether the difference is a field, and not made up of some.
+func (d *difference) isField() bool { return d.kind == leaf || d.kind == order }
+
+// comparer compares the two specs of an object. It ends with its context.
+type comparer struct {
+	ctx   context.Context
+	steps int
+	err   error
 }
 
-type comparer struct{ keys listKeys }
+// goOn reports whether the comparison is still wanted.
+func (c *comparer) goOn() bool {
+	if c.steps++; c.steps%1024 == 0 && c.err == nil {
+		c.err = c.ctx.Err()
+	}
+	return c.err == nil
+}
 
-// compare returns what differs between two values, or nil. The location is the names of the fields that lead to them,
-// list items left out.
-func (c comparer) compare(e fieldpath.PathElement, location []string, itemKeys []string, current, desired value) *difference {
-	if current.present == desired.present && equal(current.v, desired.v) {
+// compare returns what differs between two values, or nil. The keys are those of the lists at and below them; item says that they
+// are an item of such a list.
+func (c *comparer) compare(e fieldpath.PathElement, keys *listKeys, item bool, current, desired value) *difference {
+	if !c.goOn() || !current.present && !desired.present {
 		return nil
 	}
 	d := &difference{element: e, current: current, desired: desired}
+	var differs bool
 	switch {
-	case itemKeys != nil && current.present != desired.present:
-		// An item that comes or goes is one field: its parts mean nothing alone.
+	case item && current.present != desired.present:
+		return d // an item that comes or goes is one field: its parts mean nothing alone
 	case isMap(current) && isMap(desired):
-		c.compareMaps(d, location)
+		differs = c.compareMaps(d, keys)
 	default:
-		if keys, ok := c.keys.of(location); ok {
-			c.compareLists(d, location, keys)
-		}
+		differs = c.compareLists(d, keys)
+	}
+	if !differs {
+		return nil
 	}
 	return d
 }
@@ -89,119 +115,87 @@ func isMap(v value) bool {
 	return ok
 }
 
-func (c comparer) compareMaps(d *difference, location []string) {
+// compareMaps fills in what differs between two mappings, one of which may be absent, and reports whether anything does.
+func (c *comparer) compareMaps(d *difference, keys *listKeys) bool {
 	current, _ := d.current.v.(map[string]any)
 	desired, _ := d.desired.v.(map[string]any)
-	names := slices.Collect(maps.Keys(current))
+	names := slices.AppendSeq(make([]string, 0, max(len(current), len(desired))), maps.Keys(current))
 	for n := range desired {
 		if _, ok := current[n]; !ok {
 			names = append(names, n)
 		}
 	}
 	if len(names) == 0 {
-		return // an empty mapping that comes or goes is a leaf
+		return d.current.present != d.desired.present // an empty mapping that comes or goes is a leaf
 	}
 	slices.Sort(names)
 	d.kind = mapping
 	for _, n := range names {
 		cv, cok := current[n]
 		dv, dok := desired[n]
-		child := c.compare(fieldpath.PathElement{FieldName: &n}, append(slices.Clip(location), n), nil, value{cv, cok}, value{dv, dok})
+		child := c.compare(fieldpath.PathElement{FieldName: &n}, keys.field(n), false, value{cv, cok}, value{dv, dok})
 		if child != nil {
 			d.children = append(d.children, child)
 		}
 	}
+	return len(d.children) > 0
 }
 
-func (c comparer) compareLists(d *difference, location, keys []string) {
-	current, ok1 := index(d.current, keys)
-	desired, ok2 := index(d.desired, keys)
-	if !ok1 || !ok2 || len(current)+len(desired) == 0 {
-		return // without unique keys the list is one field
+// compareLists fills in what differs between two values that are not both mappings, item by item if they are lists with keys, and
+// reports whether anything does.
+func (c *comparer) compareLists(d *difference, keys *listKeys) bool {
+	current, ok1 := index(d.current, keys.of())
+	desired, ok2 := index(d.desired, keys.of())
+	if keys.of() == nil || !ok1 || !ok2 || len(current.list)+len(desired.list) == 0 {
+		return d.current.present != d.desired.present || !equal(d.current.v, d.desired.v) // without unique keys it is one field
 	}
 	for _, it := range union(current, desired) {
-		cv, cok := current.find(it.key)
-		dv, dok := desired.find(it.key)
-		child := c.compare(fieldpath.PathElement{Key: &it.key}, location, keys, value{cv, cok}, value{dv, dok})
+		child := c.compare(fieldpath.PathElement{Key: &it.key}, keys, true, current.find(it.name), desired.find(it.name))
 		if child != nil {
+			child.name = it.name
 			d.children = append(d.children, child)
 		}
 	}
-	d.kind, d.keys = keyedList, keys
+	d.kind, d.keys = keyedList, keys.of()
 	if len(d.children) == 0 {
 		d.kind = order
+		return !current.sameOrder(desired)
 	}
+	return true
 }
 
-// item is an item of a keyed list.
-type item struct {
-	key smdvalue.FieldList
-	v   any
+// fielder lists the fields of a tree of differences.
+type fielder struct {
+	object  Object
+	bounded bool
+	path    fieldpath.Path
+	fields  []Field
+	steps   int // of all paths
 }
 
-type items []item
-
-func (l items) find(key smdvalue.FieldList) (any, bool) {
-	for _, it := range l {
-		if it.key.Equals(key) {
-			return it.v, true
+// list appends the fields that are at or below d, whose path is that of f.
+func (f *fielder) list(d *difference) error {
+	d.first = len(f.fields)
+	if d.isField() {
+		f.steps += len(f.path)
+		if f.bounded && (len(f.fields) == MaxFields || f.steps > maxPaths) {
+			return errTooMany
 		}
+		f.fields = append(f.fields, Field{Object: f.object, Path: f.path.Copy(), Operation: d.operation(), index: d.first})
 	}
-	return nil, false
-}
-
-// index returns the items of a list with their keys. It returns false when it is no list, or when a key is missing or is
-// there twice. An absent list is an empty one.
-func index(v value, keys []string) (items, bool) {
-	if !v.present {
-		return nil, true
-	}
-	list, ok := v.v.([]any)
-	if !ok {
-		return nil, false
-	}
-	out := make(items, 0, len(list))
-	seen := map[string]bool{}
-	for _, entry := range list {
-		m, ok := entry.(map[string]any)
-		if !ok {
-			return nil, false
+	for _, child := range d.children {
+		f.path = append(f.path, child.element)
+		if err := f.list(child); err != nil {
+			return err
 		}
-		key, name, ok := keyOf(m, keys)
-		if !ok || seen[name] {
-			return nil, false
-		}
-		seen[name] = true
-		out = append(out, item{key, entry})
+		f.path = f.path[:len(f.path)-1]
+		d.operations += child.operations
 	}
-	return out, true
-}
-
-// keyOf returns the key of an item and the same as one string.
-func keyOf(m map[string]any, keys []string) (smdvalue.FieldList, string, bool) {
-	key := make(smdvalue.FieldList, 0, len(keys))
-	name := ""
-	for _, k := range keys {
-		s, ok := m[k].(string)
-		if !ok || s == "" {
-			return nil, "", false
-		}
-		key = append(key, smdvalue.Field{Name: k, Value: smdvalue.NewValueInterface(s)})
-		name += s + "\x00"
+	if d.kind != mapping {
+		d.operations = 1
 	}
-	key.Sort()
-	return key, name, true
-}
-
-// union returns the items of both lists, those of current first, each once.
-func union(current, desired items) items {
-	out := slices.Clone(current)
-	for _, it := range desired {
-		if _, ok := current.find(it.key); !ok {
-			out = append(out, it)
-		}
-	}
-	return out
+	d.fields = len(f.fields) - d.first
+	return nil
 }
 
 // equal compares decoded JSON as Cluster API does: null and an empty list or mapping are not the same as nothing.
@@ -213,7 +207,13 @@ func equal(a, b any) bool {
 	case []any:
 		b, ok := b.([]any)
 		return ok && slices.EqualFunc(a, b, equal)
+	case string:
+		b, ok := b.(string)
+		return ok && a == b
 	default:
 		return reflect.DeepEqual(a, b)
 	}
 }
+
+// errNotOfTheChange is returned for a selection of fields that is not one of the change's.
+var errNotOfTheChange = errors.New("the fields to cover are not those of the change")

@@ -37,6 +37,15 @@ func all(fields []Field) *fieldpath.Set {
 	return set
 }
 
+// within says of each field of a change whether it is in the set.
+func within(c ObjectChange, set *fieldpath.Set) []bool {
+	var covered []bool
+	for _, f := range c.Fields {
+		covered = append(covered, set.Has(f.Path))
+	}
+	return covered
+}
+
 func TestFields(t *testing.T) {
 	for name, tc := range map[string]struct {
 		current, desired string
@@ -131,7 +140,7 @@ func TestPatch(t *testing.T) {
 // patched returns the object with the patch of the covered fields applied.
 func patched(t require.TestingT, spec string, c ObjectChange, covered *fieldpath.Set) []byte {
 	object := []byte(`{"spec":` + spec + `}`)
-	patch, err := c.Patch("/spec", covered)
+	patch, err := c.Patch("/spec", within(c, covered))
 	require.NoError(t, err)
 	if patch == nil {
 		return object

@@ -8,7 +8,6 @@ import (
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
-	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
 // operation is one operation of a JSON patch (RFC 6902).
@@ -27,69 +26,83 @@ func (o operation) MarshalJSON() ([]byte, error) {
 	return json.Marshal(plain(o))
 }
 
+// maxOperations is how many operations a patch has at most. The library that applies patches, which is Cluster API's, searches all
+// of a mapping for each field that it removes.
+const maxOperations = 256
+
 // Patch returns the JSON patch that makes the covered fields of the change, for an object whose spec is at root, for
-// example /spec. It is nil when nothing is covered. A list of which every field is covered is set to desired's list as it
-// is, so that the order of its items is desired's, too; of a list that is covered in part, only that part changes.
-func (c ObjectChange) Patch(root string, covered *fieldpath.Set) ([]byte, error) {
-	var ops []operation
-	c.root.patch(root, nil, covered, &ops)
-	if len(ops) == 0 {
+// example /spec. Covered says of each of Fields whether it is. It is nil when nothing is covered. A list of which every field is
+// covered is set to desired's list as it is, so that the order of its items is desired's, too; of a list that is covered in part,
+// only that part changes. So it is with a mapping of which more than maxOperations fields differ.
+func (c ObjectChange) Patch(root string, covered []bool) ([]byte, error) {
+	if len(covered) != len(c.Fields) {
+		return nil, errNotOfTheChange
+	}
+	if c.Object == Machine && c.root.operations > maxOperations {
+		// Its spec can't be set as a whole: what Cluster API does not compare is not in Current.
+		return nil, fmt.Errorf("more than %d fields of the machine differ", maxOperations)
+	}
+	s := selection{covered: make([]int, len(covered)+1)}
+	for i, yes := range covered {
+		s.covered[i+1] = s.covered[i]
+		if yes {
+			s.covered[i+1]++
+		}
+	}
+	s.patch(root, c.root)
+	if len(s.operations) == 0 {
 		return nil, nil
 	}
-	return json.Marshal(ops)
+	return json.Marshal(s.operations)
 }
 
-// patch appends the operations for the covered fields below d.
-func (d *difference) patch(pointer string, p fieldpath.Path, covered *fieldpath.Set, ops *[]operation) {
-	have, all := d.count(p, covered)
+// selection makes the operations for the fields of a change that are covered.
+type selection struct {
+	// covered has at i how many of the first i fields are covered.
+	covered    []int
+	operations []operation
+}
+
+// patch appends the operations for the covered fields at or below d.
+func (s *selection) patch(pointer string, d *difference) {
+	have := s.count(d)
 	switch {
 	case have == 0:
-	case d.kind == mapping && d.current.present && d.desired.present && !d.hasEmptyName():
+	case d.kind == mapping && d.current.present && d.desired.present && !d.hasEmptyName() && d.operations <= maxOperations:
 		for _, c := range d.children {
-			c.patch(pointer+"/"+escape(*c.element.FieldName), append(p, c.element), covered, ops)
+			s.patch(pointer+"/"+escape(*c.element.FieldName), c)
 		}
-	case have == all && !d.desired.present:
-		*ops = append(*ops, operation{Op: "remove", Path: pointer})
-	case have == all:
-		*ops = append(*ops, operation{Op: "add", Path: pointer, Value: d.desired.v})
+	case have == d.fields && !d.desired.present:
+		s.operations = append(s.operations, operation{Op: "remove", Path: pointer})
 	default:
-		*ops = append(*ops, operation{Op: "add", Path: pointer, Value: d.merge(p, covered).v})
+		s.operations = append(s.operations, operation{Op: "add", Path: pointer, Value: s.merge(d).v})
 	}
 }
 
-// hasEmptyName says whether a field below d has the empty name. The library that applies patches finds none that way, so
+// hasEmptyName reports whether a field below d has the empty name. The library that applies patches finds none that way, so
 // the mapping is set as a whole.
 func (d *difference) hasEmptyName() bool {
 	return slices.ContainsFunc(d.children, func(c *difference) bool { return *c.element.FieldName == "" })
 }
 
-// count returns how many fields below d are covered, and how many there are.
-func (d *difference) count(p fieldpath.Path, covered *fieldpath.Set) (have, all int) {
-	d.walk(p, func(p fieldpath.Path, _ *difference) {
-		all++
-		if covered.Has(p) {
-			have++
-		}
-	})
-	return have, all
-}
+// count returns how many of the fields at or below d are covered.
+func (s *selection) count(d *difference) int { return s.covered[d.first+d.fields] - s.covered[d.first] }
 
 // merge returns current with the covered fields of desired.
-func (d *difference) merge(p fieldpath.Path, covered *fieldpath.Set) value {
-	have, all := d.count(p, covered)
-	switch {
+func (s *selection) merge(d *difference) value {
+	switch have := s.count(d); {
 	case have == 0:
 		return d.current
-	case have == all:
+	case have == d.fields:
 		return d.desired
 	case d.kind == mapping:
-		return d.mergeMap(p, covered)
+		return s.mergeMap(d)
 	default:
-		return d.mergeList(p, covered)
+		return s.mergeList(d)
 	}
 }
 
-func (d *difference) mergeMap(p fieldpath.Path, covered *fieldpath.Set) value {
+func (s *selection) mergeMap(d *difference) value {
 	out := map[string]any{}
 	if current, ok := d.current.v.(map[string]any); ok {
 		for k, v := range current {
@@ -97,7 +110,7 @@ func (d *difference) mergeMap(p fieldpath.Path, covered *fieldpath.Set) value {
 		}
 	}
 	for _, c := range d.children {
-		if m := c.merge(append(p, c.element), covered); m.present {
+		if m := s.merge(c); m.present {
 			out[*c.element.FieldName] = m.v
 		} else {
 			delete(out, *c.element.FieldName)
@@ -107,26 +120,31 @@ func (d *difference) mergeMap(p fieldpath.Path, covered *fieldpath.Set) value {
 }
 
 // mergeList keeps the order of current's items; new ones follow.
-func (d *difference) mergeList(p fieldpath.Path, covered *fieldpath.Set) value {
+func (s *selection) mergeList(d *difference) value {
 	current, _ := index(d.current, d.keys)
 	desired, _ := index(d.desired, d.keys)
+	differ := make(map[string]*difference, len(d.children))
+	for _, c := range d.children {
+		differ[c.name] = c
+	}
 	out := []any{}
 	for _, it := range union(current, desired) {
-		i := slices.IndexFunc(d.children, func(c *difference) bool { return c.element.Key.Equals(it.key) })
-		if i < 0 {
+		c, ok := differ[it.name]
+		if !ok {
 			out = append(out, it.v)
 			continue
 		}
-		if m := d.children[i].merge(append(p, d.children[i].element), covered); m.present {
+		if m := s.merge(c); m.present {
 			out = append(out, m.v)
 		}
 	}
 	return value{out, true}
 }
 
-func escape(name string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
-}
+// escaper writes a name as a step of a JSON pointer (RFC 6901).
+var escaper = strings.NewReplacer("~", "~0", "/", "~1")
+
+func escape(name string) string { return escaper.Replace(name) }
 
 // ApplyPatch applies a JSON patch to an object with the library that Cluster API applies it with.
 func ApplyPatch(object, patch []byte) ([]byte, error) {

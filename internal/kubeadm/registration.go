@@ -186,9 +186,15 @@ func (o Options) AllTaints() ([]corev1.Taint, error) {
 	case o.ControlPlane:
 		listed = []corev1.Taint{{Key: ControlPlaneTaint, Effect: corev1.TaintEffectNoSchedule}}
 	}
+	type key struct { // by which taints are told apart
+		key    string
+		effect corev1.TaintEffect
+	}
+	seen := map[key]bool{}
 	var all []corev1.Taint
 	for _, t := range slices.Concat(listed, fromArgs) {
-		if !slices.ContainsFunc(all, func(other corev1.Taint) bool { return t.MatchTaint(&other) }) {
+		if k := (key{t.Key, t.Effect}); !seen[k] {
+			seen[k] = true
 			all = append(all, t)
 		}
 	}

@@ -35,18 +35,22 @@ func New(rules disruption.Rules) *Updater { return &Updater{rules: rules} }
 func (*Updater) Name() string { return Name }
 
 // Claim implements updaters.Updater.
-func (u *Updater) Claim(_ context.Context, c fieldset.Change) (updaters.Claim, error) {
+func (u *Updater) Claim(ctx context.Context, c fieldset.Change) (updaters.Claim, error) {
 	var claim updaters.Claim
 	oc, ok := kubeadmconfig.Change(c)
 	if !ok {
 		return claim, nil
 	}
+	known := map[string]*list{}
 	for _, f := range oc.Fields {
+		if err := ctx.Err(); err != nil {
+			return updaters.Claim{}, err
+		}
 		judge, ok := judgeOf(f)
 		if !ok {
 			continue
 		}
-		actions, err := u.actions(question{field: f, change: oc}, judge)
+		actions, err := u.actions(question{field: f, change: oc, lists: known}, judge)
 		claim.Add(f, actions, err)
 	}
 	return claim, nil

@@ -19,6 +19,8 @@ import (
 type question struct {
 	field  fieldset.Field
 	change fieldset.ObjectChange
+	// lists are those that were read for other fields of the change, by dotted path.
+	lists map[string]*list
 }
 
 // effect is what the change of a field does to a node.
@@ -42,34 +44,40 @@ var components = map[string][]string{
 	"etcd":                    {cluster, "etcd", "local"},
 }
 
-// judgeOf returns what judges a field, if it is this updater's.
-func judgeOf(f fieldset.Field) (judgeFunc, bool) {
+// family is what judges all that is at or below a field.
+type family struct {
+	at    []string
+	judge judgeFunc
+}
+
+// families are all that this updater judges.
+var families = func() []family {
+	var all []family
 	for program, at := range components {
-		for list, judge := range map[string]judgeFunc{
-			"extraArgs": argsOf(program), "extraEnvs": envs, "extraVolumes": volumes,
-		} {
-			if kubeadmconfig.Below(f, append(slices.Clone(at), list)...) {
-				return ofCluster(judge), true
-			}
+		for name, judge := range map[string]judgeFunc{"extraArgs": argsOf(program), "extraEnvs": envs, "extraVolumes": volumes} {
+			all = append(all, family{append(slices.Clone(at), name), ofCluster(judge)})
 		}
 	}
 	for _, section := range []string{kubeadm.Init, kubeadm.Join} {
-		if kubeadmconfig.Below(f, section, "patches") {
-			return patchesOf(section), true
-		}
+		all = append(all, family{[]string{section, "patches"}, patchesOf(section)})
 	}
-	for _, one := range []struct {
-		judge judgeFunc
-		at    []string
-	}{
-		{certSANs, []string{"apiServer", "certSANs"}},
-		{featureGates, []string{"featureGates"}},
-		{imageRepository, []string{"imageRepository"}},
-		{etcdImage, []string{"etcd", "local", "imageRepository"}},
-		{etcdImage, []string{"etcd", "local", "imageTag"}},
+	for _, one := range []family{
+		{[]string{"apiServer", "certSANs"}, certSANs},
+		{[]string{"featureGates"}, featureGates},
+		{[]string{"imageRepository"}, imageRepository},
+		{[]string{"etcd", "local", "imageRepository"}, etcdImage},
+		{[]string{"etcd", "local", "imageTag"}, etcdImage},
 	} {
-		if kubeadmconfig.Below(f, append([]string{cluster}, one.at...)...) {
-			return ofCluster(one.judge), true
+		all = append(all, family{append([]string{cluster}, one.at...), ofCluster(one.judge)})
+	}
+	return all
+}()
+
+// judgeOf returns what judges a field, if it is this updater's. No family is within another.
+func judgeOf(f fieldset.Field) (judgeFunc, bool) {
+	for _, one := range families {
+		if kubeadmconfig.Below(f, one.at...) {
+			return one.judge, true
 		}
 	}
 	return nil, false

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -65,27 +66,49 @@ var errForm = errors.New("it is not of the form that this version of refit knows
 // where the list is one field.
 func (q question) touched() ([]map[string]any, error) {
 	at := kubeadmconfig.Location(q.field)
-	list := slices.IndexFunc(at, func(name string) bool {
+	last := slices.IndexFunc(at, func(name string) bool {
 		return name == "extraArgs" || name == "extraEnvs" || name == "extraVolumes"
 	})
 	name, single := kubeadmconfig.Item(q.field, "name")
-	if !single && len(at) > list+1 {
+	if !single && len(at) > last+1 {
 		return nil, errForm // a mapping, as API versions before had it
 	}
-	current, desired := q.pair(at[:list+1]...)
-	var out []map[string]any
+	l := q.list(at[:last+1])
+	if single {
+		return l.byName[name], l.err
+	}
+	return l.items, l.err
+}
+
+// list is a list of items with names, before and after: first all that were, and then all that are to be.
+type list struct {
+	items  []map[string]any
+	byName map[string][]map[string]any
+	err    error
+}
+
+// list returns the list to which the names lead. It is read once for all fields.
+func (q question) list(at []string) *list {
+	path := strings.Join(at, ".")
+	l, ok := q.lists[path]
+	if ok {
+		return l
+	}
+	l = &list{byName: map[string][]map[string]any{}}
+	q.lists[path] = l
+	current, desired := q.pair(at...)
 	for _, value := range []any{current, desired} {
 		items, err := itemsOf(value)
 		if err != nil {
-			return nil, err
+			*l = list{err: err}
+			return l
 		}
 		for _, m := range items {
-			if !single || kubeadm.Text(m, "name") == name {
-				out = append(out, m)
-			}
+			name := kubeadm.Text(m, "name")
+			l.items, l.byName[name] = append(l.items, m), append(l.byName[name], m)
 		}
 	}
-	return out, nil
+	return l
 }
 
 // itemsOf returns the items of a list, or of one that is absent.

@@ -44,7 +44,7 @@ func New(fields []Field) *Updater { return &Updater{fields: slices.Clone(fields)
 func (*Updater) Name() string { return Name }
 
 // Claim implements updaters.Updater.
-func (u *Updater) Claim(_ context.Context, c fieldset.Change) (updaters.Claim, error) {
+func (u *Updater) Claim(ctx context.Context, c fieldset.Change) (updaters.Claim, error) {
 	var claim updaters.Claim
 	oc, ok := c.Object(fieldset.InfrastructureMachine)
 	if !ok || oc.Current.Group() != oc.Desired.Group() || oc.Current.Kind != oc.Desired.Kind {
@@ -52,6 +52,9 @@ func (u *Updater) Claim(_ context.Context, c fieldset.Change) (updaters.Claim, e
 	}
 	paths := u.paths(oc.Desired)
 	for _, f := range oc.Fields {
+		if err := ctx.Err(); err != nil {
+			return updaters.Claim{}, err
+		}
 		ours, reason := judge(oc, f, paths)
 		switch {
 		case !ours:

@@ -61,10 +61,18 @@ func (f file) unsupportedContent(format string) string {
 		}
 		return ""
 	}
-	if _, err := f.bytes([]byte(f.str("content")), format); err != nil {
+	if err := f.valid(format); err != nil {
 		return err.Error()
 	}
 	return ""
+}
+
+// valid returns the error that bytes returns for the file's own content, without unpacking it into memory.
+func (f file) valid(format string) error {
+	if f.str("encoding") != "" || format == "ignition" {
+		return cloudinit.Check(f.str("encoding"), []byte(f.str("content")))
+	}
+	return cloudinit.Verbatim(f.str("content"))
 }
 
 // bytes returns what a new machine would have in the file, given the content as it was written.

@@ -28,47 +28,76 @@ func New(rules disruption.Rules) *Updater { return &Updater{rules: rules} }
 func (*Updater) Name() string { return Name }
 
 // Claim implements updaters.Updater. A file is claimed as a whole or not at all.
-func (u *Updater) Claim(_ context.Context, c fieldset.Change) (updaters.Claim, error) {
+func (u *Updater) Claim(ctx context.Context, c fieldset.Change) (updaters.Claim, error) {
 	var claim updaters.Claim
 	oc, ok := kubeadmconfig.Change(c)
 	if !ok {
 		return claim, nil
 	}
-	current, desired := byPath(oc.Current), byPath(oc.Desired)
+	j := judge{
+		rules: u.rules, current: byPath(oc.Current), desired: byPath(oc.Desired),
+		format: kubeadmconfig.Format(oc.Desired), known: map[string]judgement{},
+	}
 	for _, f := range oc.Fields {
+		if err := ctx.Err(); err != nil {
+			return updaters.Claim{}, err
+		}
 		if !kubeadmconfig.Below(f, Name) {
 			continue
 		}
-		actions, err := u.judgeField(f, current, desired, kubeadmconfig.Format(oc.Desired))
+		actions, err := j.field(f)
 		claim.Add(f, actions, err)
 	}
 	return claim, nil
 }
 
-// judgeField returns what the change of a field takes, or why it can't be made in place.
-func (u *Updater) judgeField(f fieldset.Field, current, desired map[string]file, format string) ([]disruption.Action, error) {
+// judge judges the files of one change.
+type judge struct {
+	rules            disruption.Rules
+	current, desired map[string]file
+	format           string
+	// known are those that are judged already, by path: every field of a file has what the file has.
+	known map[string]judgement
+}
+
+// judgement is what the change of a file takes, or why it can't be made in place.
+type judgement struct {
+	actions []disruption.Action
+	err     error
+}
+
+// field judges one field. A file that differs is claimed as a whole or not at all, since all of its fields make one file.
+func (j *judge) field(f fieldset.Field) ([]disruption.Action, error) {
 	if path, ok := kubeadmconfig.Item(f, "path"); ok {
-		return u.judge(path, current[path], desired[path], format)
+		known, ok := j.known[path]
+		if !ok {
+			known.actions, known.err = j.file(path)
+			j.known[path] = known
+		}
+		return known.actions, known.err
 	}
-	if f.Operation == fieldset.Reordered || len(current)+len(desired) == 0 {
+	if f.Operation == fieldset.Reordered || len(j.current)+len(j.desired) == 0 {
 		// The paths are unique, so the order means nothing.
 		return []disruption.Action{{Type: disruption.None}}, nil
 	}
 	return nil, errors.New("two files have the same path, or one has none")
 }
 
-// judge returns what the change of one file takes, or why it can't be made in place.
-func (u *Updater) judge(path string, current, desired file, format string) ([]disruption.Action, error) {
+// file judges the change of the file at a path.
+func (j *judge) file(path string) ([]disruption.Action, error) {
+	current, desired := j.current[path], j.desired[path]
 	if current != nil && current["append"] == true {
 		return nil, errors.New("append is not idempotent: what it appended can't be taken back")
 	}
 	if desired != nil {
-		if reason := desired.unsupported(format); reason != "" {
+		if reason := desired.unsupported(j.format); reason != "" {
 			return nil, errors.New(reason)
 		}
 	}
-	before, after := current.known(format), desired.known(format)
-	return u.rules.ActionsFor(path, before, after)
+	if path != disruption.RegistriesConf { // for the others the contents do not matter, and can be large when unpacked
+		return j.rules.Actions(path)
+	}
+	return j.rules.ActionsFor(path, current.known(j.format), desired.known(j.format))
 }
 
 // Desire implements updaters.NodeUpdater. Files that can't be made in place are named as unmanaged: the agent leaves

@@ -52,13 +52,16 @@ func (*Updater) Name() string { return Name }
 
 // Claim implements updaters.Updater. Machines and the templates of a MachineDeployment are judged alike: what the provider
 // forbids makes machines hang only in a MachineDeployment, but it is replaced in both.
-func (u *Updater) Claim(_ context.Context, c fieldset.Change) (updaters.Claim, error) {
+func (u *Updater) Claim(ctx context.Context, c fieldset.Change) (updaters.Claim, error) {
 	var claim updaters.Claim
 	oc, ok := c.Object(fieldset.InfrastructureMachine)
 	if !ok || oc.Current.Group() != oc.Desired.Group() || oc.Current.Kind != oc.Desired.Kind {
 		return claim, nil
 	}
-	found := look(oc, Paths(oc.Desired.Group(), oc.Desired.Kind, u.selected.Kinds...))
+	found, err := look(ctx, oc, Paths(oc.Desired.Group(), oc.Desired.Kind, u.selected.Kinds...))
+	if err != nil {
+		return claim, err
+	}
 	if !found.images() {
 		return claim, nil
 	}
@@ -97,7 +100,7 @@ func (u *Updater) reason(oc fieldset.ObjectChange, f field, all found) string {
 			"stay when it changes", strings.Join(u.selected.Keep, ", "))
 	case len(all.others) > 0:
 		return fmt.Sprintf("it is what machines boot from, and together with %s the machine is replaced; change the image alone",
-			each(all.others))
+			all.named)
 	}
 	return ""
 }
@@ -114,8 +117,9 @@ type field struct {
 // found are the fields of an infrastructure machine that differ.
 type found struct {
 	fields []field
-	// others are what can't be covered as an image, in order.
+	// others are what can't be covered as an image, in order, and named is what people are shown of it.
 	others []string
+	named  string
 }
 
 func (f found) images() bool {
@@ -123,9 +127,12 @@ func (f found) images() bool {
 }
 
 // look tells the image fields of a change from the others.
-func look(oc fieldset.ObjectChange, paths []string) found {
+func look(ctx context.Context, oc fieldset.ObjectChange, paths []string) (found, error) {
 	var out found
 	for _, f := range oc.Fields {
+		if err := ctx.Err(); err != nil {
+			return found{}, err
+		}
 		one := field{Field: f}
 		for _, location := range declared.Locations(oc, f) {
 			name := strings.Join(location, ".")
@@ -141,7 +148,8 @@ func look(oc fieldset.ObjectChange, paths []string) found {
 		out.fields = append(out.fields, one)
 		out.others = append(append(out.others, one.rest...), one.forbidden...)
 	}
-	return out
+	out.named = each(out.others)
+	return out, nil
 }
 
 // maxNamed is how many fields a reason names.

@@ -30,13 +30,16 @@ func New(futureOnly bool) *Updater { return &Updater{futureOnly: futureOnly} }
 func (*Updater) Name() string { return Name }
 
 // Claim implements updaters.Updater.
-func (u *Updater) Claim(_ context.Context, c fieldset.Change) (updaters.Claim, error) {
+func (u *Updater) Claim(ctx context.Context, c fieldset.Change) (updaters.Claim, error) {
 	var claim updaters.Claim
 	for _, oc := range c {
 		if oc.Object == fieldset.BootstrapConfig && !kubeadmconfig.Is(oc.Desired) {
 			continue
 		}
 		for _, f := range oc.Fields {
+			if err := ctx.Err(); err != nil {
+				return updaters.Claim{}, err
+			}
 			e, ok := Lookup(oc.Object, kubeadmconfig.Location(f)...)
 			switch {
 			case !ok:
@@ -66,6 +69,6 @@ func Lookup(o fieldset.Object, names ...string) (Entry, bool) {
 }
 
 func (e Entry) matches(path string) bool {
-	below := e.Path == "" || strings.HasPrefix(path, e.Path+".")
+	below := e.Path == "" || len(path) > len(e.Path) && path[len(e.Path)] == '.' && strings.HasPrefix(path, e.Path)
 	return path == e.Path || below && (e.Below || e.Verdict == Never)
 }

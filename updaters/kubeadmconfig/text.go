@@ -2,6 +2,7 @@ package kubeadmconfig
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,10 +11,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+// maxText is the longest text that is read, in bytes. A line of a new machine's user-data is far shorter.
+const maxText = 64 << 10
+
 // Text returns what a new machine reads where the spec says value: the bootstrap provider writes texts into YAML as they
 // are, without quotes, and cloud-init has Jinja go over all of it first. So a value can have quotes of its own, and one that
 // YAML takes for something else than a text is an error. The error does not contain the value.
 func Text(value, format string) (string, error) {
+	if len(value) > maxText {
+		return "", fmt.Errorf("is longer than %d KiB", maxText>>10)
+	}
 	if strings.ContainsFunc(value, breaks) {
 		return "", errBreaks
 	}

@@ -21,6 +21,7 @@ type judge struct {
 	field   fieldset.Field
 	section string
 	change  fieldset.ObjectChange
+	said    *said
 }
 
 // actions returns what the change of the field takes, or why it can't be made in place.
@@ -40,31 +41,6 @@ func (j judge) counts() bool {
 		j.section == kubeadm.Section(kubeadmconfig.Mapping(j.change.Current))
 }
 
-// items returns the items of the field's list, before and after, and whether they are of the form that is known.
-func (j judge) items(list string, known ...string) (current, desired []map[string]any, err error) {
-	read := func(s fieldset.Spec) []map[string]any {
-		value, ok := kubeadmconfig.Mapping(s, j.section, nodeRegistration)[list]
-		if !ok {
-			return nil
-		}
-		entries, ok := value.([]any)
-		if !ok {
-			err = errForm
-		}
-		var out []map[string]any
-		for _, e := range entries {
-			m, ok := e.(map[string]any)
-			if !ok || !onlyTexts(m, known) {
-				err = errForm
-			}
-			out = append(out, m)
-		}
-		return out
-	}
-	current, desired = read(j.change.Current), read(j.change.Desired)
-	return current, desired, err
-}
-
 // onlyTexts says whether a mapping has texts only, all of them known.
 func onlyTexts(m map[string]any, known []string) bool {
 	for name, value := range m {
@@ -77,11 +53,11 @@ func onlyTexts(m map[string]any, known []string) bool {
 
 // argActions judges an argument, or all of them where the list is one field.
 func (j judge) argActions() ([]disruption.Action, error) {
-	current, desired, err := j.items(extraArgs, "name", "value")
-	if err != nil {
-		return nil, err
+	args := j.said.args(j.section)
+	if args.err != nil {
+		return nil, args.err
 	}
-	was, want := values(current), values(desired)
+	was, want := args.was, args.want
 	name, single := kubeadmconfig.Item(j.field, "name")
 	names := map[string]bool{name: true}
 	if !single {
@@ -104,17 +80,6 @@ func (j judge) argActions() ([]disruption.Action, error) {
 		lists = append(lists, actions)
 	}
 	return disruption.Merge(lists...), nil
-}
-
-// values returns what is said of each argument, in order.
-func values(items []map[string]any) map[string][]string {
-	out := map[string][]string{}
-	for _, m := range items {
-		name, _ := m["name"].(string)
-		value, _ := m["value"].(string)
-		out[name] = append(out[name], value)
-	}
-	return out
 }
 
 // arg judges the change of one argument, which had and is to have the values.
@@ -140,18 +105,9 @@ func (j judge) arg(name string, values []string) ([]disruption.Action, error) {
 	return actions, nil
 }
 
-func options(s fieldset.Spec) kubeadm.Options {
-	spec := kubeadmconfig.Mapping(s)
-	return kubeadm.OfSpec(spec, kubeadm.ControlPlane(spec))
-}
-
 // labels says why a label that has come, gone or changed can't be brought to the Node.
 func (j judge) labels() error {
-	was, err := options(j.change.Current).Labels()
-	if err != nil {
-		return fmt.Errorf("%s: %w", kubeadm.NodeLabels, err)
-	}
-	want, err := options(j.change.Desired).Labels()
+	was, want, err := j.said.labels()
 	if err != nil {
 		return fmt.Errorf("%s: %w", kubeadm.NodeLabels, err)
 	}
@@ -172,7 +128,7 @@ func (j judge) labels() error {
 
 // taintActions judges a taint, or all of them where the list is one field.
 func (j judge) taintActions() ([]disruption.Action, error) {
-	if _, _, err := j.items(taints, "key", "value", "effect"); err != nil {
+	if err := j.said.taintsForm(j.section); err != nil {
 		return nil, err
 	}
 	key, single := kubeadmconfig.Item(j.field, "key")
@@ -186,17 +142,12 @@ func (j judge) taintActions() ([]disruption.Action, error) {
 // nodeTaints judges the taints that come, go or change: the one that is named, or all of them. The pods that do not tolerate
 // a taint with the effect NoExecute are deleted without a look at PodDisruptionBudgets, so they are moved before.
 func (j judge) nodeTaints(only *corev1.Taint) ([]disruption.Action, error) {
-	was, err := options(j.change.Current).AllTaints()
+	differ, err := j.said.taints(only)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", kubeadm.RegisterWithTaints, err)
 	}
-	want, err := options(j.change.Desired).AllTaints()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", kubeadm.RegisterWithTaints, err)
-	}
-	come, differ := differences(was, want, only)
 	counts := false
-	for _, t := range differ {
+	for _, t := range differ.all {
 		if problem := kubeadm.TaintProblem(t); problem != "" {
 			return nil, errors.New(problem)
 		}
@@ -209,17 +160,8 @@ func (j judge) nodeTaints(only *corev1.Taint) ([]disruption.Action, error) {
 	if err != nil {
 		return nil, err
 	}
-	if slices.ContainsFunc(come, func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute }) {
+	if slices.ContainsFunc(differ.come, func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute }) {
 		actions = disruption.Merge(actions, []disruption.Action{{Type: disruption.Drain}})
 	}
 	return actions, nil
-}
-
-// differences returns the taints that come or get another value, and all that differ: of the one that is named, or of all.
-func differences(was, want []corev1.Taint, only *corev1.Taint) (come, differ []corev1.Taint) {
-	not := func(others []corev1.Taint) func(corev1.Taint) bool {
-		return func(t corev1.Taint) bool { return slices.Contains(others, t) || only != nil && !t.MatchTaint(only) }
-	}
-	come = slices.DeleteFunc(slices.Clone(want), not(was))
-	return come, append(slices.Clone(come), slices.DeleteFunc(slices.Clone(was), not(want))...)
 }

@@ -43,18 +43,22 @@ func New(rules disruption.Rules) *Updater { return &Updater{rules: rules} }
 func (*Updater) Name() string { return Name }
 
 // Claim implements updaters.Updater. An argument or a taint is claimed as a whole or not at all.
-func (u *Updater) Claim(_ context.Context, c fieldset.Change) (updaters.Claim, error) {
+func (u *Updater) Claim(ctx context.Context, c fieldset.Change) (updaters.Claim, error) {
 	var claim updaters.Claim
 	oc, ok := kubeadmconfig.Change(c)
 	if !ok {
 		return claim, nil
 	}
+	said := newSaid(oc)
 	for _, f := range oc.Fields {
+		if err := ctx.Err(); err != nil {
+			return updaters.Claim{}, err
+		}
 		section, ok := sectionOf(f)
 		if !ok {
 			continue
 		}
-		j := judge{rules: u.rules, field: f, section: section, change: oc}
+		j := judge{rules: u.rules, field: f, section: section, change: oc, said: said}
 		actions, err := j.actions()
 		claim.Add(f, actions, err)
 	}

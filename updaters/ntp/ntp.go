@@ -33,13 +33,19 @@ func New(rules disruption.Rules) *Updater { return &Updater{rules: rules} }
 func (*Updater) Name() string { return Name }
 
 // Claim implements updaters.Updater. Both fields are claimed, or none: together they are one resource on the node.
-func (u *Updater) Claim(_ context.Context, c fieldset.Change) (updaters.Claim, error) {
+func (u *Updater) Claim(ctx context.Context, c fieldset.Change) (updaters.Claim, error) {
 	var claim updaters.Claim
 	oc, ok := kubeadmconfig.Change(c)
 	if !ok {
 		return claim, nil
 	}
-	actions, err := u.judge(oc)
+	if !slices.ContainsFunc(oc.Fields, func(f fieldset.Field) bool { return kubeadmconfig.Below(f, Name) }) {
+		return claim, nil
+	}
+	actions, err := u.judge(ctx, oc)
+	if ctx.Err() != nil {
+		return claim, ctx.Err()
+	}
 	// What is off is not restarted, and what was off is started.
 	off := kubeadmconfig.Mapping(oc.Desired, Name)["enabled"] == false || kubeadmconfig.Mapping(oc.Current, Name)["enabled"] == false
 	for _, f := range oc.Fields {
@@ -69,7 +75,7 @@ func withoutRestart(actions []disruption.Action) []disruption.Action {
 var units = []string{disruption.TimeSyncUnit, "chrony.service", "chronyd.service"}
 
 // judge returns what a change of the time servers takes, or why it can't be made in place.
-func (u *Updater) judge(oc fieldset.ObjectChange) ([]disruption.Action, error) {
+func (u *Updater) judge(ctx context.Context, oc fieldset.ObjectChange) ([]disruption.Action, error) {
 	format := kubeadmconfig.Format(oc.Desired)
 	if format == kubeadmconfig.Ignition {
 		return nil, errors.New("with format ignition a new machine gets ntpd and its configuration, which refit does not change")
@@ -78,7 +84,7 @@ func (u *Updater) judge(oc fieldset.ObjectChange) ([]disruption.Action, error) {
 	if len(is) == 0 && was["enabled"] == false {
 		return nil, errors.New("what was switched off is not switched on by leaving ntp out; set ntp.enabled to true instead")
 	}
-	if _, err := read(is, format); err != nil {
+	if _, err := read(ctx, is, format); err != nil {
 		return nil, err
 	}
 	return u.rules.Domain(disruption.NTP)
@@ -107,7 +113,7 @@ func (*Updater) Desire(d updaters.Desired) ([]node.Resource, error) {
 }
 
 // read returns the servers of spec.ntp as a new machine reads them, or why they can't be brought to a running node.
-func read(ntp map[string]any, format string) ([]string, error) {
+func read(ctx context.Context, ntp map[string]any, format string) ([]string, error) {
 	for name, v := range ntp {
 		_, isFlag := v.(bool)
 		_, isList := v.([]any)
@@ -120,6 +126,9 @@ func read(ntp map[string]any, format string) ([]string, error) {
 	}
 	var all []string
 	for i, raw := range servers(ntp) {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		s, err := kubeadmconfig.Text(raw, format)
 		if err != nil {
 			return nil, fmt.Errorf("servers[%d] %w", i, err)

@@ -34,20 +34,29 @@ func New(rules disruption.Rules) *Updater { return &Updater{rules: rules} }
 func (*Updater) Name() string { return Name }
 
 // Claim implements updaters.Updater.
-func (u *Updater) Claim(_ context.Context, c fieldset.Change) (updaters.Claim, error) {
+func (u *Updater) Claim(ctx context.Context, c fieldset.Change) (updaters.Claim, error) {
 	var claim updaters.Claim
 	oc, ok := kubeadmconfig.Change(c)
 	if !ok {
 		return claim, nil
 	}
 	current, desired := byName(oc.Current), byName(oc.Desired)
+	format := kubeadmconfig.Format(oc.Desired)
+	read := map[string]error{} // by name: every field of a user asks for the whole user
 	for _, f := range oc.Fields {
+		if err := ctx.Err(); err != nil {
+			return updaters.Claim{}, err
+		}
 		if !kubeadmconfig.Below(f, "users") {
 			continue
 		}
-		ch := change{field: f, format: kubeadmconfig.Format(oc.Desired)}
+		ch := change{field: f, format: format}
 		if name, ok := kubeadmconfig.Item(f, "name"); ok {
 			ch.name, ch.current, ch.desired = name, current[name], desired[name]
+			if _, known := read[name]; !known {
+				read[name] = ch.readable()
+			}
+			ch.err = read[name]
 		}
 		actions, err := u.judge(ch, none(oc.Current) && none(oc.Desired))
 		claim.Add(f, actions, err)
@@ -62,6 +71,18 @@ type change struct {
 	// name is the user's. It is empty when the field is the list itself.
 	name             string
 	current, desired map[string]any
+	// err says why the user can't be read.
+	err error
+}
+
+// readable returns an error that says why the user can't be read: as it is desired or, if it is to go, as it is.
+func (c change) readable() error {
+	if c.desired == nil {
+		_, err := read(c.current, c.format)
+		return err
+	}
+	_, err := read(c.desired, c.format)
+	return err
 }
 
 // judge returns what the change takes, or why it can't be made in place.
@@ -78,13 +99,13 @@ func (u *Updater) judge(c change, nobody bool) ([]disruption.Action, error) {
 
 func (u *Updater) judgeUser(c change) ([]disruption.Action, error) {
 	if c.desired == nil {
-		if _, err := read(c.current, c.format); err != nil {
-			return nil, fmt.Errorf("the user was not made by refit, and is not taken away by it: %w", err)
+		if c.err != nil {
+			return nil, fmt.Errorf("the user was not made by refit, and is not taken away by it: %w", c.err)
 		}
 		return u.judgeAll(c.name, c.current, c.format)
 	}
-	if _, err := read(c.desired, c.format); err != nil {
-		return nil, err
+	if c.err != nil {
+		return nil, c.err
 	}
 	if c.current == nil {
 		return u.judgeAll(c.name, c.desired, c.format)
