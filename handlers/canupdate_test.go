@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	smdvalue "sigs.k8s.io/structured-merge-diff/v6/value"
 
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -265,33 +267,69 @@ refit_can_update_decisions_total{hook="CanUpdateMachine",outcome="InPlace"} 1
 refit_can_update_decisions_total{hook="CanUpdateMachine",outcome="Replace"} 1
 refit_can_update_decisions_total{hook="CanUpdateMachineSet",outcome="Error"} 1
 refit_can_update_decisions_total{hook="CanUpdateMachineSet",outcome="Replace"} 1
-# HELP refit_can_update_fields_left_total Changed fields that could not be updated in place, by hook, object and field. List items are left out of the field.
+# HELP refit_can_update_fields_left_total Changed fields that could not be updated in place, by hook, object and field. List items are left out of the field. A field that refit does not know is other, and what is below one that it knows is shown as that one with .….
 # TYPE refit_can_update_fields_left_total counter
 refit_can_update_fields_left_total{field="spec.users[]",hook="CanUpdateMachine",object="bootstrapConfig"} 1
 refit_can_update_fields_left_total{field="spec.version",hook="CanUpdateMachineSet",object="machine"} 1
 `)))
 }
 
-// TestFieldsOfUnknownSchemas: keys of mappings, which can be any, are no values of a label.
-func TestFieldsOfUnknownSchemas(t *testing.T) {
+// TestLabelsOfFields: only what refit knows is a value of a label, since anybody can make names up.
+func TestLabelsOfFields(t *testing.T) {
 	field := func(object fieldset.Object, names ...string) fieldset.Field {
 		f := fieldset.Field{Object: object}
 		for _, name := range names {
-			f.Path = append(f.Path, fieldpath.PathElement{FieldName: &name})
+			e := fieldpath.PathElement{FieldName: &name}
+			if name == "[]" {
+				e = fieldpath.PathElement{Key: &smdvalue.FieldList{{Name: "name", Value: smdvalue.NewValueInterface("x")}}}
+			}
+			f.Path = append(f.Path, e)
 		}
 		return f
 	}
-	for want, f := range map[string]fieldset.Field{
-		"spec":                  field(fieldset.InfrastructureMachine),
-		"spec.instanceType":     field(fieldset.InfrastructureMachine, "instanceType"),
-		"spec.additionalTags.…": field(fieldset.InfrastructureMachine, "additionalTags", "build-4711"),
-		"spec.a.b.c.d":          field(fieldset.BootstrapConfig, "a", "b", "c", "d"),
-		"spec.a.b.c.d.…":        field(fieldset.BootstrapConfig, "a", "b", "c", "d", "e"),
+	byKubeadm := Subject{Bootstrap: bootstrapv1.GroupVersion.WithKind("KubeadmConfig").GroupKind()}.MadeByKubeadm()
+	for want, all := range map[string][]fieldset.Field{
+		"spec": {field(fieldset.InfrastructureMachine), field(fieldset.BootstrapConfig)},
+		"other": {
+			field(fieldset.InfrastructureMachine, "instanceType"), field(fieldset.InfrastructureMachine, "additionalTags", "build-4711"),
+			field(fieldset.BootstrapConfig, "a", "b"), field(fieldset.Machine, "addedLater"), field(fieldset.BootstrapConfig, ""),
+			field(fieldset.BootstrapConfig, "*"),
+		},
+		"spec.version":               {field(fieldset.Machine, "version")},
+		"spec.ami":                   {field(fieldset.InfrastructureMachine, "ami")},
+		"spec.ami.…":                 {field(fieldset.InfrastructureMachine, "ami", "id")},
+		"spec.files[].content":       {field(fieldset.BootstrapConfig, "files", "[]", "content")},
+		"spec.files[].contentFrom.…": {field(fieldset.BootstrapConfig, "files", "[]", "contentFrom", "vault")},
+		"spec.files[].…":             {field(fieldset.BootstrapConfig, "files", "[]", "k1"), field(fieldset.BootstrapConfig, "files", "[]", "[]")},
+		"spec.clusterConfiguration.featureGates.…": {field(fieldset.BootstrapConfig, "clusterConfiguration", "featureGates", "Any")},
 	} {
-		require.Equal(t, want, labelOf(f, Subject{Bootstrap: bootstrapv1.GroupVersion.WithKind("KubeadmConfig").GroupKind()}.MadeByKubeadm()))
+		for _, f := range all {
+			require.Equal(t, want, labelOf(f, byKubeadm), "%s of the %s", f, f.Object)
+		}
 	}
-	labelled := field(fieldset.BootstrapConfig, "agentConfig", "nodeLabels", "build-4711")
-	require.Equal(t, "spec.agentConfig.…", labelOf(labelled, Subject{Bootstrap: schema.GroupKind{Group: bootstrapv1.GroupVersion.Group, Kind: "RKE2Config"}}.MadeByKubeadm()))
+	labelled := field(fieldset.BootstrapConfig, "files")
+	require.Equal(t, "other", labelOf(labelled, Subject{Bootstrap: schema.GroupKind{Group: bootstrapv1.GroupVersion.Group, Kind: "RKE2Config"}}.MadeByKubeadm()))
+}
+
+// TestMadeUpFieldsAddNoSeries asks with fields that nobody knows, others each time.
+func TestMadeUpFieldsAddNoSeries(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	h := NewCanUpdate(engine(t), NoPolicies{}, NewMetrics(reg), "")
+	for round := range 3 {
+		body := edit(t, "canupdatemachine-file-content", func(m map[string]any) {
+			for _, object := range []string{"machine", "infrastructureMachine", "bootstrapConfig"} {
+				spec := side(side(side(m, "desired"), object), "spec")
+				for i := range 80 {
+					spec[fmt.Sprintf("made-up-%d-%d", round, i)] = 1
+				}
+				spec["files"] = []any{map[string]any{"path": "/etc/a", fmt.Sprint("made-up-", round): 1}}
+			}
+		})
+		require.Equal(t, runtimehooksv1.ResponseStatusSuccess, h.Machine(t.Context(), body).GetStatus())
+		n, err := testutil.GatherAndCount(reg, "refit_can_update_fields_left_total")
+		require.NoError(t, err)
+		require.LessOrEqual(t, n, 5)
+	}
 }
 
 // FuzzRequest takes any body: the answer has a status, and a Success is one that Cluster API can apply.

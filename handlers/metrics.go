@@ -32,7 +32,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		}, []string{"hook", "outcome"}),
 		fields: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "refit_can_update_fields_left_total",
-			Help: "Changed fields that could not be updated in place, by hook, object and field. List items are left out of the field.",
+			Help: "Changed fields that could not be updated in place, by hook, object and field. List items are left out of the field. A field that refit does not know is other, and what is below one that it knows is shown as that one with .….",
 		}, []string{"hook", "object", "field"}),
 	}
 	r.MustRegister(m.decisions, m.fields)
@@ -43,32 +43,6 @@ func (m *Metrics) decided(kind, outcome string) {
 	m.decisions.WithLabelValues(strings.TrimSuffix(kind, "Request"), outcome).Inc()
 }
 
-// The number of label values is bounded by how deep fields are named: below that there may be mappings with keys of any name.
-const (
-	maxFieldDepth = 4
-	// maxUnknownDepth is for schemas that refit does not know: a provider's spec.additionalTags has such keys.
-	maxUnknownDepth = 1
-)
-
 func (m *Metrics) left(kind string, f fieldset.Field, byKubeadm bool) {
 	m.fields.WithLabelValues(strings.TrimSuffix(kind, "Request"), string(f.Object), labelOf(f, byKubeadm)).Inc()
-}
-
-func labelOf(f fieldset.Field, byKubeadm bool) string {
-	deepest := maxFieldDepth
-	if f.Object == fieldset.InfrastructureMachine || f.Object == fieldset.BootstrapConfig && !byKubeadm {
-		deepest = maxUnknownDepth
-	}
-	name := "spec"
-	for i, e := range f.Path {
-		switch {
-		case i == deepest:
-			return name + ".…"
-		case e.FieldName != nil:
-			name += "." + *e.FieldName
-		default:
-			name += "[]"
-		}
-	}
-	return name
 }

@@ -21,8 +21,8 @@ import (
 // Name is the updater's name.
 const Name = "version"
 
-// field is the one that the updater judges.
-const field = "version"
+// Field is the one of the Machine that the updater judges.
+const Field = "version"
 
 // Source has versions of Kubernetes.
 type Source interface {
@@ -67,13 +67,13 @@ func (u *Updater) Claim(ctx context.Context, c fieldset.Change) (updaters.Claim,
 		return claim, nil
 	}
 	for _, f := range oc.Fields {
-		if !slices.Equal(kubeadmconfig.Location(f), []string{field}) {
+		if !slices.Equal(kubeadmconfig.Location(f), []string{Field}) {
 			continue
 		}
 		actions, left := u.actions(oc)
 		if left == nil {
 			var err error
-			if left, err = u.lacks(ctx, kubeadm.Text(kubeadmconfig.Mapping(oc.Desired), field)); err != nil {
+			if left, err = u.lacks(ctx, kubeadm.Text(kubeadmconfig.Mapping(oc.Desired), Field)); err != nil {
 				return updaters.Claim{}, err
 			}
 		}
@@ -84,7 +84,7 @@ func (u *Updater) Claim(ctx context.Context, c fieldset.Change) (updaters.Claim,
 
 // actions returns what another version takes, or why the machine can't be brought to it, whatever its source has.
 func (u *Updater) actions(oc fieldset.ObjectChange) ([]disruption.Action, error) {
-	if err := Step(kubeadm.Text(kubeadmconfig.Mapping(oc.Current), field), kubeadm.Text(kubeadmconfig.Mapping(oc.Desired), field)); err != nil {
+	if err := Step(kubeadm.Text(kubeadmconfig.Mapping(oc.Current), Field), kubeadm.Text(kubeadmconfig.Mapping(oc.Desired), Field)); err != nil {
 		return nil, err
 	}
 	return u.rules.Domain(disruption.KubernetesVersion)
@@ -109,7 +109,7 @@ func (u *Updater) lacks(ctx context.Context, version string) (left, err error) {
 
 // Desire implements updaters.NodeUpdater.
 func (*Updater) Desire(d updaters.Desired) ([]node.Resource, error) {
-	version := kubeadm.Text(kubeadmconfig.Mapping(d.Machine), field)
+	version := kubeadm.Text(kubeadmconfig.Mapping(d.Machine), Field)
 	if version == "" || !kubeadmconfig.Is(d.BootstrapConfig) {
 		return nil, nil
 	}
