@@ -205,6 +205,21 @@ func TestWithoutBootstrapConfig(t *testing.T) {
 	require.Empty(t, x.Fields)
 }
 
+// TestExplainReadsNoDeeperThanHooks: a file that would overflow the stack is an error.
+func TestExplainReadsNoDeeperThanHooks(t *testing.T) {
+	for name, request := range map[string]string{
+		"JSON, deep":    `{"kind":"CanUpdateMachineRequest","current":` + strings.Repeat("[", 101) + strings.Repeat("]", 101) + "}",
+		"JSON, deeper":  strings.Repeat("[", 1<<20),
+		"YAML, deeper":  strings.Repeat("- ", 1<<16) + "a",
+		"YAML, aliases": "a: &a [x,x]\nb: &b [*a,*a]\nc: " + strings.Repeat("[*b,", 200) + "x" + strings.Repeat("]", 200),
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := engine(t).Explain(t.Context(), []byte(request))
+			require.Error(t, err)
+		})
+	}
+}
+
 func TestFieldOfANewerAPI(t *testing.T) {
 	body := edit(t, "canupdatemachine-file-content", func(m map[string]any) {
 		side(side(side(m, "desired"), "machine"), "spec")["addedLater"] = map[string]any{"x": 1}

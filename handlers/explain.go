@@ -8,6 +8,7 @@ import (
 
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/fieldset"
+	"github.com/capi-refit/refit/internal/jsonscan"
 )
 
 // Verdicts that Cluster API reaches.
@@ -44,6 +45,9 @@ func (e *Engine) Explain(ctx context.Context, request []byte) (*Explanation, err
 	body, err := yaml.YAMLToJSON(request)
 	if err != nil {
 		return nil, &RequestError{Problem: "is neither JSON nor YAML: " + err.Error()}
+	}
+	if _, err := jsonscan.Check(body); err != nil {
+		return nil, &RequestError{Problem: "is not read: " + err.Error()}
 	}
 	var head struct {
 		Kind string `json:"kind"`

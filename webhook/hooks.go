@@ -1,12 +1,10 @@
 package webhook
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"runtime/debug"
 	"time"
@@ -37,10 +35,12 @@ type Hook struct {
 
 // Server serves hooks.
 type Server struct {
-	catalog *runtimecatalog.Catalog
-	log     logr.Logger
-	metrics *Metrics
-	limit   int64
+	catalog  *runtimecatalog.Catalog
+	log      logr.Logger
+	metrics  *Metrics
+	limit    int64 // of a body, in bytes
+	limits   *limits
+	refusals *seldom
 }
 
 // NewServer returns a Server that logs to log and counts in metrics.
@@ -49,7 +49,9 @@ func NewServer(log logr.Logger, metrics *Metrics) (*Server, error) {
 	if err := runtimehooksv1.AddToCatalog(catalog); err != nil {
 		return nil, fmt.Errorf("read the catalog of hooks: %w", err)
 	}
-	return &Server{catalog: catalog, log: log, metrics: metrics, limit: MaxRequestBytes}, nil
+	s := &Server{catalog: catalog, log: log, metrics: metrics, limit: MaxRequestBytes, limits: newLimits(), refusals: newSeldom()}
+	metrics.show(s.limits)
+	return s, nil
 }
 
 // Register has the hooks, and the discovery of them, served by s.
@@ -89,61 +91,94 @@ func (s *Server) serve(on ctrlwebhook.Server, gvh runtimecatalog.GroupVersionHoo
 	if _, err := s.catalog.NewResponse(gvh); err != nil {
 		return fmt.Errorf("hook %s: %w", gvh.Hook, err)
 	}
+	if h.Timeout == 0 {
+		h.Timeout = defaultTimeout
+	}
 	on.Register(runtimecatalog.GVHToPath(gvh, h.Name), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
-		response := s.answer(w, r, gvh, h)
-		body, err := json.Marshal(response)
-		if err != nil {
-			s.log.Error(err, "Could not encode a response", "hook", gvh.Hook)
-			http.Error(w, "the response could not be encoded", http.StatusInternalServerError)
-			return
+		ctx, cancel := context.WithTimeout(r.Context(), h.Timeout) // nobody waits longer
+		defer cancel()
+		log := s.log.WithValues("hook", gvh.Hook)
+		request, err := s.read(w, r.WithContext(ctx))
+		if err == nil {
+			defer request.arrival.release() // not before the answer is written
 		}
+		var a answer
+		if err == nil {
+			a, err = s.answer(ctrl.LoggerInto(ctx, log), request, gvh, h)
+		}
+		if err != nil {
+			a = s.refuse(log, gvh, err)
+		}
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // tests write to memory
 		w.Header().Set("Content-Type", "application/json")
 		// An error here means that the manager has gone. It will ask again.
-		_, _ = w.Write(body)
-		s.metrics.observe(gvh.Hook, string(response.GetStatus()), time.Since(start))
+		_, _ = w.Write(a.body)
+		s.metrics.observe(gvh.Hook, string(a.status), time.Since(start))
 	}))
 	return nil
 }
 
-// answer reads the request and has it handled. It always returns a response with a status.
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, gvh runtimecatalog.GroupVersionHook, h Hook) (response runtimehooksv1.ResponseObject) {
-	log := s.log.WithValues("hook", gvh.Hook)
+// answer is a response as it is sent.
+type answer struct {
+	status runtimehooksv1.ResponseStatus
+	body   []byte
+}
+
+// answer has the request handled when it is its turn. The error is a refusal.
+func (s *Server) answer(ctx context.Context, r *request, gvh runtimecatalog.GroupVersionHook, h Hook) (answer, error) {
+	done, err := s.limits.begin(ctx, r.address, r.work)
+	if err != nil {
+		return answer{}, refuse(err)
+	}
+	defer done()
+	return s.encode(s.handle(ctx, r.body, gvh, h), gvh), nil
+}
+
+// encode returns the response as it is sent.
+func (s *Server) encode(response runtimehooksv1.ResponseObject, gvh runtimecatalog.GroupVersionHook) answer {
+	body, err := json.Marshal(response)
+	if err != nil {
+		s.log.Error(err, "Could not encode a response", "hook", gvh.Hook)
+		response = s.failure(gvh, internalError)
+		body, _ = json.Marshal(response) // it has nothing but texts
+	}
+	return answer{response.GetStatus(), body}
+}
+
+// refuse answers a request that was not handled. Cluster API is given the message as a Failure and not as another HTTP status:
+// that would be an error of the connection, which a failure policy may let it ignore.
+func (s *Server) refuse(log logr.Logger, gvh runtimecatalog.GroupVersionHook, err error) answer {
+	reason := refusedBroken
+	var r *refusal
+	if errors.As(err, &r) {
+		reason = r.reason
+	}
+	s.metrics.refused.WithLabelValues(reason).Inc()
+	if s.refusals.allow(reason, time.Now()) {
+		log.Info("Refused a request", "reason", reason, "message", err.Error())
+	}
+	return s.encode(s.failure(gvh, err.Error()), gvh)
+}
+
+// internalError is the message of what is refit's own fault.
+const internalError = "refit met an internal error; its log has the details"
+
+// handle calls the handler. It always returns a response with a status.
+func (s *Server) handle(ctx context.Context, body []byte, gvh runtimecatalog.GroupVersionHook, h Hook) (response runtimehooksv1.ResponseObject) {
+	log := ctrl.LoggerFrom(ctx)
 	defer func() {
 		if p := recover(); p != nil {
 			log.Error(fmt.Errorf("%v", p), "A handler panicked", "stack", string(debug.Stack()))
-			response = s.failure(gvh, "refit met an internal error; its log has the details")
+			response = s.failure(gvh, internalError)
 		}
 	}()
-	body, err := s.read(w, r)
-	if err != nil {
-		log.Info("Refused a request", "reason", err.Error())
-		return s.failure(gvh, err.Error())
-	}
-	response = h.Handle(ctrl.LoggerInto(r.Context(), log), body)
+	response = h.Handle(ctx, body)
 	if response.GetStatus() == "" {
 		log.Error(errors.New("the response has no status"), "A handler is wrong")
-		return s.failure(gvh, "refit met an internal error; its log has the details")
+		return s.failure(gvh, internalError)
 	}
 	return response
-}
-
-func (s *Server) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if r.Method != http.MethodPost {
-		return nil, fmt.Errorf("the request's method is %s and should be POST", r.Method)
-	}
-	var body bytes.Buffer
-	if r.ContentLength > 0 && r.ContentLength <= s.limit {
-		body.Grow(int(r.ContentLength) + bytes.MinRead)
-	}
-	if _, err := io.Copy(&body, http.MaxBytesReader(w, r.Body, s.limit)); err != nil {
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
-			return nil, fmt.Errorf("the request's body is larger than %d MiB", s.limit>>20)
-		}
-		return nil, fmt.Errorf("the request's body could not be read: %w", err)
-	}
-	return body.Bytes(), nil
 }
 
 // failure returns the hook's response with the message. Cluster API takes it as an error and asks again.

@@ -76,6 +76,8 @@ func TestAnswers(t *testing.T) {
 		}, "Failure", "internal error"},
 		"too large": {"POST", strings.Repeat("x", 1<<20+1), nil, "Failure", "larger than 1 MiB"},
 		"a GET":     {"GET", "", nil, "Failure", "should be POST"},
+		"too deep":  {"POST", strings.Repeat("[", 1<<20), nil, "Failure", "refit reads 100 at most"},
+		"too many":  {"POST", "[" + strings.Repeat("1,", 500_000), nil, "Failure", "values, and refit reads"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, reg := serving(t, tc.handle)
@@ -91,6 +93,15 @@ func TestAnswers(t *testing.T) {
 			require.Equal(t, 1, n)
 		})
 	}
+}
+
+// TestDiscoveryReadsNoDeeperThanHooks: the bytes that end a parser are not looked at there either.
+func TestDiscoveryReadsNoDeeperThanHooks(t *testing.T) {
+	h, _ := serving(t, nil)
+	w := call(h, "POST", "/hooks.runtime.cluster.x-k8s.io/v1alpha1/discovery", []byte(strings.Repeat("[", 1<<20)))
+	var r runtimehooksv1.DiscoveryResponse
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &r))
+	require.Equal(t, runtimehooksv1.ResponseStatusFailure, r.Status)
 }
 
 func TestDiscovery(t *testing.T) {
@@ -164,10 +175,10 @@ func TestTLS(t *testing.T) {
 	require.NoError(t, err)
 
 	port := freePort(t)
-	server := ctrlwebhook.NewServer(ctrlwebhook.Options{
+	server := NewListener(ctrlwebhook.Options{
 		Host: "127.0.0.1", Port: port, CertDir: dir,
 		TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.MinVersion = tls.VersionTLS12 }, clientCA},
-	})
+	}, logr.Discard())
 	s, err := NewServer(logr.Discard(), NewMetrics(prometheus.NewRegistry()))
 	require.NoError(t, err)
 	require.NoError(t, s.Register(server, []Hook{{
@@ -216,7 +227,7 @@ func TestShutdown(t *testing.T) {
 	dir, port := t.TempDir(), freePort(t)
 	bundle, err := WriteSelfSigned(dir, []string{"127.0.0.1"}, time.Now())
 	require.NoError(t, err)
-	server := ctrlwebhook.NewServer(ctrlwebhook.Options{Host: "127.0.0.1", Port: port, CertDir: dir})
+	server := NewListener(ctrlwebhook.Options{Host: "127.0.0.1", Port: port, CertDir: dir}, logr.Discard())
 	s, err := NewServer(logr.Discard(), NewMetrics(prometheus.NewRegistry()))
 	require.NoError(t, err)
 	underWay, goOn := make(chan struct{}), make(chan struct{})

@@ -171,7 +171,7 @@ func (o *serveOptions) manager(ctx context.Context) (ctrl.Manager, ctrlwebhook.S
 		return nil, nil, err
 	}
 	hookTLS := slices.Concat(tlsOpts, clientTLS)
-	server := ctrlwebhook.NewServer(ctrlwebhook.Options{Host: o.webhookHost, Port: o.webhookPort, CertDir: o.webhookCertDir, TLSOpts: hookTLS})
+	server := webhook.NewListener(ctrlwebhook.Options{Host: o.webhookHost, Port: o.webhookPort, CertDir: o.webhookCertDir, TLSOpts: hookTLS}, ctrl.Log.WithName("hooks"))
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, refitv1.AddToScheme} {
 		if err := add(scheme); err != nil {

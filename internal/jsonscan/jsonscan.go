@@ -13,8 +13,8 @@ const (
 	MaxDepth = 100
 	// MaxValues is how many values there may be, those of lists and objects counted too.
 	MaxValues = 500_000
-	// MaxName is the longest name of a field, in bytes.
-	MaxName = 1024
+	// MaxName is the longest name of a field, in bytes. The key of a label has 317 at most.
+	MaxName = 512
 )
 
 // Shape is what a scan has seen of JSON.

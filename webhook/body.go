@@ -1,0 +1,150 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/capi-refit/refit/internal/jsonscan"
+)
+
+// refusal is why a request is not handed to its handler. The message is for the caller, the reason is a label.
+type refusal struct{ reason, message string }
+
+// Error implements error.
+func (r *refusal) Error() string { return r.message }
+
+// The reasons. They are all values of a label.
+const (
+	refusedMethod   = "Method"   // it is no POST
+	refusedTooLarge = "TooLarge" // its body is larger than MaxRequestBytes
+	refusedSlow     = "Slow"     // its body did not arrive in time, or others needed the room
+	refusedShape    = "Shape"    // its body nests too deep, has too many values, or too long a name
+	refusedBusy     = "Busy"     // others have used up what there is
+	refusedBroken   = "Broken"   // its body could not be read, or the caller has gone
+)
+
+// refusedReasons are all of them.
+var refusedReasons = []string{refusedMethod, refusedTooLarge, refusedSlow, refusedShape, refusedBusy, refusedBroken}
+
+// errSlow ends a body that takes too long.
+var errSlow = errors.New("the body takes too long")
+
+// request is a request whose body is there.
+type request struct {
+	body    []byte
+	work    int64 // estimated
+	address string
+	arrival *arrival
+}
+
+// read reads the body of a request. What it returns is released when the request is answered.
+func (s *Server) read(w http.ResponseWriter, r *http.Request) (*request, error) {
+	control := http.NewResponseController(w)
+	a, body, err := s.arrive(w, r, control)
+	if err != nil {
+		_ = control.SetReadDeadline(time.Unix(1, 0)) // the rest of the body is not waited for
+		return nil, err
+	}
+	// From here on reading only tells whether the caller is still there.
+	_ = control.SetReadDeadline(time.Time{})
+	shape, err := jsonscan.Check(body)
+	if err != nil {
+		a.release()
+		return nil, &refusal{refusedShape, "the request's body is not read: " + err.Error()}
+	}
+	return &request{body: body, work: workOf(shape, len(body)), address: a.address, arrival: a}, nil
+}
+
+// arrive reads the body of a request as it arrives. The error is a refusal.
+func (s *Server) arrive(w http.ResponseWriter, r *http.Request, control *http.ResponseController) (*arrival, []byte, error) {
+	if r.Method != http.MethodPost {
+		return nil, nil, &refusal{refusedMethod, fmt.Sprintf("the request's method is %.20s and should be POST", r.Method)}
+	}
+	a, err := s.limits.arrive(r.Context(), control, addressOf(r))
+	if err != nil {
+		return nil, nil, refuse(err)
+	}
+	body, err := s.readBody(w, r, a)
+	a.arrived()
+	if err != nil {
+		a.release()
+		return nil, nil, s.refuseBody(a, err)
+	}
+	return a, body, nil
+}
+
+// readBody reads a body into a buffer that doubles, so that no more is held than has arrived, whatever the request says of its
+// length.
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request, a *arrival) ([]byte, error) {
+	from := http.MaxBytesReader(w, r.Body, s.limit)
+	most := s.limit + 1
+	if r.ContentLength >= 0 {
+		most = min(most, r.ContentLength+1) // one more, so that the end is seen
+	}
+	body := make([]byte, 0, min(most, minHeld))
+	for {
+		n, err := from.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		if errors.Is(err, io.EOF) {
+			return body, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(body) < cap(body) {
+			continue
+		}
+		size := max(min(2*int64(cap(body)), most), int64(cap(body))+1)
+		if err := a.hold(size); err != nil {
+			return nil, err
+		}
+		grown := make([]byte, len(body), size)
+		copy(grown, body)
+		body = grown
+	}
+}
+
+// refuseBody returns why a body could not be read.
+func (s *Server) refuseBody(a *arrival, err error) error {
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return &refusal{refusedTooLarge, fmt.Sprintf("the request's body is larger than %d MiB", s.limit>>20)}
+	case errors.Is(err, errBusy):
+		return refuse(err)
+	case a.late() || isTimeout(err):
+		return &refusal{refusedSlow, fmt.Sprintf("the request's body did not arrive within %s, or while others were waiting for the room; send it at once", bodyTimeout)}
+	default:
+		return refuse(err)
+	}
+}
+
+// late reports whether the body was dropped, or has taken too long.
+func (a *arrival) late() bool { return a.dropped || time.Since(a.began) >= bodyTimeout }
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// refuse returns why what a request needs could not be had.
+func refuse(err error) error {
+	if errors.Is(err, errBusy) || errors.Is(err, context.DeadlineExceeded) {
+		return &refusal{refusedBusy, errBusy.Error()}
+	}
+	return &refusal{refusedBroken, fmt.Sprintf("the request's body could not be read: %v", err)}
+}
+
+// addressOf returns the host that a request comes from.
+func addressOf(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}

@@ -1,0 +1,161 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// errBusy is returned when more is asked of a pool than it lets wait.
+var errBusy = errors.New("refit is busy with other requests; ask again")
+
+// How many requests wait for a pool: all together, and those of one address. They hold little, since nothing of their bodies
+// has been read, or their bodies are counted.
+const (
+	maxWaiting        = 2048
+	maxWaitingAddress = maxWaiting / 2
+)
+
+// pool is an amount of something that requests share. When it is used up they wait, and what is given back goes to the address
+// that holds the least: who asks for much waits for itself.
+type pool struct {
+	capacity int64
+
+	mu      sync.Mutex
+	used    int64
+	held    map[string]int64 // by address
+	queued  map[string]int   // by address
+	waiting []*waiter        // the one that has waited longest first
+	last    string           // the address that was granted something last
+}
+
+type waiter struct {
+	address string
+	n       int64
+	granted chan struct{}
+}
+
+func newPool(capacity int64) *pool {
+	return &pool{capacity: capacity, held: map[string]int64{}, queued: map[string]int{}}
+}
+
+// acquire takes n for an address, and waits for it until ctx ends. While it has to wait it calls full now and then, which may
+// have somebody give something back. What is more than the capacity counts as all of it.
+func (p *pool) acquire(ctx context.Context, address string, n int64, full func()) error {
+	n = min(n, p.capacity)
+	p.mu.Lock()
+	if len(p.waiting) == 0 && p.used+n <= p.capacity {
+		p.take(address, n)
+		p.mu.Unlock()
+		return nil
+	}
+	if len(p.waiting) >= maxWaiting || p.queued[address] >= maxWaitingAddress {
+		p.mu.Unlock()
+		return errBusy
+	}
+	w := &waiter{address: address, n: n, granted: make(chan struct{})}
+	p.waiting = append(p.waiting, w)
+	p.queued[address]++
+	p.grant() // those who wait may all want more than there is
+	p.mu.Unlock()
+	if w.wait(ctx, full) {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, other := range p.waiting {
+		if other == w {
+			p.remove(i)
+			p.grant()
+			return ctx.Err()
+		}
+	}
+	p.give(address, n) // it was granted at the same time
+	return ctx.Err()
+}
+
+// wait waits until the waiter has what it asked for, or ctx ends, and reports whether it has. Now and then it calls full.
+func (w *waiter) wait(ctx context.Context, full func()) bool {
+	again := make(<-chan time.Time)
+	if full != nil {
+		full()
+		ticker := time.NewTicker(slowAfter)
+		defer ticker.Stop()
+		again = ticker.C
+	}
+	for {
+		select {
+		case <-w.granted:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-again:
+			full()
+		}
+	}
+}
+
+// release gives n back.
+func (p *pool) release(address string, n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.give(address, min(n, p.capacity))
+}
+
+// inUse returns how much is taken.
+func (p *pool) inUse() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.used
+}
+
+func (p *pool) take(address string, n int64) {
+	p.used += n
+	p.held[address] += n
+}
+
+func (p *pool) give(address string, n int64) {
+	p.used -= n
+	if p.held[address] -= n; p.held[address] == 0 {
+		delete(p.held, address)
+	}
+	p.grant()
+}
+
+// grant gives what is left to those who wait, as far as it goes.
+func (p *pool) grant() {
+	for {
+		best := -1
+		for i, w := range p.waiting {
+			if p.used+w.n <= p.capacity && (best < 0 || p.before(w.address, p.waiting[best].address)) {
+				best = i
+			}
+		}
+		if best < 0 {
+			return
+		}
+		w := p.waiting[best]
+		p.remove(best)
+		p.take(w.address, w.n)
+		p.last = w.address
+		close(w.granted)
+	}
+}
+
+// before reports whether an address that waits comes before another one that has waited longer.
+func (p *pool) before(address, other string) bool {
+	if p.held[address] != p.held[other] {
+		return p.held[address] < p.held[other]
+	}
+	return other == p.last && address != p.last
+}
+
+// remove takes the waiter at i out of the queue.
+func (p *pool) remove(i int) {
+	w := p.waiting[i]
+	p.waiting = append(p.waiting[:i], p.waiting[i+1:]...)
+	if p.queued[w.address]--; p.queued[w.address] == 0 {
+		delete(p.queued, w.address)
+	}
+}
