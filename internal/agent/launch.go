@@ -51,7 +51,8 @@ func unitName(digest string, token int64) string {
 	return fmt.Sprintf("refit-%s-%s", name[:min(short, len(name))], strconv.FormatInt(token, 10))
 }
 
-// transientUnit has systemd run the agent, outside of the session that the server came in by.
+// transientUnit has systemd run the agent, outside of the session that the server came in by. The agent is not verified once more:
+// who has started this one has found it to be what was brought, in a directory in which only root can exchange it.
 type transientUnit struct {
 	program, executable, root string
 }

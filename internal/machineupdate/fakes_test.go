@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -86,10 +85,10 @@ func (f *fakeNode) Dial(context.Context, node.Target) (node.Conn, error) {
 
 func (f *fakeNode) Close() error { return nil }
 
-func (f *fakeNode) Run(_ context.Context, command string, stdin io.Reader, stdout io.Writer) error {
+func (f *fakeNode) Run(ctx context.Context, command string, stdin io.Reader, stdout io.Writer) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	verb := strings.TrimRight(command[strings.LastIndex(command, " ")+1:], "'")
+	verb := verbOf(ctx)
 	f.calls = append(f.calls, verb)
 	if f.before != nil {
 		f.before(verb)

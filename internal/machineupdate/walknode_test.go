@@ -89,10 +89,10 @@ func (n *walkNode) dial() error {
 }
 
 // run runs a command of the server's.
-func (n *walkNode) run(ctx context.Context, command string, stdin io.Reader, stdout io.Writer) error {
+func (n *walkNode) run(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	verb := verbOf(command)
+	verb := verbOf(ctx)
 	switch {
 	case n.due:
 		n.boot()
@@ -123,16 +123,13 @@ func (n *walkNode) run(ctx context.Context, command string, stdin io.Reader, std
 	return nil
 }
 
-// verbOf says what a command of node.Client is for.
-func verbOf(command string) string {
-	switch {
-	case command == "uname -m":
+// verbOf says what the command of a node.Client that is about to be run is for.
+func verbOf(ctx context.Context) string {
+	command, _ := node.CommandFrom(ctx)
+	if command.Verb == node.VerbArchitecture {
 		return "uname"
-	case strings.Contains(command, " refit "): // the arguments of the script that brings the agent
-		return "push"
-	default:
-		return strings.TrimRight(command[strings.LastIndex(command, " ")+1:], "'")
 	}
+	return command.Verb
 }
 
 func (n *walkNode) config() agent.Config {

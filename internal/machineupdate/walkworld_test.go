@@ -150,13 +150,13 @@ type callingConn struct{ p *process }
 func (callingConn) Close() error { return nil }
 
 // Run implements node.Conn.
-func (c callingConn) Run(ctx context.Context, command string, stdin io.Reader, stdout io.Writer) error {
-	run := call{place: machineItself, what: verbOf(command), writes: true, refused: node.ErrConnectionLost, lost: node.ErrConnectionLost}
+func (c callingConn) Run(ctx context.Context, _ string, stdin io.Reader, stdout io.Writer) error {
+	run := call{place: machineItself, what: verbOf(ctx), writes: true, refused: node.ErrConnectionLost, lost: node.ErrConnectionLost}
 	return c.p.through(run, func(lost bool) error {
 		if lost {
 			stdout = io.Discard
 		}
-		return c.p.world.node.run(ctx, command, stdin, stdout)
+		return c.p.world.node.run(ctx, stdin, stdout)
 	})
 }
 

@@ -37,8 +37,6 @@ type Client struct {
 	opts ClientOptions
 	// agent is the one for the node's architecture, once that is known.
 	agent atomic.Pointer[AgentBinary]
-	// indirect says that the user's shell does not run the agent by its name.
-	indirect atomic.Bool
 }
 
 // NewClient returns a Client that uses conn and does not close it.
@@ -126,7 +124,7 @@ func (c *Client) status(ctx context.Context, verb string, request any) (Status, 
 	return *answer.Status, nil
 }
 
-// call runs the agent; if it is not there, brings it and runs it again.
+// call runs the agent; if it is not there, or not as it was brought, brings it and runs it again.
 func (c *Client) call(ctx context.Context, verb string, request any) (Answer, error) {
 	var input []byte
 	if request != nil {
@@ -136,27 +134,19 @@ func (c *Client) call(ctx context.Context, verb string, request any) (Answer, er
 		}
 	}
 	ctx = commandOf(verb, request, input).with(ctx)
-	agent := c.agent.Load()
-	answer, err := c.run(ctx, c.command(agent, verb), input)
-	var failed *CommandError
-	if agent != nil && errors.As(err, &failed) {
-		// A restricted shell takes no names with a slash, and not all shells say in the same way that there is no such file.
-		c.indirect.Store(true)
-		c.agent.Store(nil)
-		answer, err = c.run(ctx, c.command(nil, verb), input)
-	}
+	answer, err := c.run(ctx, verb, input)
 	if !isMissing(err) {
 		return answer, err
 	}
 	if err := c.push(ctx); err != nil {
 		return Answer{}, err
 	}
-	return c.run(ctx, c.command(nil, verb), input)
+	return c.run(ctx, verb, input)
 }
 
-func (c *Client) run(ctx context.Context, command string, input []byte) (Answer, error) {
+func (c *Client) run(ctx context.Context, verb string, input []byte) (Answer, error) {
 	out := &limited{left: maxAnswer}
-	err := c.conn.Run(ctx, command, bytes.NewReader(input), out)
+	err := c.conn.Run(ctx, c.command(c.agent.Load(), verb), bytes.NewReader(input), out)
 	answer := c.learn(out.buf.Bytes())
 	var failed *CommandError
 	if err != nil && !errors.As(err, &failed) {
@@ -166,23 +156,34 @@ func (c *Client) run(ctx context.Context, command string, input []byte) (Answer,
 		return Answer{}, fmt.Errorf("%w: sudo must not ask for a password: %s", ErrUnauthorized, failed.Stderr)
 	}
 	if failed != nil && (isMissing(failed) || len(bytes.TrimSpace(answer)) == 0) {
-		return Answer{}, failed
+		return Answer{}, c.explainRun(failed)
 	}
 	return decode(answer, failed)
 }
 
-// command runs the agent. Once the architecture is known there is nothing for a shell of our own to find out, and each process
-// that is started for it costs the node as much as the agent itself does. With sudo the shell stays, because it is what says
-// that the agent is missing in a way that is understood.
+// unsafeDirectory says what to do about a directory in which others could put something else in the agent's place.
+const unsafeDirectory = "each directory on the way to it must belong to root, or to whom the agent runs as, and be writable by nobody else; " +
+	"put that right on the node, or choose another directory for the agent"
+
+// explainRun says why the agent was not run, if that is why a command failed.
+func (c *Client) explainRun(failed *CommandError) error {
+	switch failed.Status {
+	case statusUnsafe:
+		return fmt.Errorf("the agent in %s was not run, since others on the node could exchange it: %s: %w", c.opts.Dir, unsafeDirectory, failed)
+	case statusDamaged:
+		return fmt.Errorf("the agent in %s was not run, since it is not the one that was brought: %w", c.opts.Dir, failed)
+	case statusNoDigest:
+		return fmt.Errorf("the agent in %s was not run, since it can't be verified; install coreutils, perl or openssl: %w", c.opts.Dir, failed)
+	}
+	return failed
+}
+
+// command runs the agent when it is what was brought.
 func (c *Client) command(agent *AgentBinary, verb string) string {
 	if agent == nil {
 		return c.shell(c.opts.Agents.script(c.opts.Dir, verb))
 	}
-	command := quote(c.opts.Dir+"/"+agent.Name()) + " " + verb
-	if c.opts.Sudo {
-		return c.shell("exec " + command)
-	}
-	return command
+	return c.shell(runScript, c.opts.Dir+"/"+agent.Name(), agent.SHA256, verb)
 }
 
 // learn takes the line off an answer that says what machine the node is.
@@ -192,7 +193,7 @@ func (c *Client) learn(out []byte) []byte {
 	if !ok || !ours {
 		return out
 	}
-	if agent, err := c.opts.Agents.For(machine); err == nil && !c.indirect.Load() {
+	if agent, err := c.opts.Agents.For(machine); err == nil {
 		c.agent.Store(&agent)
 	}
 	return answer
@@ -224,11 +225,11 @@ func (a *Agents) script(dir, verb string) string {
 	for _, arch := range architectures {
 		for _, b := range a.binaries {
 			if b.Arch == arch.name {
-				fmt.Fprintf(&s, "%s) a=%s;; ", arch.machines, b.Name())
+				fmt.Fprintf(&s, "%s) set -- %s %s %s;; ", arch.machines, quote(dir+"/"+b.Name()), b.SHA256, verb)
 			}
 		}
 	}
-	fmt.Fprintf(&s, "*) exit 127;; esac; echo \"%s$m\"; exec %s/$a %s", runsOn, quote(dir), verb)
+	fmt.Fprintf(&s, "*) exit 127;; esac; echo \"%s$m\"\n%s", runsOn, runScript)
 	return s.String()
 }
 
@@ -239,7 +240,7 @@ var errNoAnswer = &AnswerError{Reason: "there is none"}
 func isMissing(err error) bool {
 	var failed *CommandError
 	if errors.As(err, &failed) {
-		return failed.Status == 126 || failed.Status == 127
+		return failed.Status == 126 || failed.Status == 127 || failed.Status == statusDamaged
 	}
 	return errors.Is(err, errNoAnswer)
 }

@@ -3,22 +3,10 @@ package node
 import (
 	"bytes"
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-)
-
-//go:embed push.sh
-var pushScript string
-
-// The exit statuses of push.sh.
-const (
-	pushNotWritten = 71
-	pushTruncated  = 72
-	pushDamaged    = 73
-	pushNotRunning = 74
 )
 
 // push brings the agent for the node's architecture to the node.
@@ -55,11 +43,13 @@ var pushFailures = []struct {
 	{says: "No space left", reason: "no space is left there; make room or choose another directory"},
 	{says: "Disk quota exceeded", reason: "the user's quota is used up; make room or choose another directory"},
 	{says: "Read-only file system", reason: "the file system is read-only; choose another directory for the agent"},
-	{status: pushNotWritten, says: "Permission denied", reason: "the user may not write there; use sudo or choose another directory", unauthorized: true},
-	{status: pushTruncated, reason: "the transfer ended early; trying again may help"},
-	{status: pushDamaged, reason: "what came is not what was sent; trying again may help"},
-	{status: pushNotRunning, says: "Permission denied", reason: "programs can't be run from there; is it mounted noexec? Choose another directory for the agent"},
-	{status: pushNotRunning, reason: "it does not run on this node"},
+	{status: statusNotWritten, says: "Permission denied", reason: "the user may not write there; use sudo or choose another directory", unauthorized: true},
+	{status: statusUnsafe, reason: unsafeDirectory},
+	{status: statusNoDigest, reason: "what came can't be verified there; install coreutils, perl or openssl"},
+	{status: statusTruncated, reason: "the transfer ended early; trying again may help"},
+	{status: statusDamaged, reason: "what came is not what was sent; trying again may help"},
+	{status: statusNotRunning, says: "Permission denied", reason: "programs can't be run from there; is it mounted noexec? Choose another directory for the agent"},
+	{status: statusNotRunning, reason: "it does not run on this node"},
 	{reason: "the node refuses it"},
 }
 

@@ -11,18 +11,28 @@ fail() {
 	[ $# -eq 0 ] || echo "$@" >&2
 	exit "$status"
 }
+enter() {
+	cd -P -- "$1" || fail 71
+	why=$(unsafe)
+	[ -z "$why" ] || fail 75 "$why"
+}
 trap 'fail 70' HUP INT TERM
+there=$dir
+while [ ! -d "$there" ]; do
+	there=${there%/*}
+	there=${there:-/}
+done
+(enter "$there") || exit
 mkdir -p -- "$dir" || fail 71
+enter "$dir"
 # What a server that died has left, unless another one is still at it.
-find "$dir" -name '.incoming-*' -mmin +60 -exec rm -f -- {} + 2>/dev/null
-tmp=$(mktemp "$dir/.incoming-XXXXXXXX") || fail 71
+find . ! -name . -prune -name '.incoming-*' -mmin +60 -exec rm -f -- {} + 2>/dev/null
+tmp=$(mktemp ./.incoming-XXXXXXXX) || fail 71
 cat >"$tmp" || fail 71
 got=$(wc -c <"$tmp") || fail 71
 [ "$got" -eq "$size" ] || fail 72 "$got of $size bytes came"
-if command -v sha256sum >/dev/null 2>&1; then
-	got=$(sha256sum <"$tmp") || fail 71
-	[ "${got%% *}" = "$sum" ] || fail 73 "its digest is ${got%% *}"
-fi
+got=$(sha256 <"$tmp") || fail $?
+[ "$got" = "$sum" ] || fail 73 "its digest is $got"
 # Else a power failure could leave a file that has its name and no content.
 sync "$tmp" 2>/dev/null
 chmod 0755 "$tmp" || fail 71
@@ -31,9 +41,9 @@ case $answer in
 *"$sum"*) ;;
 *) fail 73 "it does not give its own digest" ;;
 esac
-mv -f -- "$tmp" "$dir/$name" || fail 71
+mv -f -- "$tmp" "./$name" || fail 71
 # The newest two stay: the one before may still be at work.
-cd "$dir" && ls -t | while read -r old; do
+ls -t | while read -r old; do
 	case $old in
 	"$name") ;;
 	refit-node-*) n=$((${n:-0} + 1)) && [ "$n" -le 1 ] || rm -f -- "$old" ;;

@@ -24,7 +24,8 @@ func FuzzQuote(f *testing.F) {
 }
 
 func TestShell(t *testing.T) {
-	agents := &Agents{binaries: []AgentBinary{{Arch: "amd64", SHA256: strings.Repeat("a", 64)}, {Arch: "arm64", SHA256: strings.Repeat("b", 64)}}}
+	a, b := strings.Repeat("a", 64), strings.Repeat("b", 64)
+	agents := &Agents{binaries: []AgentBinary{{Arch: "amd64", SHA256: a}, {Arch: "arm64", SHA256: b}}}
 	for name, test := range map[string]struct {
 		opts ClientOptions
 		// want is asked as long as it is not known what machine the node is, known from then on.
@@ -32,15 +33,15 @@ func TestShell(t *testing.T) {
 	}{
 		"as it is": {
 			opts: ClientOptions{Agents: agents},
-			want: `sh -c 'm=$(uname -m); case $m in x86_64|amd64) a=refit-node-aaaaaaaaaaaaaaaa;; aarch64|arm64) a=refit-node-bbbbbbbbbbbbbbbb;; *) exit 127;; esac; ` +
-				`echo "refit-node runs on $m"; exec '\''/var/lib/refit/bin'\''/$a plan'`,
-			known: `'/var/lib/refit/bin/refit-node-aaaaaaaaaaaaaaaa' plan`,
+			want: "sh -c " + quote(`m=$(uname -m); case $m in x86_64|amd64) set -- '/var/lib/refit/bin/refit-node-aaaaaaaaaaaaaaaa' `+a+` plan;; `+
+				`aarch64|arm64) set -- '/var/lib/refit/bin/refit-node-bbbbbbbbbbbbbbbb' `+b+` plan;; *) exit 127;; esac; echo "refit-node runs on $m"`+"\n"+runScript),
+			known: "sh -c " + quote(runScript) + ` refit '/var/lib/refit/bin/refit-node-aaaaaaaaaaaaaaaa' '` + a + `' 'plan'`,
 		},
 		"with sudo, in a directory of its own": {
 			opts: ClientOptions{Agents: agents, Dir: "-it's", Sudo: true},
-			want: `sudo -n -- sh -c 'm=$(uname -m); case $m in x86_64|amd64) a=refit-node-aaaaaaaaaaaaaaaa;; aarch64|arm64) a=refit-node-bbbbbbbbbbbbbbbb;; *) exit 127;; esac; ` +
-				`echo "refit-node runs on $m"; exec '\''./-it'\''\'\'''\''s'\''/$a plan'`,
-			known: `sudo -n -- sh -c 'exec '\''./-it'\''\'\'''\''s/refit-node-aaaaaaaaaaaaaaaa'\'' plan'`,
+			want: "sudo -n -- sh -c " + quote(`m=$(uname -m); case $m in x86_64|amd64) set -- './-it'\''s/refit-node-aaaaaaaaaaaaaaaa' `+a+` plan;; `+
+				`aarch64|arm64) set -- './-it'\''s/refit-node-bbbbbbbbbbbbbbbb' `+b+` plan;; *) exit 127;; esac; echo "refit-node runs on $m"`+"\n"+runScript),
+			known: "sudo -n -- sh -c " + quote(runScript) + ` refit './-it'\''s/refit-node-aaaaaaaaaaaaaaaa' '` + a + `' 'plan'`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
