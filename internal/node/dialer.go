@@ -63,6 +63,11 @@ func (t Target) connectTo(ctx context.Context, address Address, signers []ssh.Si
 	if err != nil {
 		return nil, err
 	}
+	signers, err = t.certified(signers)
+	if err != nil {
+		_ = raw.Close()
+		return nil, err
+	}
 	c, key, err := t.handshake(ctx, raw, address, signers)
 	if err != nil {
 		_ = raw.Close()
@@ -140,7 +145,16 @@ func (t Target) explainHandshake(err error, host string, verified bool) error {
 	text := begin(err.Error(), 300)
 	// The library has no type for either of these. A host that closes the connection is neither: it may be booting.
 	if verified && (strings.Contains(text, "unable to authenticate") || strings.Contains(text, "ssh: disconnect, reason")) {
-		return fmt.Errorf("%w: the host refuses user %q with the given key (%s); is the key in the user's authorized_keys?", ErrUnauthorized, t.User, text)
+		return fmt.Errorf("%w: the host refuses user %q with %s", ErrUnauthorized, t.User, t.refused(text))
 	}
 	return fmt.Errorf("%w: %s", ErrUnreachable, text)
+}
+
+// refused says what was refused, and what to look at.
+func (t Target) refused(text string) string {
+	if c := t.Certificates; c != nil {
+		return fmt.Sprintf("a certificate for %q of the authority %s (%s); does sshd trust the authority (TrustedUserCAKeys) and take that principal for the user, "+
+			"is refit's address among those of the certificate, and is the node's clock right?", c.principal, ssh.FingerprintSHA256(c.authority.PublicKey()), text)
+	}
+	return fmt.Sprintf("the given key (%s); is the key in the user's authorized_keys?", text)
 }

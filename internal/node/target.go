@@ -66,10 +66,12 @@ type Target struct {
 	// Addresses are tried in order.
 	Addresses []Address
 	User      string
-	// Signers and PrivateKey are what we authenticate with. At least one is needed.
+	// Signers, PrivateKey and Certificates are what we authenticate with. At least one is needed.
 	Signers []ssh.Signer
 	// PrivateKey is a private key in PEM without a passphrase. It never shows in an error.
 	PrivateKey []byte
+	// Certificates are made anew for each connection. Nil: none.
+	Certificates *UserCertificates
 	// HostKeys says by what the node is recognized. There is no way around it.
 	HostKeys HostKeys
 	// HostKeyAlias is the name under which HostKeys is asked, for nodes whose addresses change or whose certificates
@@ -120,7 +122,7 @@ func (t Target) signers() ([]ssh.Signer, error) {
 		}
 		signers = append(signers, s)
 	}
-	if len(signers) == 0 {
+	if len(signers) == 0 && t.Certificates == nil {
 		return nil, errors.New("no private key")
 	}
 	return signers, nil

@@ -32,6 +32,10 @@ type Options struct {
 	Principals []string
 	// HostKeys are shown besides the node's own, for kinds other than ed25519.
 	HostKeys []ssh.Signer
+	// UserCA is an authority, as a line of authorized_keys, whose certificates for User are taken besides UserKey.
+	UserCA string
+	// ForceCommand is run whatever somebody who logs in by UserKey asks for, as command= in authorized_keys says.
+	ForceCommand string
 	// Forward lets the node be a jump host.
 	Forward bool
 	// Noise is written to stdout ahead of each command's own output, as a talkative profile does.

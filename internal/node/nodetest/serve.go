@@ -13,6 +13,7 @@ import (
 	"time"
 
 	gssh "github.com/gliderlabs/ssh"
+	"golang.org/x/crypto/ssh"
 )
 
 func (n *Node) serve() {
@@ -60,12 +61,13 @@ func (n *Node) handle(c *conn) {
 		return
 	}
 	server := &gssh.Server{
-		HostSigners: signers,
-		Handler:     n.session,
-		PublicKeyHandler: func(ctx gssh.Context, key gssh.PublicKey) bool {
-			return ctx.User() == n.opts.User && gssh.KeysEqual(key, n.userKey)
+		HostSigners:      signers,
+		Handler:          n.session,
+		PublicKeyHandler: n.letIn,
+		LocalPortForwardingCallback: func(ctx gssh.Context, _ string, _ uint32) bool {
+			forbidden, _ := ctx.Value(noForwardingKey{}).(bool)
+			return n.opts.Forward && !forbidden
 		},
-		LocalPortForwardingCallback: func(gssh.Context, string, uint32) bool { return n.opts.Forward },
 		ChannelHandlers: map[string]gssh.ChannelHandler{
 			"session": gssh.DefaultSessionHandler, "direct-tcpip": gssh.DirectTCPIPHandler,
 		},
@@ -73,15 +75,53 @@ func (n *Node) handle(c *conn) {
 	server.HandleConn(c)
 }
 
+// What a login is bound to, in the context of its connection.
+type (
+	forcedKey       struct{}
+	noForwardingKey struct{}
+)
+
+// letIn says whether a user may log in by a key or a certificate.
+func (n *Node) letIn(ctx gssh.Context, key gssh.PublicKey) bool {
+	if ctx.User() != n.opts.User {
+		return false
+	}
+	cert, ok := key.(*ssh.Certificate)
+	if !ok {
+		ctx.SetValue(forcedKey{}, n.opts.ForceCommand)
+		return gssh.KeysEqual(key, n.userKey)
+	}
+	checker := ssh.CertChecker{
+		SupportedCriticalOptions: []string{"force-command"},
+		IsUserAuthority: func(authority ssh.PublicKey) bool {
+			trusted, _, _, _, err := ssh.ParseAuthorizedKey([]byte(n.opts.UserCA))
+			return err == nil && gssh.KeysEqual(authority, trusted)
+		},
+	}
+	if cert.CertType != ssh.UserCert || !checker.IsUserAuthority(cert.SignatureKey) || checker.CheckCert(ctx.User(), cert) != nil {
+		return false
+	}
+	_, forwards := cert.Extensions["permit-port-forwarding"]
+	ctx.SetValue(forcedKey{}, cert.CriticalOptions["force-command"])
+	ctx.SetValue(noForwardingKey{}, !forwards)
+	return true
+}
+
 // session runs one command as sshd does: a client that leaves ends the command's stdin and breaks its stdout, no more.
 func (n *Node) session(s gssh.Session) {
+	asked := s.RawCommand()
 	n.mu.Lock()
-	n.commands = append(n.commands, s.RawCommand())
+	n.commands = append(n.commands, asked)
 	n.mu.Unlock()
 	if n.opts.Noise != "" {
 		_, _ = io.WriteString(s, n.opts.Noise)
 	}
-	cmd := n.Command(context.Background(), "sh", "-c", s.RawCommand()) // it outlives its connection; Close ends it
+	command := asked
+	if forced, _ := s.Context().Value(forcedKey{}).(string); forced != "" {
+		command = forced
+	}
+	cmd := n.Command(context.Background(), "sh", "-c", command) // it outlives its connection; Close ends it
+	cmd.Env = append(cmd.Env, "SSH_ORIGINAL_COMMAND="+asked)
 	cmd.Stdout, cmd.Stderr = s, s.Stderr()
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

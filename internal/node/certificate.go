@@ -1,0 +1,135 @@
+package node
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+const (
+	// certificateLife is how long a certificate can be used to log in. A connection that was made lasts longer.
+	certificateLife = 5 * time.Minute
+	// clockSkew is how far a node's clock may be behind.
+	clockSkew = time.Minute
+	// noCommand is what a certificate that only forwards is bound to.
+	noCommand = "/bin/false"
+)
+
+// UserCertificates are what one authenticates with instead of a key that lasts: for each connection a new key, and a certificate of it that
+// is good for five minutes, for one user, and for one command.
+type UserCertificates struct {
+	authority    ssh.Signer
+	principal    string
+	keyID        string
+	forceCommand string
+	sources      string
+	forwards     bool
+}
+
+// CertificateOptions say what is in a certificate.
+type CertificateOptions struct {
+	// Principal is who logs in, as the node knows it: the user, or what its AuthorizedPrincipalsFile lists.
+	Principal string
+	// KeyID is what sshd logs.
+	KeyID string
+	// ForceCommand is all that can be run. It can't be empty, but for a jump host, on which nothing is run.
+	ForceCommand string
+	// Sources are the addresses and networks (CIDR) that may be logged in from. None: all.
+	Sources []string
+	// JumpHost makes certificates that can forward connections, and do nothing else.
+	JumpHost bool
+}
+
+// NewUserCertificates returns what signs with an authority's private key, in PEM without a passphrase. Errors don't repeat it.
+func NewUserCertificates(authority []byte, o CertificateOptions) (*UserCertificates, error) {
+	signer, err := ssh.ParsePrivateKey(authority)
+	var locked *ssh.PassphraseMissingError
+	switch {
+	case errors.As(err, &locked):
+		return nil, errors.New("the authority's private key has a passphrase; use one without")
+	case err != nil:
+		return nil, errors.New("the authority's private key can't be read; it must be PEM, as ssh-keygen writes it")
+	case o.Principal == "":
+		return nil, errors.New("a certificate without a principal would be good for every user")
+	case o.JumpHost:
+		o.ForceCommand = noCommand
+	case strings.TrimSpace(o.ForceCommand) == "":
+		return nil, errors.New("a certificate without a command would be good for a shell")
+	}
+	if rsa, ok := signer.(ssh.AlgorithmSigner); ok && signer.PublicKey().Type() == ssh.KeyAlgoRSA {
+		if signer, err = ssh.NewSignerWithAlgorithms(rsa, []string{ssh.KeyAlgoRSASHA512}); err != nil {
+			return nil, errors.New("the authority's RSA key can't sign with SHA-512")
+		}
+	}
+	for _, s := range o.Sources {
+		if _, err := netip.ParsePrefix(s); err != nil {
+			if _, err := netip.ParseAddr(s); err != nil {
+				return nil, fmt.Errorf("%q is neither an address nor a network", begin(s, 60))
+			}
+		}
+	}
+	return &UserCertificates{
+		authority: signer, principal: o.Principal, keyID: o.KeyID, forceCommand: o.ForceCommand,
+		sources: strings.Join(o.Sources, ","), forwards: o.JumpHost,
+	}, nil
+}
+
+// Authority is the authority's public key, as a line of authorized_keys.
+func (c *UserCertificates) Authority() string {
+	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(c.authority.PublicKey())))
+}
+
+// signer returns a new key with a certificate of it.
+func (c *UserCertificates) signer(now time.Time) (ssh.Signer, error) {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	key, err := ssh.NewPublicKey(public)
+	if err != nil {
+		return nil, err
+	}
+	var serial [8]byte
+	if _, err := rand.Read(serial[:]); err != nil {
+		return nil, err
+	}
+	cert := &ssh.Certificate{
+		Key: key, CertType: ssh.UserCert, Serial: binary.BigEndian.Uint64(serial[:]), KeyId: c.keyID,
+		ValidPrincipals: []string{c.principal},
+		ValidAfter:      uint64(now.Add(-clockSkew).Unix()), ValidBefore: uint64(now.Add(certificateLife).Unix()),
+	}
+	cert.CriticalOptions = map[string]string{"force-command": c.forceCommand}
+	if c.sources != "" {
+		cert.CriticalOptions["source-address"] = c.sources
+	}
+	if c.forwards {
+		cert.Extensions = map[string]string{"permit-port-forwarding": ""}
+	}
+	if err := cert.SignCert(rand.Reader, c.authority); err != nil {
+		return nil, err
+	}
+	own, err := ssh.NewSignerFromSigner(private)
+	if err != nil {
+		return nil, err
+	}
+	return ssh.NewCertSigner(cert, own)
+}
+
+// certified returns the keys to log in with now.
+func (t Target) certified(signers []ssh.Signer) ([]ssh.Signer, error) {
+	if t.Certificates == nil {
+		return signers, nil
+	}
+	s, err := t.Certificates.signer(time.Now())
+	if err != nil {
+		return nil, fmt.Errorf("sign a certificate to log in with: %w", err)
+	}
+	return append([]ssh.Signer{s}, signers...), nil
+}
