@@ -10,7 +10,7 @@ import (
 	"github.com/capi-refit/refit/internal/node"
 )
 
-const usage = "refit-node [--root DIR] version|plan|stage|apply|status|drift|journal|run|stage-run"
+const usage = "refit-node [--root DIR] version|plan|stage|apply|status|drift|journal|run|stage-run|gate"
 
 // The verbs of what goes on without whoever has asked for it.
 const (

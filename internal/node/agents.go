@@ -1,8 +1,6 @@
 package node
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,7 +22,9 @@ type AgentBinary struct {
 	Arch string
 	// SHA256 is the digest of the binary, in hex.
 	SHA256 string
-	data   []byte
+	// Signature is nil for an agent that nobody has signed.
+	Signature *AgentSignature
+	data      []byte
 }
 
 // Name is the file's name on the node. It has the digest in it, so that servers of different versions don't get into each
@@ -39,25 +39,53 @@ type Agents struct {
 	binaries []AgentBinary
 }
 
-// LoadAgents reads refit-node-linux-amd64 and refit-node-linux-arm64 from dir, whichever are there. They are read once: a
-// file that is replaced later would not be what was hashed.
-func LoadAgents(dir string) (*Agents, error) {
+// LoadAgents reads refit-node-linux-amd64 and refit-node-linux-arm64 from dir, whichever are there, and their signatures if there are
+// any. They are read once: a file that is replaced later would not be what was hashed.
+func LoadAgents(dir string) (*Agents, error) { return LoadSignedAgents(dir, dir) }
+
+// LoadSignedAgents is LoadAgents with the signatures in a directory of their own.
+func LoadSignedAgents(dir, signatures string) (*Agents, error) {
 	agents := &Agents{dir: dir}
 	for _, arch := range architectures {
-		data, err := os.ReadFile(filepath.Join(dir, "refit-node-linux-"+arch.name))
+		name := "refit-node-linux-" + arch.name
+		data, err := os.ReadFile(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read the agent for %s: %w", arch.name, err)
 		}
-		sum := sha256.Sum256(data)
-		agents.binaries = append(agents.binaries, AgentBinary{Arch: arch.name, SHA256: hex.EncodeToString(sum[:]), data: data})
+		binary := AgentBinary{Arch: arch.name, SHA256: digest(data), data: data}
+		if err := binary.loadSignature(filepath.Join(signatures, name+".sig")); err != nil {
+			return nil, err
+		}
+		agents.binaries = append(agents.binaries, binary)
 	}
 	if len(agents.binaries) == 0 {
 		return nil, fmt.Errorf("no agent in %q: want refit-node-linux-amd64 or refit-node-linux-arm64 there; `make build` makes them, --agent-dir says where they are", dir)
 	}
 	return agents, nil
+}
+
+// loadSignature reads the signature of an agent, if there is one. Who has made it is for the nodes to judge.
+func (b *AgentBinary) loadSignature(file string) error {
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the signature of the agent for %s: %w", b.Arch, err)
+	}
+	s, err := ParseAgentSignature(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	if s.SHA256 != b.SHA256 || s.Architecture != b.Arch {
+		return fmt.Errorf("%s is the signature of another agent (%s, SHA-256 %.16s…) than the one for %s (%.16s…); sign that with refit agent sign, or take the file away",
+			file, begin(s.Architecture, 40), begin(s.SHA256, 64), b.Arch, b.SHA256)
+	}
+	b.Signature = &s
+	return nil
 }
 
 // For returns the agent for a machine as `uname -m` names it.

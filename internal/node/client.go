@@ -26,6 +26,8 @@ type ClientOptions struct {
 	Dir string
 	// Sudo runs everything with sudo, which must not ask for a password.
 	Sudo bool
+	// Gate has a gate on the node run the agent, instead of a shell. Dir and Sudo are the gate's own matter then.
+	Gate bool
 }
 
 // Client speaks to the agent on one node. Its methods can be called at once.
@@ -145,6 +147,9 @@ func (c *Client) call(ctx context.Context, verb string, request any) (Answer, er
 }
 
 func (c *Client) run(ctx context.Context, verb string, input []byte) (Answer, error) {
+	if c.opts.Gate {
+		return c.runGate(ctx, verb, input)
+	}
 	out := &limited{left: maxAnswer}
 	err := c.conn.Run(ctx, c.command(c.agent.Load(), verb), bytes.NewReader(input), out)
 	answer := c.learn(out.buf.Bytes())
@@ -238,6 +243,10 @@ var errNoAnswer = &AnswerError{Reason: "there is none"}
 
 // isMissing says whether the agent is not on the node, or not as it was brought there.
 func isMissing(err error) bool {
+	var refused *AgentError
+	if errors.As(err, &refused) {
+		return refused.Reason == ReasonNoAgent
+	}
 	var failed *CommandError
 	if errors.As(err, &failed) {
 		return failed.Status == 126 || failed.Status == 127 || failed.Status == statusDamaged

@@ -11,6 +11,9 @@ import (
 
 // push brings the agent for the node's architecture to the node.
 func (c *Client) push(ctx context.Context) error {
+	if c.opts.Gate {
+		return c.pushGate(ctx)
+	}
 	out := &limited{left: 64 << 10}
 	if err := c.conn.Run(instead(ctx, VerbArchitecture, digest(nil)), "uname -m", nil, out); err != nil {
 		return fmt.Errorf("ask for the node's architecture: %w", err)

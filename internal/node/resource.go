@@ -190,6 +190,9 @@ type ExtraVolume struct {
 type Login struct {
 	// User is the account. Empty: root.
 	User string `json:"user,omitempty"`
-	// Keys are the public keys of which it takes any one, in the form of authorized_keys.
+	// Keys are the public keys of which it takes any one, in the form of authorized_keys. One can be that of the authority by whose
+	// certificates it comes in.
 	Keys []string `json:"keys,omitempty"`
+	// Gate says that it runs nothing but the gate, refit-node gate.
+	Gate bool `json:"gate,omitempty"`
 }

@@ -240,6 +240,10 @@ const (
 	ReasonOtherMachine ErrorReason = "OtherMachine"
 	// ReasonBlocked: the plan has problems; the message lists them.
 	ReasonBlocked ErrorReason = "Blocked"
+	// ReasonNoAgent: the gate does not have the agent, or not as it was brought. Bring it.
+	ReasonNoAgent ErrorReason = "NoAgent"
+	// ReasonRefused: the gate does not do what it was asked.
+	ReasonRefused ErrorReason = "Refused"
 	// ReasonInternal: something on the node did not work, a full disk for example. Trying again may help.
 	ReasonInternal ErrorReason = "Internal"
 )
@@ -260,5 +264,6 @@ type Answer struct {
 	Status   *Status      `json:"status,omitempty"`
 	Drift    *DriftReport `json:"drift,omitempty"`
 	Stage    *StageStatus `json:"stage,omitempty"`
+	Gate     *GateInfo    `json:"gate,omitempty"`
 	Error    *AgentError  `json:"error,omitempty"`
 }
