@@ -25,6 +25,12 @@ build: ## Build refit, and the agent for nodes of every architecture, into bin/.
 	$(GO_BUILD) -o $(BIN)/refit ./cmd/refit
 	GOOS=linux GOARCH=amd64 $(GO_BUILD) -o $(BIN)/agents/refit-node-linux-amd64 ./cmd/refit-node
 	GOOS=linux GOARCH=arm64 $(GO_BUILD) -o $(BIN)/agents/refit-node-linux-arm64 ./cmd/refit-node
+	@rm -f $(BIN)/agents/*.sig
+	$(if $(AGENT_KEY),$(BIN)/refit agent sign --key '$(AGENT_KEY)' --rollback-index $(ROLLBACK_INDEX) $(BIN)/agents/refit-node-linux-*)
+
+# AGENT_KEY signs the agents, for nodes with a gate: see docs/node-access.md.
+AGENT_KEY ?=
+ROLLBACK_INDEX ?= 0
 
 IMAGE ?= ghcr.io/capi-refit/refit:$(VERSION)
 .PHONY: image

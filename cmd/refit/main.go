@@ -20,7 +20,7 @@ func main() {
 		SilenceErrors: true,
 	}
 	root.AddCommand(newServeCommand(), newExplainCommand(), newScheduleCommand(), newStatusCommand(),
-		newHoldCommand(), newReleaseCommand(), newRetryCommand(), newAbandonCommand(), newDriftCommand(), newAuditCommand(), newRestoreEtcdCommand())
+		newHoldCommand(), newReleaseCommand(), newRetryCommand(), newAbandonCommand(), newDriftCommand(), newAuditCommand(), newRestoreEtcdCommand(), newAgentCommand())
 	if err := root.ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
 		root.PrintErrln("refit:", err)
 		os.Exit(1)

@@ -67,7 +67,7 @@ func TestLinksOfPages(t *testing.T) {
 func TestDocumentedCommandsForPeople(t *testing.T) {
 	commands := map[string]*cobra.Command{
 		"hold": newHoldCommand(), "release": newReleaseCommand(), "status": newStatusCommand(), "retry": newRetryCommand(),
-		"abandon": newAbandonCommand(), "drift": newDriftCommand(), "audit": newAuditCommand(), "schedule": newScheduleCommand(), "explain": newExplainCommand(), "serve": nil, "restore-etcd": newRestoreEtcdCommand(),
+		"abandon": newAbandonCommand(), "drift": newDriftCommand(), "audit": newAuditCommand(), "schedule": newScheduleCommand(), "explain": newExplainCommand(), "serve": nil, "restore-etcd": newRestoreEtcdCommand(), "agent": newAgentCommand(),
 	}
 	for _, name := range pages(t) {
 		page := readPage(t, name)

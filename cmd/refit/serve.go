@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -67,6 +68,7 @@ type serveOptions struct {
 	qps              float32
 	burst            int
 	agentDir         string
+	agentSignatures  string
 	maxUpdates       int
 	onConflict       string
 	diagnostics      flags.ManagerOptions
@@ -116,6 +118,7 @@ func (o *serveOptions) add(fs *pflag.FlagSet) {
 	fs.Float32Var(&o.qps, "kube-api-qps", 100, "Queries per second to the API server, on average.")
 	fs.IntVar(&o.burst, "kube-api-burst", 200, "Queries at once to the API server.")
 	fs.StringVar(&o.agentDir, "agent-dir", "/agents", "Directory with the agents for nodes, refit-node-linux-amd64 and refit-node-linux-arm64.")
+	fs.StringVar(&o.agentSignatures, "agent-signature-dir", "", "Directory with the agents' signatures, refit-node-linux-amd64.sig and refit-node-linux-arm64.sig, for nodes with a gate. Unset: --agent-dir.")
 	fs.IntVar(&o.maxUpdates, "max-concurrent-updates", 100, "How many machines to update at once, over all clusters.")
 	fs.StringVar(&o.onConflict, "on-conflict", string(node.Overwrite), "What to do with a file that was changed both in the specs and on the node: Overwrite (a copy is kept on the node) or Refuse (the update waits).")
 	fs.DurationVar(&o.shutdownDeadline, "shutdown-timeout", 30*time.Second, "How long to wait at the end for hooks and controllers that are under way. Work on nodes goes on without refit and is taken up again.")
@@ -262,7 +265,7 @@ func (o *serveOptions) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrl
 	if conflict != node.Overwrite && conflict != node.Refuse {
 		return fmt.Errorf("--on-conflict is %q and can be %s or %s", o.onConflict, node.Overwrite, node.Refuse)
 	}
-	agents, err := node.LoadAgents(o.agentDir)
+	agents, err := node.LoadSignedAgents(o.agentDir, cmp.Or(o.agentSignatures, o.agentDir))
 	if err != nil {
 		return err
 	}
