@@ -40,7 +40,21 @@ type NodeAccessSpec struct {
 	AgentDirectory string `json:"agentDirectory,omitempty"`
 }
 
+// SSHMode says what refit runs on a node.
+// +kubebuilder:validation:Enum=Shell;Gate
+type SSHMode string
+
+// The modes.
+const (
+	// SSHShell runs a shell, which verifies and runs the agent. The user must be root, or be allowed to run anything with sudo.
+	SSHShell SSHMode = "Shell"
+	// SSHGate speaks to the gate, refit-node gate, which the login must be bound to on the node. It takes signed agents only.
+	SSHGate SSHMode = "Gate"
+)
+
 // SSHAccess says how to log in to a node.
+// +kubebuilder:validation:XValidation:rule="has(self.privateKeySecretRef) != has(self.userCertificate)",message="exactly one of privateKeySecretRef and userCertificate is needed"
+// +kubebuilder:validation:XValidation:rule="!has(self.userCertificate) || !has(self.mode) || self.mode == 'Gate'",message="with userCertificate the mode is Gate: a certificate is bound to a command"
 type SSHAccess struct {
 	// user to log in as.
 	// +required
@@ -56,10 +70,20 @@ type SSHAccess struct {
 	Port int32 `json:"port,omitempty"`
 
 	// privateKeySecretRef is the Secret with the private key; its key is "ssh-privatekey" when none is named.
-	// +required
-	PrivateKeySecretRef SecretKeyReference `json:"privateKeySecretRef"`
+	// +optional
+	PrivateKeySecretRef SecretKeyReference `json:"privateKeySecretRef,omitzero"`
 
-	// sudo says that the user needs sudo, which must not ask for a password.
+	// userCertificate has refit sign a certificate for each connection, instead of using a key that lasts.
+	// +optional
+	UserCertificate UserCertificate `json:"userCertificate,omitzero"`
+
+	// mode says what refit runs on the node: Shell, which is the default with privateKeySecretRef, or Gate, which is the only
+	// one with userCertificate. In the mode Gate agentDirectory does not count, since the gate has a directory of its own.
+	// +optional
+	Mode SSHMode `json:"mode,omitempty"`
+
+	// sudo says that the user needs sudo, which must not ask for a password. In the mode Gate it counts for the command of
+	// certificates only.
 	// +optional
 	Sudo bool `json:"sudo,omitempty"`
 
@@ -73,6 +97,7 @@ type SSHAccess struct {
 }
 
 // JumpHost is a host through which nodes are reached.
+// +kubebuilder:validation:XValidation:rule="has(self.privateKeySecretRef) != has(self.userCertificate)",message="exactly one of privateKeySecretRef and userCertificate is needed"
 type JumpHost struct {
 	// address of the jump host.
 	// +required
@@ -94,14 +119,51 @@ type JumpHost struct {
 	User string `json:"user"`
 
 	// privateKeySecretRef is the Secret with the private key; its key is "ssh-privatekey" when none is named.
-	// +required
-	PrivateKeySecretRef SecretKeyReference `json:"privateKeySecretRef"`
+	// +optional
+	PrivateKeySecretRef SecretKeyReference `json:"privateKeySecretRef,omitzero"`
+
+	// userCertificate has refit sign a certificate for each connection, which can forward connections and do nothing else.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.forceCommand)",message="nothing is run on a jump host"
+	UserCertificate UserCertificate `json:"userCertificate,omitzero"`
 
 	// hostKeys says which host keys to trust. TrustOnFirstUse is not possible here: what is recorded is recorded for
 	// each node.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="self.policy != 'TrustOnFirstUse'",message="a jump host's key must be known: use Pinned or CertificateAuthority"
 	HostKeys HostKeys `json:"hostKeys"`
+}
+
+// UserCertificate says how refit signs SSH user certificates. Each is for one connection, of a key that is made for it, and can be used
+// for five minutes to log in as one principal and to run one command.
+type UserCertificate struct {
+	// caKeySecretRef is the Secret with the private key of the authority that nodes trust (TrustedUserCAKeys of sshd_config); its
+	// key is "ssh-privatekey" when none is named.
+	// +required
+	CAKeySecretRef SecretKeyReference `json:"caKeySecretRef"`
+
+	// principal of the certificates. Default: the user.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	Principal string `json:"principal,omitempty"`
+
+	// forceCommand is the command that certificates are bound to, which must be the node's gate. Default:
+	// /usr/local/sbin/refit-node gate, with "sudo -n" ahead of it if sudo is set.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`\S`
+	ForceCommand string `json:"forceCommand,omitempty"`
+
+	// sourceAddresses are the addresses and networks, in CIDR notation, from which certificates can be used. Default: any.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=64
+	SourceAddresses []string `json:"sourceAddresses,omitempty"`
 }
 
 // HostKeyPolicy says how a host key is found to be the right one.

@@ -88,26 +88,25 @@ func resolveAccess(na *refitv1.NodeAccess, machine *clusterv1.Machine, secret se
 		return nil, err
 	}
 	ssh := na.Spec.SSH
-	key, err := secret(ssh.PrivateKeySecretRef.Name, cmp.Or(ssh.PrivateKeySecretRef.Key, defaultPrivateKey))
-	if err != nil {
-		return fail("spec.ssh.privateKeySecretRef", err)
-	}
 	hostKeys, err := resolveHostKeys(ssh.HostKeys, secret, recorded, record)
 	if err != nil {
 		return fail("spec.ssh.hostKeys", err)
 	}
-	a := &access{spec: na.Spec, target: node.Target{Addresses: addresses, User: ssh.User, PrivateKey: key, HostKeys: hostKeys}}
+	a := &access{spec: na.Spec, target: node.Target{Addresses: addresses, User: ssh.User, HostKeys: hostKeys}}
+	if field, err := authenticate(&a.target, ssh.PrivateKeySecretRef, ssh.UserCertificate, certificateOf(ssh, machine), secret); err != nil {
+		return fail("spec.ssh."+field, err)
+	}
 	if j := ssh.JumpHost; j != nil {
-		key, err := secret(j.PrivateKeySecretRef.Name, cmp.Or(j.PrivateKeySecretRef.Key, defaultPrivateKey))
-		if err != nil {
-			return fail("spec.ssh.jumpHost.privateKeySecretRef", err)
-		}
 		hostKeys, err := resolveHostKeys(j.HostKeys, secret, "", nil)
 		if err != nil {
 			return fail("spec.ssh.jumpHost.hostKeys", err)
 		}
 		a.target.Jump = &node.Target{
-			Addresses: []node.Address{{Host: j.Address, Port: int(j.Port)}}, User: j.User, PrivateKey: key, HostKeys: hostKeys,
+			Addresses: []node.Address{{Host: j.Address, Port: int(j.Port)}}, User: j.User, HostKeys: hostKeys,
+		}
+		o := node.CertificateOptions{KeyID: keyID(machine), JumpHost: true}
+		if field, err := authenticate(a.target.Jump, j.PrivateKeySecretRef, j.UserCertificate, o, secret); err != nil {
+			return fail("spec.ssh.jumpHost."+field, err)
 		}
 	}
 	return a, nil
@@ -119,7 +118,10 @@ func (a *access) login() node.Login {
 	if s, err := ssh.ParsePrivateKey(a.target.PrivateKey); err == nil { // what is wrong with it, the connection tells
 		signers = append(signers, s)
 	}
-	l := node.Login{User: a.target.User}
+	l := node.Login{User: a.target.User, Gate: gateMode(a.spec.SSH)}
+	if c := a.target.Certificates; c != nil {
+		l.Keys = append(l.Keys, c.Authority()) // sshd may trust it by authorized_keys
+	}
 	for _, s := range signers {
 		key := s.PublicKey()
 		if c, ok := key.(*ssh.Certificate); ok {

@@ -112,7 +112,8 @@ func (u *update) start(
 }
 
 func (u *update) client(conn node.Conn, a *access) (*node.Client, error) {
-	return node.NewClient(conn, node.ClientOptions{Agents: u.Agents, Dir: a.spec.AgentDirectory, Sudo: a.spec.SSH.Sudo})
+	ssh := a.spec.SSH
+	return node.NewClient(conn, node.ClientOptions{Agents: u.Agents, Dir: a.spec.AgentDirectory, Sudo: ssh.Sudo, Gate: gateMode(ssh)})
 }
 
 // fence puts the token of the node's lease into a request.

@@ -165,7 +165,10 @@ func closes(p plan) string {
 
 // demotes says how the change would keep the account from becoming root.
 func (k *Kind) demotes(p plan) string {
-	if slices.Contains(p.scope, aspectSudo) && !becomesRoot(p.goal.sudo) {
+	if gate := p.question.Login.Gate; slices.Contains(p.scope, aspectSudo) && !becomesRoot(p.goal.sudo, gate) {
+		if gate {
+			return "leave it without sudo for refit-node gate, without a password"
+		}
 		return "leave it without sudo for everything, without a password"
 	}
 	if slices.Contains(p.scope, aspectGroups) {
@@ -176,10 +179,14 @@ func (k *Kind) demotes(p plan) string {
 	return ""
 }
 
-// becomesRoot says whether a rule gives what refit needs.
-func becomesRoot(rule string) bool {
+// becomesRoot says whether a rule gives what refit needs: everything, or the gate.
+func becomesRoot(rule string, gate bool) bool {
 	words := strings.Fields(strings.ReplaceAll(rule, ":", ": "))
-	return slices.Contains(words, "NOPASSWD:") && len(words) > 0 && words[len(words)-1] == "ALL"
+	if !slices.Contains(words, "NOPASSWD:") {
+		return false
+	}
+	runsGate := gate && slices.ContainsFunc(words, func(w string) bool { return path.Base(strings.TrimSuffix(w, ",")) == "refit-node" })
+	return words[len(words)-1] == "ALL" || runsGate
 }
 
 // sudoGroupLost returns a group that the account is to lose and that sudo's rules name.
@@ -212,7 +219,8 @@ func (k *Kind) sudoersFiles() []string {
 	return files
 }
 
-// guardKeys keeps a key by which refit comes in where it is. A key that is not there now, as with a certificate, is not missed.
+// guardKeys keeps a key by which refit comes in where it is. A key that is not there now, as with a certificate, is not missed. One
+// that is bound to the gate stays bound: refit does not come in by a shell where it expects the gate.
 func guardKeys(_ context.Context, p plan) string {
 	g, login := p.goal, p.question.Login
 	if g.name != cmp.Or(login.User, rootName) || !slices.Contains(p.scope, aspectKeys) {
@@ -225,7 +233,7 @@ func guardKeys(_ context.Context, p plan) string {
 		return ""
 	}
 	for _, k := range then {
-		if slices.Contains(ours, k) || k.options == "" && slices.ContainsFunc(ours, func(o key) bool { return o.id == k.id }) {
+		if slices.Contains(ours, k) || k.options == "" && !login.Gate && slices.ContainsFunc(ours, func(o key) bool { return o.id == k.id }) {
 			return ""
 		}
 	}

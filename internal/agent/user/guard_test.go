@@ -15,6 +15,7 @@ import (
 
 func TestBlocked(t *testing.T) {
 	loginAsBob := func(q *kind.Question) { q.Login.User = "bob" }
+	loginByGate := func(q *kind.Question) { q.Login = node.Login{User: "bob", Keys: []string{keyRefit}, Gate: true} }
 	keysOfBob := func(keys ...string) *node.User { return with(bob(), func(u *node.User) { u.SSHAuthorizedKeys = keys }) }
 	root := func(keys ...string) *node.User { return &node.User{Name: "root", SSHAuthorizedKeys: keys} }
 	unlocked := with(bob(), func(u *node.User) { u.LockPassword = new(false) })
@@ -113,6 +114,30 @@ func TestBlocked(t *testing.T) {
 		"the login's keys, when it is not known by which refit comes in": {
 			was: keysOfBob(keyAlice), desired: keysOfBob(keyBob), ask: func(q *kind.Question) { q.Login = node.Login{User: "bob"} },
 			prepare: func(n *testNode) { n.keys("bob", keyAlice) }, want: "removing the only key",
+		},
+		"the login's only key, when it comes in by certificates": {
+			was: keysOfBob(keyAlice), desired: keysOfBob(keyBob), prepare: func(n *testNode) { n.keys("bob", keyAlice) },
+			ask: func(q *kind.Question) { q.Login = node.Login{User: "bob", Keys: []string{keyRefit}, Gate: true} },
+		},
+		"the login's only key, which is the authority of its certificates": {
+			was: keysOfBob("cert-authority " + keyRefit), desired: keysOfBob(keyBob), prepare: func(n *testNode) { n.keys("bob", "cert-authority "+keyRefit) },
+			ask: loginByGate, want: "removing the only key",
+		},
+		"the login's only key, which is bound to the gate no more": {
+			was: keysOfBob(`command="gate" ` + keyRefit), desired: keysOfBob(keyRefit), prepare: func(n *testNode) { n.keys("bob", `command="gate" `+keyRefit) },
+			ask: loginByGate, want: "removing the only key",
+		},
+		"the login gets a rule for the gate, by which it comes in": {
+			was: with(unlocked, func(u *node.User) { u.Sudo = everything }), ask: loginByGate,
+			desired: with(unlocked, func(u *node.User) { u.Sudo = "ALL=(root) NOPASSWD: /usr/local/sbin/refit-node gate" }),
+		},
+		"the login gets a rule for the gate, and comes in by a shell": {
+			was: with(unlocked, func(u *node.User) { u.Sudo = everything }), ask: loginAsBob, want: "leave it without sudo for everything",
+			desired: with(unlocked, func(u *node.User) { u.Sudo = "ALL=(root) NOPASSWD: /usr/local/sbin/refit-node gate" }),
+		},
+		"the login gets a rule for something else than the gate": {
+			was: with(unlocked, func(u *node.User) { u.Sudo = everything }), ask: loginByGate, want: "leave it without sudo for refit-node gate",
+			desired: with(unlocked, func(u *node.User) { u.Sudo = "ALL=(root) NOPASSWD: /bin/ls" }),
 		},
 		"another user's keys": {
 			was: keysOfBob(keyRefit), desired: keysOfBob(keyBob), prepare: func(n *testNode) { n.keys("bob", keyRefit) },
