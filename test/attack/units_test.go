@@ -20,8 +20,8 @@ import (
 	"github.com/capi-refit/refit/internal/nodedisruption"
 )
 
-// endings are units by which a policy could end a node without a drain.
-var endings = []string{
+// endingUnits are units by which a policy could end a node without a drain.
+var endingUnits = []string{
 	"poweroff.target", "reboot.target", "halt.target", "kexec.target", "soft-reboot.target", "rescue.target", "emergency.target",
 	"ctrl-alt-del.target", "runlevel0.target", "runlevel6.target", "default.target", "sysinit.target", "suspend.target", "exit.target",
 	"systemd-reboot.service", "systemd-poweroff.service", "systemd-halt.service", "systemd-kexec.service", "-.slice", "-.mount",
@@ -29,7 +29,7 @@ var endings = []string{
 }
 
 func TestAPolicyThatEndsTheSystemIsNotReady(t *testing.T) {
-	for _, unit := range endings {
+	for _, unit := range endingUnits {
 		for _, action := range []refitv1.DisruptionActionType{refitv1.RestartDisruption, refitv1.ReloadDisruption} {
 			t.Run(fmt.Sprintf("%s %s is refused", action, unit), func(t *testing.T) {
 				p := &refitv1.NodeDisruptionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: "p"}}
@@ -54,28 +54,30 @@ func TestNamesThatSystemctlWouldExpandAreNoUnits(t *testing.T) {
 	}
 }
 
-// fakeUnits is a service manager that notes what it is asked to do.
-type fakeUnits struct {
+// fakeServiceManager is a service manager that notes what it is asked to do.
+type fakeServiceManager struct {
 	state host.UnitState
 	did   []string
 }
 
-func (f *fakeUnits) System(context.Context) (string, error) { return "running", nil }
+func (f *fakeServiceManager) System(context.Context) (string, error) { return "running", nil }
 
-func (f *fakeUnits) Show(context.Context, string) (host.UnitState, error) { return f.state, nil }
+func (f *fakeServiceManager) Show(context.Context, string) (host.UnitState, error) {
+	return f.state, nil
+}
 
-func (f *fakeUnits) Do(_ context.Context, verb, unit string) error {
+func (f *fakeServiceManager) Do(_ context.Context, verb, unit string) error {
 	f.did = append(f.did, strings.TrimSpace(verb+" "+unit))
 	return nil
 }
 
-type fakeClock struct{}
+type steadyClock struct{}
 
-func (fakeClock) Now() time.Time                                  { return time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC) }
-func (fakeClock) Wait(ctx context.Context, _ time.Duration) error { return ctx.Err() }
+func (steadyClock) Now() time.Time                                  { return time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC) }
+func (steadyClock) Wait(ctx context.Context, _ time.Duration) error { return ctx.Err() }
 
-// nodeOf returns an agent on a directory that stands for a node.
-func nodeOf(t *testing.T, units *fakeUnits) *agent.Agent {
+// agentWith returns an agent on a directory that stands for a node.
+func agentWith(t *testing.T, units *fakeServiceManager) *agent.Agent {
 	t.Helper()
 	root := t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "etc"), 0o755))
@@ -85,15 +87,15 @@ func nodeOf(t *testing.T, units *fakeUnits) *agent.Agent {
 	}
 	units.state.LoadState, units.state.ActiveState = "loaded", "active"
 	a, err := agent.New(agent.Config{
-		Root: root, Clock: fakeClock{}, Units: units, NoSync: true, Settle: -1,
+		Root: root, Clock: steadyClock{}, Units: units, NoSync: true, Settle: -1,
 		Launcher: agent.LauncherFunc(func(context.Context, string, string) error { return nil }),
 	})
 	require.NoError(t, err)
 	return a
 }
 
-// request asks for a file of which a change restarts a unit.
-func request(unit string, resources ...node.Resource) node.Request {
+// restarting asks for a file of which a change restarts a unit.
+func restarting(unit string, resources ...node.Resource) node.Request {
 	return node.Request{
 		Protocol: node.Protocol, Machine: node.MachineID{Namespace: "fleet", Name: "w1", UID: "u1"}, Digest: "d1", OnConflict: node.Overwrite,
 		Resources: append(resources, node.Resource{File: &node.File{Path: "/etc/app", Content: []byte("new"), Owner: "root:root"}}),
@@ -102,22 +104,22 @@ func request(unit string, resources ...node.Resource) node.Request {
 }
 
 func TestTheNodeRefusesAServerThatEndsIt(t *testing.T) {
-	for _, unit := range endings {
+	for _, unit := range endingUnits {
 		t.Run("rules that restart "+unit+" are refused", func(t *testing.T) {
-			units := &fakeUnits{}
-			_, err := nodeOf(t, units).Plan(t.Context(), request(unit))
+			units := &fakeServiceManager{}
+			_, err := agentWith(t, units).Plan(t.Context(), restarting(unit))
 			require.ErrorContains(t, err, "unit "+unit+" can't be named")
 			require.Empty(t, units.did)
 		})
 		t.Run("a resource that starts "+unit+" is refused", func(t *testing.T) {
-			units := &fakeUnits{}
-			_, err := nodeOf(t, units).Plan(t.Context(), request("app.service", node.Resource{Unit: &node.Unit{Name: unit, Active: new(true)}}))
+			units := &fakeServiceManager{}
+			_, err := agentWith(t, units).Plan(t.Context(), restarting("app.service", node.Resource{Unit: &node.Unit{Name: unit, Active: new(true)}}))
 			require.ErrorContains(t, err, "unit "+unit+" can't be named")
 			require.Empty(t, units.did)
 		})
 	}
 	t.Run("a resource that names an option is refused", func(t *testing.T) {
-		_, err := nodeOf(t, &fakeUnits{}).Plan(t.Context(), request("app.service", node.Resource{Unit: &node.Unit{Name: "--force", Active: new(true)}}))
+		_, err := agentWith(t, &fakeServiceManager{}).Plan(t.Context(), restarting("app.service", node.Resource{Unit: &node.Unit{Name: "--force", Active: new(true)}}))
 		require.ErrorContains(t, err, "is not the name of a systemd unit")
 	})
 }
@@ -133,14 +135,14 @@ func TestTheNodeLooksBehindTheNameOfAUnit(t *testing.T) {
 		"a SuccessAction that powers the node off": {host.UnitState{SuccessAction: "poweroff-force"}, "SuccessAction=poweroff-force"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan, err := nodeOf(t, &fakeUnits{state: tc.state}).Plan(t.Context(), request("app.service"))
+			plan, err := agentWith(t, &fakeServiceManager{state: tc.state}).Plan(t.Context(), restarting("app.service"))
 			require.NoError(t, err)
 			require.Len(t, plan.Blocked, 1)
 			require.Contains(t, plan.Blocked[0].Reason, tc.want)
 		})
 	}
 	t.Run("a unit that stands for itself is restarted", func(t *testing.T) {
-		plan, err := nodeOf(t, &fakeUnits{state: host.UnitState{Names: "app.service", SuccessAction: "none"}}).Plan(t.Context(), request("app.service"))
+		plan, err := agentWith(t, &fakeServiceManager{state: host.UnitState{Names: "app.service", SuccessAction: "none"}}).Plan(t.Context(), restarting("app.service"))
 		require.NoError(t, err)
 		require.Empty(t, plan.Blocked)
 		require.Contains(t, plan.Actions, disruption.Action{Type: disruption.Restart, Unit: "app.service"})

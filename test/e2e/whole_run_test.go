@@ -21,6 +21,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/audit"
+	"github.com/capi-refit/refit/internal/audit/heads"
 )
 
 // plantedSecret is in a Secret that goes into a file on all nodes.
@@ -65,11 +67,19 @@ func keyLine(t *testing.T, key []byte) []byte {
 	return lines[1]
 }
 
-// auditVerifies demands that refit's audit logs are whole. Each replica has its own.
+// auditVerifies demands that refit's audit logs are whole, and have all that was published of them, whatever became of their replicas.
+// Each replica has its own.
 func (u *suite) auditVerifies(ctx context.Context, t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(u.Lab.LogDir, "refit-*.audit"))
 	require.NoError(t, err)
 	require.Len(t, files, len(u.Replicas))
+	var published corev1.ConfigMap
+	require.NoError(t, u.Client.Get(ctx, client.ObjectKey{Namespace: "refit-system", Name: heads.Name}, &published))
+	dir := t.TempDir()
+	text, err := json.Marshal(published)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "heads.json"), text, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "public"), []byte(published.Data[audit.PublicKeyKey]), 0o600))
 	verified := 0
 	for _, f := range files {
 		info, err := os.Stat(f)
@@ -78,7 +88,8 @@ func (u *suite) auditVerifies(ctx context.Context, t *testing.T) {
 			continue
 		}
 		verified++
-		output, err := exec.CommandContext(ctx, filepath.Join("..", "..", "bin", "refit"), "audit", "verify", f).CombinedOutput()
+		output, err := exec.CommandContext(ctx, filepath.Join("..", "..", "bin", "refit"), "audit", "verify",
+			"--head", filepath.Join(dir, "heads.json"), "--public-key", filepath.Join(dir, "public"), f).CombinedOutput()
 		require.NoError(t, err, "%s: %s", f, output)
 		t.Logf("%s: %s", filepath.Base(f), output)
 	}
