@@ -82,7 +82,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	cfg.Root = filepath.Clean(cfg.Root)
 	root := host.Root{Dir: cfg.Root}
-	if err := root.CheckOwned(stateRoot); err != nil {
+	if err := checkState(root); err != nil {
 		return nil, err
 	}
 	state, err := root.Resolve(stateRoot)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -87,7 +88,7 @@ func (c copies) putBack(on host.Host, p string) error {
 	if !state.Exists {
 		return on.RemoveFile(p)
 	}
-	f, err := c.state.disk.Open(c.data(p))
+	f, err := c.state.disk.OpenFile(c.data(p), os.O_RDONLY, 0)
 	if err != nil {
 		return err
 	}

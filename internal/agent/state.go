@@ -72,16 +72,25 @@ func (s stateDir) create() error {
 	if err := s.disk.Mkdirs(s.dir, 0o700); err != nil {
 		return err
 	}
-	if err := s.check(); err != nil { // others can have made it just now, where they can write above it
+	if err := checkState(s.root); err != nil { // others can have made it just now, where they can write above it
 		return err
 	}
 	return s.disk.MakePrivate(s.dir)
 }
 
-// check returns an error if others than root can change what is in the directory, be it by a directory above. What they have put there
-// would be run as root, or be taken for what was applied last.
-func (s stateDir) check() error {
-	return s.root.CheckOwned(stateRoot)
+// checkState returns an error if others than root can change what is in the directory of the state, be it by a directory above. What they
+// have put there would be run as root, or be taken for what was applied last.
+func checkState(root host.Root) error {
+	err := root.CheckOwned(stateRoot)
+	if err == nil {
+		err = root.CheckEntriesOwned(stateRoot)
+	}
+	var notOwned *host.NotOwnedError
+	if errors.As(err, &notOwned) {
+		return fmt.Errorf("%w. If it can't be told what they have changed, move %s away: refit makes it anew, and takes the node for one "+
+			"that it has not updated yet", err, stateRoot)
+	}
+	return err
 }
 
 func (s stateDir) loadRecord() (*record, error) {

@@ -93,6 +93,13 @@ var spoiled = map[string]struct {
 		want:   []string{ownDirectory + " belongs to user 0", "mode 0770"},
 		asRoot: true,
 	},
+	"one with a directory of a user in it": {
+		spoil: func(root string) error {
+			return errors.Join(os.Mkdir(root+ownDirectory+"/bin", 0o755), os.Chown(root+ownDirectory+"/bin", mallory, mallory))
+		},
+		want:   []string{ownDirectory + "/bin belongs to user 4711", "move " + ownDirectory + " away"},
+		asRoot: true,
+	},
 	"one below a directory that everybody can write to": {
 		spoil: func(root string) error { return os.Chmod(root+"/var", 0o777) },
 		want:  []string{"/var belongs to user", "mode 0777"},

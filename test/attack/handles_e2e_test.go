@@ -22,7 +22,8 @@ func TestANodesUserAttacksARealNode(t *testing.T) {
 	require.NoError(t, n.WriteFile(t.Context(), program, nodes.File{Content: self, Mode: "0755", Owner: "root:root"}))
 	attacks := []string{
 		"TestAUserWhoExchangesADirectoryGetsNothingIntoRootsDirectories", "TestAUserWhoExchangesADirectoryHasRootReadNothingElse",
-		"TestAUserWhoExchangesADirectoryMisleadsNoRollback", "TestAUserWhoExchangesTheHomeGetsNoKeysElsewhere",
+		"TestAUserWhoExchangesADirectoryMisleadsNoRollback", "TestAUserWhoExchangesTheHomeGetsNoKeysElsewhere", "TestNoHomeIsMadeInADirectoryOfAnotherUser",
+		"TestADirectoryOfRootsStaysClosedWhenKeysArePutBack",
 		"TestTheAgentDoesNotUseADirectoryThatOthersCanChange", "TestAStateThatOthersHaveWrittenIsNotRead",
 	}
 	out, err := n.Exec(t.Context(), program, "-test.v", "-test.run=^("+strings.Join(attacks, "|")+")$")

@@ -369,6 +369,54 @@ func TestAUserWhoExchangesTheHomeGetsNoKeysElsewhere(t *testing.T) {
 	require.NotZero(t, brought)
 }
 
+// The user owns the home, and gives the name .ssh to a directory in it that only root can look into.
+func TestADirectoryOfRootsStaysClosedWhenKeysArePutBack(t *testing.T) {
+	v := newVictim(t)
+	for dir, uid := range map[string]int{"/home/app/conf": mallory, "/home/app/conf/.ssh": mallory, "/home/app/conf/private": 0} {
+		require.NoError(t, os.MkdirAll(v.path(dir), 0o700))
+		require.NoError(t, os.Chown(v.path(dir), uid, uid))
+	}
+	v.put("/home/app/conf/private/secret", "of root", 0)
+	k := user.New(v.host)
+	key, err := ssh.NewPublicKey(ed25519.PublicKey(make([]byte, ed25519.PublicKeySize)))
+	require.NoError(t, err)
+	want := &node.Resource{User: &node.User{Name: "app", SSHAuthorizedKeys: []string{string(ssh.MarshalAuthorizedKey(key))}}}
+	answer, err := k.Plan(t.Context(), kind.Question{Desired: want, Known: true, Rules: disruption.BuiltinRules()})
+	require.NoError(t, err)
+	require.Empty(t, answer.Blocked)
+	change := kind.Change{Desired: want, Before: answer.Before}
+	_, err = k.Make(t.Context(), change)
+	require.NoError(t, err)
+
+	require.NoError(t, os.Rename(v.path("/home/app/conf/.ssh"), v.path("/home/app/conf/mine")))
+	require.NoError(t, os.Rename(v.path("/home/app/conf/private"), v.path("/home/app/conf/.ssh")))
+	_ = k.Undo(t.Context(), change)
+	info, err := os.Stat(v.path("/home/app/conf/.ssh"))
+	require.NoError(t, err)
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	require.True(t, ok)
+	require.Zero(t, stat.Uid)
+	require.Equal(t, fs.FileMode(0o700), info.Mode().Perm())
+}
+
+// useradd makes a home and gives it away by its path.
+func TestNoHomeIsMadeInADirectoryOfAnotherUser(t *testing.T) {
+	v := newVictim(t)
+	v.put("/usr/sbin/useradd", "", 0)
+	v.put("/usr/sbin/usermod", "", 0)
+	v.put("/usr/sbin/chpasswd", "", 0)
+	k := user.New(v.host)
+	plan := func(home string) string {
+		answer, err := k.Plan(t.Context(), kind.Question{
+			Desired: &node.Resource{User: &node.User{Name: "new", HomeDir: home}}, Known: true, Rules: disruption.BuiltinRules(),
+		})
+		require.NoError(t, err)
+		return answer.Blocked
+	}
+	require.Contains(t, plan("/home/app/new"), "/home/app belongs to user 4711")
+	require.Empty(t, plan("/home/new"))
+}
+
 // stoppedClock does not wait.
 type stoppedClock struct{}
 

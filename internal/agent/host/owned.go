@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,9 +22,8 @@ type NotOwnedError struct {
 
 // Error says whose it is, and what to do about it.
 func (e *NotOwnedError) Error() string {
-	why := fmt.Sprintf("belongs to user %d and has mode %04o", e.UID, e.Mode)
-	return fmt.Sprintf("%s %s, so others than root can change what refit keeps and runs as root; nothing was done. Look at what they have "+
-		"changed, then make it root's: chown root:root %s && chmod go-w %s", e.Path, why, e.Path, e.Path)
+	return fmt.Sprintf("%s belongs to user %d and has mode %04o, so others than root can change what refit keeps, and runs as root; nothing was "+
+		"used. Look at what they have changed, then make it root's alone: chown root:root %s && chmod go-w %s", e.Path, e.UID, e.Mode, e.Path, e.Path)
 }
 
 func notOwned(p string, stat unix.Stat_t) error {
@@ -57,6 +57,25 @@ func (r Root) CheckOwned(p string) error {
 		return err
 	}
 	return at.checkOwned(stat)
+}
+
+// CheckEntriesOwned is CheckOwned for what is directly in a directory. Whose each is is looked at, and not what a link leads to.
+func (r Root) CheckEntriesOwned(p string) error {
+	at, err := r.find(p, true)
+	if err != nil {
+		return err
+	}
+	defer at.close()
+	entries, err := at.entries()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		if !ours(e.stat.Uid) || e.Mode().Type() != fs.ModeSymlink && shared(e.stat) {
+			return notOwned(filepath.Join(at.host(), e.name), e.stat)
+		}
+	}
+	return nil
 }
 
 func (p *place) checkOwned(stat unix.Stat_t) error {

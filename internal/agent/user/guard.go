@@ -3,12 +3,14 @@ package user
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
 	"slices"
 	"strings"
 
+	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -82,6 +84,9 @@ func badKeys(_ context.Context, p plan) string {
 func (k *Kind) homeTaken(_ context.Context, p plan) string {
 	is := p.view.account
 	if p.creates {
+		if reason := k.homeUnsafe(p); reason != "" {
+			return reason
+		}
 		if other := p.view.db.userOf(is.UID); other != "" && other != rootName {
 			return fmt.Sprintf("%s belongs to %s: move it away, or give %s another home", is.Home, other, p.goal.name)
 		}
@@ -96,6 +101,25 @@ func (k *Kind) homeTaken(_ context.Context, p plan) string {
 		return fmt.Sprintf("the home %s does not exist: %s", is.Home, noHomeAdvice)
 	}
 	return ""
+}
+
+// homeUnsafe says whose directory a new home would be in. useradd makes a home and then gives it away, by its path: who owns a directory
+// above can have it give away something else.
+func (k *Kind) homeUnsafe(p plan) string {
+	home := p.view.account.Home
+	err := k.host.CheckOwned(path.Dir(home))
+	var of *host.NotOwnedError
+	var unseen *fs.PathError
+	switch {
+	case err == nil, errors.As(err, &unseen):
+		return ""
+	case !errors.As(err, &of): // a link that is not followed
+		return err.Error()
+	case of.UID == p.view.db.account(rootName).UID && of.Mode&0o002 == 0: // a group of people whom root has let in
+		return ""
+	}
+	return fmt.Sprintf("%s would be in a directory that others can change: %s belongs to user %d and has mode %04o; give %s another home, or make that "+
+		"directory root's", home, of.Path, of.UID, of.Mode, p.goal.name)
 }
 
 func (g goal) touchesKeys() bool { return g.removed || len(g.keys)+len(g.keysGone) > 0 }
