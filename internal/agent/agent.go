@@ -102,6 +102,9 @@ func New(cfg Config) (*Agent, error) {
 		cfg.Units = host.FindSystemctl(root)
 	}
 	if cfg.Launcher == nil {
+		if err := checkProgram(cfg.Executable); err != nil {
+			return nil, err
+		}
 		cfg.Launcher = newLauncher(cfg.Root, cfg.Executable, filepath.Join(state, "run.log"))
 	}
 	d := host.Disk{NoSync: cfg.NoSync}

@@ -44,6 +44,14 @@ func newLauncher(root, executable, log string) Launcher {
 	return detached{executable: executable, root: root, log: log}
 }
 
+// checkProgram returns an error if others than root can exchange the agent's own program, which is going to be run again, as root.
+func checkProgram(executable string) error {
+	if executable == "" {
+		return nil
+	}
+	return host.Root{Dir: "/"}.CheckOwned(executable)
+}
+
 // unitName names the unit of a run after what it is for and who has asked.
 func unitName(digest string, token int64) string {
 	const short = 12
@@ -57,19 +65,8 @@ type transientUnit struct {
 	program, executable, root string
 }
 
-// checkProgram returns an error if others than root can exchange what is going to be run as root.
-func checkProgram(executable string) error {
-	if err := (host.Root{Dir: "/"}).CheckOwned(executable); err != nil {
-		return fmt.Errorf("the agent is not run: %w", err)
-	}
-	return nil
-}
-
 // Launch implements Launcher.
 func (t transientUnit) Launch(ctx context.Context, name, verb string) error {
-	if err := checkProgram(t.executable); err != nil {
-		return err
-	}
 	cmd := exec.CommandContext(ctx, t.program, t.args(name, verb)...)
 	cmd.Env = host.CommandEnv(t.root)
 	cmd.WaitDelay = host.WaitDelay
@@ -100,9 +97,6 @@ type detached struct {
 
 // Launch implements Launcher. The context does not end the process: to live on is what it is for.
 func (d detached) Launch(_ context.Context, _, verb string) error {
-	if err := checkProgram(d.executable); err != nil {
-		return err
-	}
 	log, err := host.Disk{}.OpenFile(d.log, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
