@@ -192,5 +192,5 @@ func sizeOfTree(at int, name string) (uint64, error) {
 	return total, nil
 }
 
-// below says whether a path is a directory or something in it.
+// below reports whether a path is a directory or something in it.
 func below(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }

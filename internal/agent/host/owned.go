@@ -30,10 +30,10 @@ func notOwned(p string, stat unix.Stat_t) error {
 	return &NotOwnedError{Path: p, UID: int(stat.Uid), Mode: stat.Mode & ModeMask}
 }
 
-// ours says whether a user is root or whom the agent runs as.
+// ours reports whether a user is root or whom the agent runs as.
 func ours(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 
-// shared says whether others than the owner may write. A list of access rights that lets them do so shows in the bits of the group. The
+// shared reports whether others than the owner may write. A list of access rights that lets them do so shows in the bits of the group. The
 // group of whom the agent runs as, if that is not root as in tests, counts as the owner.
 func shared(stat unix.Stat_t) bool {
 	group := stat.Mode&0o020 != 0 && (os.Geteuid() == 0 || int(stat.Gid) != os.Getegid())
@@ -59,7 +59,7 @@ func (r Root) CheckOwned(p string) error {
 	return at.checkOwned(stat)
 }
 
-// CheckEntriesOwned is CheckOwned for what is directly in a directory. Whose each is is looked at, and not what a link leads to.
+// CheckEntriesOwned is CheckOwned for what is directly in a directory. A link has to be root's, wherever it leads.
 func (r Root) CheckEntriesOwned(p string) error {
 	at, err := r.find(p, true)
 	if err != nil {

@@ -207,7 +207,7 @@ func (w *walker) push(fd int, name string) error {
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return w.failed("stat", err)
 	}
-	// In a sticky directory others can't exchange what is not theirs; and whose the next component is is looked at next.
+	// In a sticky directory others can't exchange what is not theirs, and the next component must not be.
 	if !ours(stat.Uid) || shared(stat) && stat.Mode&unix.S_ISVTX == 0 {
 		return notOwned(w.host(), stat)
 	}

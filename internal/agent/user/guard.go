@@ -20,7 +20,7 @@ const another = "have refit log in another way first (NodeAccess)"
 // blocked returns why the change can't be made, or must not be, and what to do. Nothing has been changed by then.
 func (k *Kind) blocked(ctx context.Context, p plan) string {
 	for _, reason := range []func(context.Context, plan) string{
-		malformed, badKeys, k.lacks, k.homeTaken, k.shellMissing, guardRoot, k.guardLogin, guardKeys, k.sudoWrong,
+		malformed, badKeys, k.lacks, k.homeUnsafe, k.homeTaken, k.shellMissing, guardRoot, k.guardLogin, guardKeys, k.sudoWrong,
 	} {
 		if text := reason(ctx, p); text != "" {
 			return text
@@ -84,9 +84,6 @@ func badKeys(_ context.Context, p plan) string {
 func (k *Kind) homeTaken(_ context.Context, p plan) string {
 	is := p.view.account
 	if p.creates {
-		if reason := k.homeUnsafe(p); reason != "" {
-			return reason
-		}
 		if other := p.view.db.userOf(is.UID); other != "" && other != rootName {
 			return fmt.Sprintf("%s belongs to %s: move it away, or give %s another home", is.Home, other, p.goal.name)
 		}
@@ -105,7 +102,10 @@ func (k *Kind) homeTaken(_ context.Context, p plan) string {
 
 // homeUnsafe says whose directory a new home would be in. useradd makes a home and then gives it away, by its path: who owns a directory
 // above can have it give away something else.
-func (k *Kind) homeUnsafe(p plan) string {
+func (k *Kind) homeUnsafe(_ context.Context, p plan) string {
+	if !p.creates {
+		return ""
+	}
 	home := p.view.account.Home
 	err := k.host.CheckOwned(path.Dir(home))
 	var of *host.NotOwnedError
