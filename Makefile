@@ -13,8 +13,8 @@ TOOLS := $(BIN)/tools
 GO_BUILD := go build -trimpath -ldflags '$(LDFLAGS)'
 
 # Dependencies are compiled once for all that is not run with the race detector.
-build demo bench lint rules e2e-scenarios e2e-leases e2e-updates e2e-everything e2e-real e2e-real-more e2e-lab: export CGO_ENABLED = 0
-build demo bench lint rules e2e-scenarios e2e-leases e2e-updates e2e-everything e2e-real e2e-real-more e2e-lab: export GOFLAGS += -trimpath
+build image sbom demo bench lint rules e2e-scenarios e2e-leases e2e-updates e2e-everything e2e-real e2e-real-more e2e-lab: export CGO_ENABLED = 0
+build image sbom demo bench lint rules e2e-scenarios e2e-leases e2e-updates e2e-everything e2e-real e2e-real-more e2e-lab: export GOFLAGS += -trimpath
 
 .PHONY: help
 help: ## Show this help.
@@ -33,9 +33,23 @@ AGENT_KEY ?=
 ROLLBACK_INDEX ?= 0
 
 IMAGE ?= ghcr.io/capi-refit/refit:$(VERSION)
+# All times in the image are this one, so that the same commit makes the same image.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+
 .PHONY: image
-image: build ## Build the container image IMAGE out of bin/.
-	docker build -t $(IMAGE) .
+image: build ## Make the container image IMAGE, bin/image.tar, and load it into Docker if that answers.
+	go run ./build/image --image '$(IMAGE)' --version $(VERSION) --created $(SOURCE_DATE_EPOCH) --out $(BIN)/image.tar
+	@if docker info >/dev/null 2>&1; then docker load -i $(BIN)/image.tar; else echo "Docker does not answer: the image is in $(BIN)/image.tar only"; fi
+
+.PHONY: sbom
+sbom: build $(TOOLS)/cyclonedx-gomod ## List the modules in each program of the image, with their hashes, in CycloneDX: bin/sbom/.
+	@mkdir -p $(BIN)/sbom
+	for program in $(BIN)/refit $(BIN)/agents/*; do \
+	  $(TOOLS)/cyclonedx-gomod bin -json -noserial -notimestamp -version $(VERSION) -output $(BIN)/sbom/$${program##*/}.cdx.json $$program || exit 1; done
+
+.PHONY: vulnerabilities
+vulnerabilities: $(TOOLS)/govulncheck ## Check what is shipped for known vulnerabilities. VULNDB=URL names another database than vuln.go.dev.
+	VULNDB='$(VULNDB)' .ci/vulnerabilities $(TOOLS)/govulncheck
 
 .PHONY: demo
 demo: build ## A management cluster on loopback, a live in-place update of five nodes, its proof. KEEP=1 leaves it running; NODES=real|containers|stand-ins.
@@ -98,6 +112,8 @@ lint: $(TOOLS)/golangci-lint $(TOOLS)/kustomize generate ## Check code, generate
 	$(TOOLS)/kustomize build config/default >/dev/null
 	$(TOOLS)/kustomize build config/prometheus >/dev/null
 	$(TOOLS)/kustomize build config/workload >/dev/null
+	$(TOOLS)/kustomize build config/components/mtls/managers >/dev/null
+	go run ./build/pins
 	@git diff --exit-code --stat -- api config schedule || { echo "generated files are out of date: commit what 'make generate' makes"; exit 1; }
 
 # Rules need no service discovery, which is most of what promtool is made of.
