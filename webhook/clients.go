@@ -3,6 +3,7 @@ package webhook
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/asn1"
 	"errors"
 	"fmt"
 	"net"
@@ -48,9 +49,9 @@ func ClientNames(names []string) (func(*tls.Config), error) {
 }
 
 func checkNames(cert *x509.Certificate, accepted []string) error {
-	names := slices.Clone(cert.DNSNames)
-	for _, uri := range cert.URIs {
-		names = append(names, uri.String())
+	names, err := namesOf(cert)
+	if err != nil {
+		return err
 	}
 	if slices.ContainsFunc(names, func(name string) bool { return slices.Contains(accepted, name) }) {
 		return nil
@@ -67,6 +68,37 @@ func checkNames(cert *x509.Certificate, accepted []string) error {
 		names[i] = shown(names[i])
 	}
 	return fmt.Errorf("the client's certificate is for %s%s, which is not accepted", strings.Join(names, ", "), more)
+}
+
+// subjectAltName is the extension with the names that a certificate is for, and dnsName and uri are their kinds (RFC 5280, 4.2.1.6).
+var subjectAltName = asn1.ObjectIdentifier{2, 5, 29, 17}
+
+const dnsName, uri = 2, 6
+
+// namesOf returns the DNS names and URIs of a certificate as they stand there: a URI that was parsed and written again may be
+// another one.
+func namesOf(cert *x509.Certificate) ([]string, error) {
+	var names []string
+	for _, extension := range cert.Extensions {
+		if !extension.Id.Equal(subjectAltName) {
+			continue
+		}
+		var all asn1.RawValue
+		if rest, err := asn1.Unmarshal(extension.Value, &all); err != nil || len(rest) > 0 {
+			return nil, errors.New("the client's certificate has names that can't be read")
+		}
+		for rest := all.Bytes; len(rest) > 0; {
+			var name asn1.RawValue
+			var err error
+			if rest, err = asn1.Unmarshal(rest, &name); err != nil {
+				return nil, errors.New("the client's certificate has names that can't be read")
+			}
+			if name.Class == asn1.ClassContextSpecific && (name.Tag == dnsName || name.Tag == uri) {
+				names = append(names, string(name.Bytes))
+			}
+		}
+	}
+	return names, nil
 }
 
 // shown quotes a name for a message.

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"fmt"
 	stdlog "log"
 	"math/big"
@@ -80,7 +81,7 @@ func TestClientNames(t *testing.T) {
 	names, err := ClientNames([]string{"core.capi-system", "spiffe://example.org/kcp"})
 	require.NoError(t, err)
 
-	uri := func(s string) []*url.URL {
+	uris := func(s string) []*url.URL {
 		u, err := url.Parse(s)
 		require.NoError(t, err)
 		return []*url.URL{u}
@@ -93,18 +94,21 @@ func TestClientNames(t *testing.T) {
 		cert x509.Certificate
 		says string // empty: it is accepted
 	}{
-		"an accepted DNS name":             {x509.Certificate{DNSNames: []string{"core.capi-system"}}, ""},
-		"an accepted URI":                  {x509.Certificate{URIs: uri("spiffe://example.org/kcp")}, ""},
-		"an accepted name among others":    {x509.Certificate{DNSNames: []string{"x", "core.capi-system"}}, ""},
-		"another name":                     {x509.Certificate{DNSNames: []string{"tenant"}}, `is for "tenant", which is not accepted`},
-		"another URI":                      {x509.Certificate{URIs: uri("spiffe://example.org/kcp/x")}, `"spiffe://example.org/kcp/x"`},
-		"other letters":                    {x509.Certificate{DNSNames: []string{"Core.capi-system"}}, "is not accepted"},
-		"a beginning":                      {x509.Certificate{DNSNames: []string{"core"}}, "is not accepted"},
-		"a pattern":                        {x509.Certificate{DNSNames: []string{"*.capi-system"}}, "is not accepted"},
-		"the name as common name only":     {x509.Certificate{Subject: pkix.Name{CommonName: "core.capi-system"}}, `its common name "core.capi-system" does not count`},
-		"the name as e-mail address":       {x509.Certificate{EmailAddresses: []string{"core.capi-system"}}, "no DNS name and no URI"},
-		"a long name that breaks the line": {x509.Certificate{URIs: uri("x:" + strings.Repeat("a", 3000))}, `aaa…"`},
-		"many names":                       {x509.Certificate{DNSNames: many}, `"n4" and 2 more`},
+		"an accepted DNS name":              {x509.Certificate{DNSNames: []string{"core.capi-system"}}, ""},
+		"an accepted URI":                   {x509.Certificate{URIs: uris("spiffe://example.org/kcp")}, ""},
+		"an accepted name among others":     {x509.Certificate{DNSNames: []string{"x", "core.capi-system"}}, ""},
+		"another name":                      {x509.Certificate{DNSNames: []string{"tenant"}}, `is for "tenant", which is not accepted`},
+		"another URI":                       {x509.Certificate{URIs: uris("spiffe://example.org/kcp/x")}, `"spiffe://example.org/kcp/x"`},
+		"a URI with an empty fragment":      {x509.Certificate{ExtraExtensions: []pkix.Extension{rawURI(t, "spiffe://example.org/kcp#")}}, "is not accepted"},
+		"a URI whose scheme is in capitals": {x509.Certificate{ExtraExtensions: []pkix.Extension{rawURI(t, "SPIFFE://example.org/kcp")}}, "is not accepted"},
+		"an accepted URI in raw":            {x509.Certificate{ExtraExtensions: []pkix.Extension{rawURI(t, "spiffe://example.org/kcp")}}, ""},
+		"other letters":                     {x509.Certificate{DNSNames: []string{"Core.capi-system"}}, "is not accepted"},
+		"a beginning":                       {x509.Certificate{DNSNames: []string{"core"}}, "is not accepted"},
+		"a pattern":                         {x509.Certificate{DNSNames: []string{"*.capi-system"}}, "is not accepted"},
+		"the name as common name only":      {x509.Certificate{Subject: pkix.Name{CommonName: "core.capi-system"}}, `its common name "core.capi-system" does not count`},
+		"the name as e-mail address":        {x509.Certificate{EmailAddresses: []string{"core.capi-system"}}, "no DNS name and no URI"},
+		"a long name that breaks the line":  {x509.Certificate{URIs: uris("x:" + strings.Repeat("a", 3000))}, `aaa…"`},
+		"many names":                        {x509.Certificate{DNSNames: many}, `"n4" and 2 more`},
 	} {
 		for order, options := range map[string][]func(*tls.Config){"authority first": {clientCA, names}, "names first": {names, clientCA}} {
 			t.Run(name+", "+order, func(t *testing.T) {
@@ -121,6 +125,14 @@ func TestClientNames(t *testing.T) {
 			})
 		}
 	}
+}
+
+// rawURI is a URI among a certificate's names as it is given, which url.URL may write in another way.
+func rawURI(t *testing.T, name string) pkix.Extension {
+	t.Helper()
+	value, err := asn1.Marshal([]asn1.RawValue{{Class: asn1.ClassContextSpecific, Tag: uri, Bytes: []byte(name)}})
+	require.NoError(t, err)
+	return pkix.Extension{Id: subjectAltName, Value: value}
 }
 
 // TestClientNamesWithoutAnAuthority: what nobody has verified is not accepted, whatever it says.

@@ -116,6 +116,9 @@ func (m *management) make(t *testing.T, namespace string) {
 		o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: "1"}})
 		o.Object["spec"] = spec
 		require.NoError(t, m.admin.Create(t.Context(), o))
+		applied := object(gvk, namespace)
+		applied.SetLabels(map[string]string{"from": "the-set"})
+		require.NoError(t, m.admin.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner("capi-machineset")))
 	}
 }
 
@@ -169,11 +172,22 @@ func changes() []change {
 			change{"add a label to a " + gvk.Kind, gvk, `{"metadata":{"labels":{"mine":"x"}}}`, false},
 			change{"clear the labels of a " + gvk.Kind, gvk, `{"metadata":{"labels":null}}`, false},
 			change{"set generateName of a " + gvk.Kind, gvk, `{"metadata":{"generateName":"x-"}}`, false},
+			change{"have no owners of fields on a " + gvk.Kind, gvk, `{"metadata":{"managedFields":[{}]}}`, false},
+			change{"have Cluster API take away the finalizers of a " + gvk.Kind, gvk, `{"metadata":{"managedFields":[` + forged(gvk, "Apply",
+				`{"f:metadata":{"f:labels":{"f:from":{}},"f:finalizers":{"v:\"test.capi-refit.dev/keep\"":{}}}}`) + `]}}`, false},
+			change{"have Cluster API take away the spec of a " + gvk.Kind, gvk, `{"metadata":{"managedFields":[` + forged(gvk, "Apply",
+				`{"f:metadata":{"f:labels":{"f:from":{}}},"f:spec":{"f:clusterName":{}}}`) + `]}}`, false},
 			change{"write another annotation on a " + gvk.Kind, gvk, annotate("example.org/x", `"y"`), false},
 		)
 	}
 	return append(all, change{"write what belongs on a Machine", updates, annotate(refitv1.HoldAnnotation, `"x"`), false},
 		change{"write what belongs on a MachineUpdate", machines, annotate(refitv1.RetryAnnotation, `"x"`), false})
+}
+
+// forged is an entry of Cluster API's among those who own fields.
+func forged(gvk schema.GroupVersionKind, operation, fields string) string {
+	return `{"manager":"capi-machineset","operation":"` + operation + `","apiVersion":"` + gvk.GroupVersion().String() +
+		`","time":"2026-10-03T18:00:00Z","fieldsType":"FieldsV1","fieldsV1":` + fields + `}`
 }
 
 // try makes a change without keeping it.
@@ -229,6 +243,14 @@ func TestAnOperatorOfUpdatesMayWriteItsAnnotationsAndNothingElse(t *testing.T) {
 			require.True(t, apierrors.IsForbidden(c.SubResource("status").Patch(t.Context(), object(gvk, fleet),
 				client.RawPatch("application/merge-patch+json", []byte(`{"status":{"phase":"Failed"}}`)))))
 		}
+	}
+	for gvk, annotation := range map[schema.GroupVersionKind]string{machines: refitv1.HoldAnnotation, updates: refitv1.RetryAnnotation} {
+		hold := object(gvk, fleet)
+		hold.SetAnnotations(map[string]string{annotation: "true"})
+		require.NoError(t, everywhere.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(hold), client.FieldOwner("ann"), client.ForceOwnership),
+			"by server-side apply")
+		require.NoError(t, m.as(t, "here").Patch(t.Context(), object(gvk, fleet), client.RawPatch("application/merge-patch+json",
+			[]byte(`{"metadata":{"annotations":{"`+annotation+`":null}}}`))), "what somebody else has applied")
 	}
 	require.True(t, apierrors.IsForbidden(try(t, m.as(t, "here"), "other", changes()[0])), "in another namespace")
 	require.ErrorContains(t, try(t, m.as(t, "both"), "other", change{of: machines, patch: `{"metadata":{"labels":{"mine":"x"}}}`}), "those who operate updates")
