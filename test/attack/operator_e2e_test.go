@@ -18,11 +18,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/admin"
 	"github.com/capi-refit/refit/test/apiserver"
 	"github.com/capi-refit/refit/test/lab"
 )
@@ -52,6 +56,7 @@ func startManagement(t *testing.T) *management {
 	require.NoError(t, err)
 	require.NoError(t, clientgoscheme.AddToScheme(m.scheme))
 	require.NoError(t, refitv1.AddToScheme(m.scheme))
+	require.NoError(t, clusterv1.AddToScheme(m.scheme))
 	m.admin = m.as(t, "")
 	_, err = apiserver.Apply(t.Context(), m.admin, filepath.Join("..", "..", "config", "rbac"))
 	require.NoError(t, err)
@@ -263,4 +268,39 @@ func TestAnOperatorOfUpdatesMayWriteItsAnnotationsAndNothingElse(t *testing.T) {
 			require.NoError(t, try(t, c, fleet, ch), "%s may: %s", who, ch.says)
 		}
 	}
+}
+
+// TestAnOperatorsCommandsWork runs what refit hold, release, retry and abandon run, with the rights of refit-operator alone.
+func TestAnOperatorsCommandsWork(t *testing.T) {
+	m := startManagement(t)
+	m.make(t, fleet)
+	m.bind(t, "ann", "refit-operator", fleet)
+	key := client.ObjectKey{Namespace: fleet, Name: name}
+	ann, ctx, now := m.as(t, "ann"), t.Context(), clock.RealClock{}
+	read := func() *clusterv1.Machine {
+		machine := &clusterv1.Machine{}
+		require.NoError(t, ann.Get(ctx, key, machine))
+		return machine
+	}
+	machine := read()
+	delete(machine.Annotations, refitv1.HoldAnnotation)
+	require.NoError(t, m.admin.Update(ctx, machine))
+	update := &refitv1.MachineUpdate{}
+	require.NoError(t, m.admin.Get(ctx, key, update))
+	update.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(machine, machines)}
+	require.NoError(t, m.admin.Update(ctx, update))
+	update.Status.Phase, update.Status.ObservedDigest = refitv1.PhaseFailed, update.Spec.Digest
+	require.NoError(t, m.admin.Status().Update(ctx, update))
+
+	holder := &admin.Holder{Client: ann, Clock: now, Out: t.Output(), Admin: "ann"}
+	require.NoError(t, holder.Hold(ctx, read(), admin.HoldOptions{Reason: "disk swap"}))
+	require.Equal(t, "ann", read().Annotations[admin.HoldByAnnotation])
+	require.NoError(t, holder.Release(ctx, read(), false))
+	require.NotContains(t, read().Annotations, refitv1.HoldAnnotation)
+	failures := &admin.Failures{Client: ann, Clock: now, Out: t.Output(), Admin: "ann"}
+	require.NoError(t, failures.Retry(ctx, read()))
+	require.NoError(t, failures.Abandon(ctx, read()))
+	require.NoError(t, ann.Get(ctx, key, update))
+	require.Contains(t, update.Annotations, refitv1.AbandonAnnotation)
+	require.NotContains(t, update.Annotations, refitv1.RetryAnnotation)
 }
