@@ -19,6 +19,7 @@ func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&BootImagePolicy{}, &BootImagePolicyList{},
 		&ChangeManagementPolicy{}, &ChangeManagementPolicyList{},
+		&KnownHost{}, &KnownHostList{},
 		&KubernetesSource{}, &KubernetesSourceList{},
 		&MachineUpdate{}, &MachineUpdateList{},
 		&NodeAccess{}, &NodeAccessList{},
@@ -29,7 +30,7 @@ func AddToScheme(s *runtime.Scheme) error {
 
 const (
 	// AddressAnnotation on a Machine is the address at which its node is reached, "host" or "host:port". It wins over the
-	// addresses in the Machine's status.
+	// addresses in the Machine's status. With TrustOnFirstUse it is not taken.
 	AddressAnnotation = "capi-refit.dev/address"
 
 	// RetryAnnotation on a MachineUpdate asks for another try of an update that has failed. Each new value is one try.

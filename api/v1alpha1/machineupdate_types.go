@@ -136,7 +136,7 @@ type MachineUpdateStatus struct {
 	// +kubebuilder:validation:MaxLength=512
 	Address string `json:"address,omitempty"`
 
-	// hostKey is the node's SSH host key as recorded at first contact, when the NodeAccess trusts on first use.
+	// hostKey is where earlier versions of refit recorded the node's SSH host key. It is moved to a KnownHost when it is used.
 	// +optional
 	// +kubebuilder:validation:MaxLength=16384
 	HostKey string `json:"hostKey,omitempty"`

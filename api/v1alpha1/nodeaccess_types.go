@@ -27,6 +27,15 @@ type NodeAccessSpec struct {
 	// +kubebuilder:validation:MaxItems=5
 	AddressTypes []clusterv1.MachineAddressType `json:"addressTypes,omitempty"`
 
+	// addressCIDRs bounds the addresses that are connected to, for example 10.20.0.0/16. A name counts by the address that it leads to
+	// when it is connected to, and not at all behind a jump host. The jump host's own address is not bounded. Empty: all.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self)",message="must be a range of addresses such as 10.0.0.0/8 or 2001:db8::/32"
+	AddressCIDRs []string `json:"addressCIDRs,omitempty"`
+
 	// ssh says how to log in.
 	// +required
 	SSH SSHAccess `json:"ssh"`
@@ -176,8 +185,9 @@ const (
 	HostKeyPinned HostKeyPolicy = "Pinned"
 	// HostKeyCertificateAuthority takes keys that are signed by a certificate authority.
 	HostKeyCertificateAuthority HostKeyPolicy = "CertificateAuthority"
-	// HostKeyTrustOnFirstUse takes the first key that a node shows, records it in the MachineUpdate, and takes no other
-	// from then on. Whoever can answer in the node's place at that first time is believed.
+	// HostKeyTrustOnFirstUse takes the first key that a node shows, records it in a KnownHost, and takes no other from
+	// then on. Whoever can answer in the node's place at that first time is believed. The annotation capi-refit.dev/address is not
+	// taken with it.
 	HostKeyTrustOnFirstUse HostKeyPolicy = "TrustOnFirstUse"
 )
 

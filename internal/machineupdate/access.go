@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -87,12 +88,19 @@ func resolveAccess(na *refitv1.NodeAccess, machine *clusterv1.Machine, secret se
 	if err != nil {
 		return nil, err
 	}
+	within, err := parseCIDRs(na.Spec.AddressCIDRs)
+	if err != nil {
+		return fail("spec.addressCIDRs", err)
+	}
+	if addresses, err = bound(addresses, within, na.Spec.SSH.JumpHost != nil); err != nil {
+		return fail("spec.addressCIDRs", err)
+	}
 	ssh := na.Spec.SSH
 	hostKeys, err := resolveHostKeys(ssh.HostKeys, secret, recorded, record)
 	if err != nil {
 		return fail("spec.ssh.hostKeys", err)
 	}
-	a := &access{spec: na.Spec, target: node.Target{Addresses: addresses, User: ssh.User, HostKeys: hostKeys}}
+	a := &access{spec: na.Spec, target: node.Target{Addresses: addresses, User: ssh.User, HostKeys: hostKeys, Within: within}}
 	if field, err := authenticate(&a.target, ssh.PrivateKeySecretRef, ssh.UserCertificate, certificateOf(ssh, machine), secret); err != nil {
 		return fail("spec.ssh."+field, err)
 	}
@@ -157,10 +165,48 @@ func resolveHostKeys(h refitv1.HostKeys, secret secretFunc, recorded string, rec
 	}
 }
 
+func parseCIDRs(texts []string) ([]netip.Prefix, error) {
+	var within []netip.Prefix
+	for _, text := range texts {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a range of addresses such as 10.0.0.0/8", text)
+		}
+		within = append(within, p)
+	}
+	return within, nil
+}
+
+// bound returns those of the addresses that the ranges of a NodeAccess let refit connect to, or all if there are none. What a name
+// leads to is looked at when it is connected to; behind a jump host that can't be, so names are left out.
+func bound(addresses []node.Address, within []netip.Prefix, jump bool) ([]node.Address, error) {
+	if len(within) == 0 {
+		return addresses, nil
+	}
+	var in []node.Address
+	var out []string
+	for _, a := range addresses {
+		_, err := netip.ParseAddr(a.Host)
+		if name := err != nil; name && !jump || node.Within(within, a.Host) {
+			in = append(in, a)
+		} else {
+			out = append(out, a.Host)
+		}
+	}
+	if len(in) > 0 {
+		return in, nil
+	}
+	return nil, fmt.Errorf("the node's addresses (%s) are in none of these ranges, so refit does not connect to them; names don't count behind a jump host", strings.Join(out, ", "))
+}
+
 // addressesOf returns where the Machine's node may be reached, in order.
 func addressesOf(machine *clusterv1.Machine, spec refitv1.NodeAccessSpec) ([]node.Address, error) {
 	port := int(cmp.Or(spec.SSH.Port, 22))
 	if text, ok := machine.Annotations[refitv1.AddressAnnotation]; ok {
+		if spec.SSH.HostKeys.Policy == refitv1.HostKeyTrustOnFirstUse {
+			return nil, fmt.Errorf("the annotation %s of Machine %s is not taken with TrustOnFirstUse: any host there would be trusted, and be brought what is meant for the node; "+
+				"take the annotation away, or have the NodeAccess know host keys by Pinned or CertificateAuthority", refitv1.AddressAnnotation, machine.Name)
+		}
 		a, err := node.ParseAddress(text)
 		if err != nil {
 			return nil, fmt.Errorf("the annotation %s of Machine %s: %w", refitv1.AddressAnnotation, machine.Name, err)

@@ -118,7 +118,9 @@ func TestAnUpdateIsWithdrawn(t *testing.T) {
 		w := newWorld(t)
 		w.ask()
 		w.mark(false)
-		w.machine(func(m *clusterv1.Machine) { metav1.SetMetaDataAnnotation(&m.ObjectMeta, clusterv1.PausedAnnotation, "") })
+		w.machine(func(m *clusterv1.Machine) {
+			metav1.SetMetaDataAnnotation(&m.ObjectMeta, clusterv1.PausedAnnotation, "")
+		})
 		w.reconcile()
 		w.requireWaiting(refitv1.ReasonPaused, "")
 	})
@@ -283,7 +285,9 @@ func TestRequestsThatAreNotClusterAPIs(t *testing.T) {
 	t.Run("when nothing can be read", func(t *testing.T) {
 		w := newWorld(t)
 		w.store.Live = interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
-			Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error { return errRefused },
+			Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+				return errRefused
+			},
 		})
 		_, err := w.store.Update(t.Context(), key.Namespace, key.Name, w.digest())
 		require.ErrorIs(t, err, errRefused)

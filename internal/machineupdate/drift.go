@@ -212,7 +212,7 @@ func (u *update) report(ctx context.Context, machine *clusterv1.Machine) (*node.
 	if ctx.Err() != nil {
 		return nil, nil, ctx.Err() // shutting down
 	}
-	if w = waitFor(err); w == nil && bounded.Err() != nil {
+	if w = u.met(err); w == nil && bounded.Err() != nil {
 		w = &wait{reason: refitv1.ReasonUnreachable, message: fmt.Sprintf("the node has not answered within %s", driftTimeout)}
 	}
 	if w == nil {

@@ -86,7 +86,7 @@ func (u *update) nodeError(ctx context.Context, err error) (ctrl.Result, error) 
 	if errors.Is(err, lease.ErrLost) || errors.Is(err, lease.ErrUnrenewed) {
 		return u.await(ctx, lost(err))
 	}
-	w := waitFor(err)
+	w := u.met(err)
 	if w == nil {
 		return ctrl.Result{}, err
 	}

@@ -54,7 +54,7 @@ func TestOverSSH(t *testing.T) {
 	w.reconcile()
 	mu := w.update()
 	require.Equal(t, refitv1.PhaseSucceeded, mu.Status.Phase, mu.Status.Message)
-	require.Equal(t, strings.TrimSpace(n.HostKey()), strings.TrimSpace(mu.Status.HostKey), "the key of the first contact is recorded")
+	require.Equal(t, strings.TrimSpace(n.HostKey()), w.knownHost().Spec.HostKey, "the key of the first contact is recorded")
 	content, err := os.ReadFile(filepath.Join(n.Root(), "etc/app/a"))
 	require.NoError(t, err)
 	require.Equal(t, secretContent+"\n", string(content))
@@ -76,13 +76,14 @@ func (w *world) reachThrough(n, jump *nodetest.Node, key []byte) {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: name}, Data: data}
 		require.NoError(w.t, w.Create(w.t.Context(), secret))
 	}
-	w.machine(func(m *clusterv1.Machine) {
-		m.Annotations = map[string]string{refitv1.AddressAnnotation: n.Address().String()}
-	})
+	var m clusterv1.Machine
+	require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKey{Namespace: "lab", Name: "m1"}, &m))
+	m.Status.Addresses = clusterv1.MachineAddresses{{Type: clusterv1.MachineInternalIP, Address: n.Address().Host}}
+	require.NoError(w.t, w.Update(w.t.Context(), &m))
 	var access refitv1.NodeAccess
 	require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKey{Namespace: "lab", Name: "all"}, &access))
 	access.Spec.AgentDirectory = "bin-refit"
-	access.Spec.SSH.User = n.User()
+	access.Spec.SSH.User, access.Spec.SSH.Port = n.User(), int32(n.Address().Port)
 	access.Spec.SSH.PrivateKeySecretRef = refitv1.SecretKeyReference{Name: "node-key"}
 	access.Spec.SSH.JumpHost = &refitv1.JumpHost{
 		Address: jump.Address().Host, Port: int32(jump.Address().Port), User: jump.User(),

@@ -26,6 +26,7 @@ import (
 // +kubebuilder:rbac:groups=capi-refit.dev,resources=machineupdates,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=capi-refit.dev,resources=machineupdates/status,verbs=update
 // +kubebuilder:rbac:groups=capi-refit.dev,resources=nodeaccesses,verbs=get;list;watch
+// +kubebuilder:rbac:groups=capi-refit.dev,resources=knownhosts,verbs=get;create;delete
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines;clusters;machinedrainrules,verbs=get;list;watch
 // +kubebuilder:rbac:groups=bootstrap.cluster.x-k8s.io;infrastructure.cluster.x-k8s.io,resources=*,verbs=get
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get

@@ -2,6 +2,7 @@ package machineupdate
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -35,6 +36,8 @@ type update struct {
 	failedRun *node.Status
 	// replaced says that the Node that the work began with is gone.
 	replaced bool
+	// firstUse says that the node's host key is trusted on first use.
+	firstUse bool
 	// left is what has drifted on the node and was left as it is.
 	left []node.Drift
 }
@@ -187,11 +190,18 @@ func machineID(machine *clusterv1.Machine) node.MachineID {
 func (u *update) access(ctx context.Context, machine *clusterv1.Machine) (*access, *wait) {
 	na, err := u.findAccess(ctx, machine)
 	var a *access
+	recorded := ""
 	if err == nil {
-		record := func(ctx context.Context, key string) error {
-			return u.set(ctx, func(s *refitv1.MachineUpdateStatus) { s.HostKey = key })
+		if u.firstUse = na.Spec.SSH.HostKeys.Policy == refitv1.HostKeyTrustOnFirstUse; u.firstUse {
+			recorded, err = u.knownHost(ctx, machine)
 		}
-		a, err = resolveAccess(na, machine, u.secretReader(ctx, machine.Namespace), u.mu.Status.HostKey, record)
+	}
+	if errors.Is(err, errForeignHost) {
+		return nil, &wait{reason: refitv1.ReasonHostKey, message: err.Error()}
+	}
+	if err == nil {
+		record := func(ctx context.Context, key string) error { return u.recordHost(ctx, machine, key) }
+		a, err = resolveAccess(na, machine, u.secretReader(ctx, machine.Namespace), recorded, record)
 	}
 	if err != nil {
 		return nil, &wait{reason: refitv1.ReasonNodeAccess, message: err.Error()}

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/crypto/ssh"
 )
@@ -83,14 +86,39 @@ func (t Target) connectTo(ctx context.Context, address Address, signers []ssh.Si
 func (t Target) dialRaw(ctx context.Context, address Address) (net.Conn, error) {
 	limit := t.Timeouts.withDefaults().Dial
 	if t.Jump != nil {
+		if len(t.Within) > 0 && !Within(t.Within, address.Host) { // who resolves a name there is not known
+			return nil, fmt.Errorf("%w: %w", ErrUnreachable, outside(address.Host))
+		}
 		return t.Jump.through(ctx, address, limit)
 	}
-	raw, err := (&net.Dialer{Timeout: limit}).DialContext(ctx, "tcp", address.String())
+	raw, err := (&net.Dialer{Timeout: limit, Control: t.control}).DialContext(ctx, "tcp", address.String())
 	if err != nil {
 		// Not wrapped: a time-out here is not the caller's deadline.
 		return nil, fmt.Errorf("%w: %s", ErrUnreachable, err.Error())
 	}
 	return raw, nil
+}
+
+// control is asked about each address before anything is sent there.
+func (t Target) control(_, address string, _ syscall.RawConn) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	if len(t.Within) > 0 && !Within(t.Within, host) {
+		return outside(host)
+	}
+	return nil
+}
+
+// Within reports whether an IP address is in one of the ranges. A name is in none.
+func Within(ranges []netip.Prefix, host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return err == nil && slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(ip.Unmap()) })
+}
+
+func outside(host string) error {
+	return fmt.Errorf("%s is in none of the ranges of addresses that may be connected to, so nothing was sent to it", host)
 }
 
 // handshake verifies the host and lets us in. It returns the key that the host has proved to have.

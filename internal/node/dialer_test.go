@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -295,4 +296,48 @@ func TestAllAddressesAreTried(t *testing.T) {
 
 	to.Addresses = append(to.Addresses, n.Address())
 	require.NoError(t, dial(t, to).Run(t.Context(), "true", nil, nil))
+}
+
+// A name counts by the address that it leads to.
+func TestAddressesAreBounded(t *testing.T) {
+	n, jump := start(t, nodetest.Options{}), start(t, nodetest.Options{Name: "jump", Forward: true})
+	port := n.Address().Port
+	inside, elsewhere := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	for name, tc := range map[string]struct {
+		host   string
+		within []netip.Prefix
+		jump   bool
+		ok     bool
+	}{
+		"an address inside":                        {host: "127.0.0.1", within: inside, ok: true},
+		"an address outside":                       {host: "127.0.0.1", within: elsewhere},
+		"a name that leads inside":                 {host: "localhost", within: inside, ok: true},
+		"a name that leads outside":                {host: "localhost", within: elsewhere},
+		"an address inside behind a jump host":     {host: "127.0.0.1", within: inside, jump: true, ok: true},
+		"an address outside behind a jump host":    {host: "127.0.0.1", within: elsewhere, jump: true},
+		"a name that leads inside behind the same": {host: "localhost", within: inside, jump: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			to := target(t, n)
+			to.Addresses, to.Within = []node.Address{{Host: tc.host, Port: port}}, tc.within
+			to.HostKeyAlias = "n1"
+			keys, err := node.TrustOnFirstUse(n.HostKey(), nil)
+			require.NoError(t, err)
+			to.HostKeys = keys
+			if tc.jump {
+				through := target(t, jump)
+				to.Jump = &through
+			}
+			before := n.Connections() + jump.Connections()
+			c, err := node.SSHDialer{}.Dial(t.Context(), to)
+			if tc.ok {
+				require.NoError(t, err)
+				require.NoError(t, c.Close())
+				return
+			}
+			require.ErrorContains(t, err, "in none of the ranges")
+			require.ErrorIs(t, err, node.ErrUnreachable)
+			require.Equal(t, before, n.Connections()+jump.Connections(), "nothing is connected to")
+		})
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strconv"
 	"time"
 
@@ -77,6 +78,8 @@ type Target struct {
 	// HostKeyAlias is the name under which HostKeys is asked, for nodes whose addresses change or whose certificates
 	// carry a name only. Empty: the address that is dialled.
 	HostKeyAlias string
+	// Within bounds the addresses that are connected to, after names were resolved; not that of Jump. Empty: all.
+	Within []netip.Prefix
 	// Jump is a host to go through, verified by its own HostKeys. It may have a Jump itself.
 	Jump *Target
 	// Timeouts has defaults for what is 0.
