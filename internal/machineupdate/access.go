@@ -205,7 +205,7 @@ func addressesOf(machine *clusterv1.Machine, spec refitv1.NodeAccessSpec) ([]nod
 	if text, ok := machine.Annotations[refitv1.AddressAnnotation]; ok {
 		if spec.SSH.HostKeys.Policy == refitv1.HostKeyTrustOnFirstUse {
 			return nil, fmt.Errorf("the annotation %s of Machine %s is not taken with TrustOnFirstUse: any host there would be trusted, and be brought what is meant for the node; "+
-				"take the annotation away, or have the NodeAccess know host keys by Pinned or CertificateAuthority", refitv1.AddressAnnotation, machine.Name)
+				"have the NodeAccess use Pinned or CertificateAuthority, or take the annotation away", refitv1.AddressAnnotation, machine.Name)
 		}
 		a, err := node.ParseAddress(text)
 		if err != nil {

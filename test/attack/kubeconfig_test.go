@@ -39,13 +39,13 @@ const (
 	// refitsToken stands for what is in the file with the token of refit's ServiceAccount.
 	refitsToken = "the-token-of-refits-own-service-account"
 	// tenantsToken is one that a tenant may give away.
-	tenantsToken = "a-token-of-the-tenant"
-	tenant       = "tenant"
-	right        = "right" // a Cluster whose kubeconfig is as it should be
+	tenantsToken    = "a-token-of-the-tenant"
+	tenantNamespace = "tenant"
+	honestCluster   = "right" // a Cluster whose kubeconfig is as it should be
 )
 
-// fakeAPIServer is a fake of a Kubernetes API server over TLS, with the little that a ClusterCache asks for. It notes each request.
-type fakeAPIServer struct {
+// fakeKubeAPI is a fake of a Kubernetes API server over TLS, with the little that a ClusterCache asks for. It notes each request.
+type fakeKubeAPI struct {
 	*httptest.Server
 	mux *http.ServeMux
 
@@ -53,9 +53,9 @@ type fakeAPIServer struct {
 	requests []*http.Request
 }
 
-func newFakeAPIServer(t *testing.T) *fakeAPIServer {
+func newFakeKubeAPI(t *testing.T) *fakeKubeAPI {
 	t.Helper()
-	s := &fakeAPIServer{mux: http.NewServeMux()}
+	s := &fakeKubeAPI{mux: http.NewServeMux()}
 	s.answer("GET /{$}", map[string]string{})
 	s.answer("GET /api", metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
 	s.answer("GET /apis", metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}})
@@ -64,7 +64,7 @@ func newFakeAPIServer(t *testing.T) *fakeAPIServer {
 		APIResources: []metav1.APIResource{{Name: "nodes", SingularName: "node", Kind: "Node", Verbs: metav1.Verbs{"get"}}},
 	})
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		respond(w, http.StatusNotFound, apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, corev1.Resource(r.URL.Path), "", "", 0, false).Status())
+		writeKubeJSON(w, http.StatusNotFound, apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, corev1.Resource(r.URL.Path), "", "", 0, false).Status())
 	})
 	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
@@ -76,18 +76,18 @@ func newFakeAPIServer(t *testing.T) *fakeAPIServer {
 	return s
 }
 
-func (s *fakeAPIServer) answer(pattern string, answer any) {
-	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) { respond(w, http.StatusOK, answer) })
+func (s *fakeKubeAPI) answer(pattern string, answer any) {
+	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) { writeKubeJSON(w, http.StatusOK, answer) })
 }
 
-func respond(w http.ResponseWriter, code int, answer any) {
+func writeKubeJSON(w http.ResponseWriter, code int, answer any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
 // shown are the credentials that the server was shown, each once.
-func (s *fakeAPIServer) shown() map[string]bool {
+func (s *fakeKubeAPI) shown() map[string]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := map[string]bool{}
@@ -97,12 +97,12 @@ func (s *fakeAPIServer) shown() map[string]bool {
 	return out
 }
 
-func (s *fakeAPIServer) authority() []byte {
+func (s *fakeKubeAPI) authority() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 }
 
 // kubeconfig is one for the server, as change makes it.
-func (s *fakeAPIServer) kubeconfig(t *testing.T, change func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo)) []byte {
+func (s *fakeKubeAPI) kubeconfig(t *testing.T, change func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo)) []byte {
 	t.Helper()
 	cluster := &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: s.authority()}
 	user := &clientcmdapi.AuthInfo{Token: tenantsToken}
@@ -116,27 +116,27 @@ func (s *fakeAPIServer) kubeconfig(t *testing.T, change func(*clientcmdapi.Clust
 }
 
 // serveManagement has the server be that of a management cluster with a Cluster, and its Secret, for each kubeconfig.
-func (s *fakeAPIServer) serveManagement(kubeconfigs map[string][]byte) {
+func (s *fakeKubeAPI) serveManagement(kubeconfigs map[string][]byte) {
 	clusters := clusterv1.ClusterList{
 		TypeMeta: metav1.TypeMeta{Kind: "ClusterList", APIVersion: clusterv1.GroupVersion.String()}, ListMeta: metav1.ListMeta{ResourceVersion: "1"},
 	}
 	for name, data := range kubeconfigs {
-		c := clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: name, UID: types.UID(name), ResourceVersion: "1"}}
+		c := clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: tenantNamespace, Name: name, UID: types.UID(name), ResourceVersion: "1"}}
 		c.Status.Initialization.InfrastructureProvisioned = ptr.To(true)
 		clusters.Items = append(clusters.Items, c)
 		secret := corev1.Secret{
 			TypeMeta:   metav1.TypeMeta{Kind: "Secret", APIVersion: "v1"},
-			ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: name + "-kubeconfig", ResourceVersion: "1"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: tenantNamespace, Name: name + "-kubeconfig", ResourceVersion: "1"},
 			Data:       map[string][]byte{"value": data},
 		}
-		s.answer("GET /api/v1/namespaces/"+tenant+"/secrets/"+secret.Name, secret)
+		s.answer("GET /api/v1/namespaces/"+tenantNamespace+"/secrets/"+secret.Name, secret)
 	}
 	s.mux.HandleFunc("GET /apis/cluster.x-k8s.io/v1beta2/clusters", func(w http.ResponseWriter, r *http.Request) {
 		switch q := r.URL.Query(); {
 		case q.Get("watch") == "":
-			respond(w, http.StatusOK, clusters)
+			writeKubeJSON(w, http.StatusOK, clusters)
 		case q.Get("sendInitialEvents") != "": // clients then list
-			respond(w, http.StatusUnprocessableEntity, apierrors.NewInvalid(schemaKind, "", nil).Status())
+			writeKubeJSON(w, http.StatusUnprocessableEntity, apierrors.NewInvalid(listOptionsKind, "", nil).Status())
 		default:
 			w.WriteHeader(http.StatusOK)
 			w.(http.Flusher).Flush() //nolint:forcetypeassert // the server's own
@@ -145,10 +145,10 @@ func (s *fakeAPIServer) serveManagement(kubeconfigs map[string][]byte) {
 	})
 }
 
-var schemaKind = clusterv1.GroupVersion.WithKind("ListOptions").GroupKind()
+var listOptionsKind = clusterv1.GroupVersion.WithKind("ListOptions").GroupKind()
 
-// connect runs a manager with Cluster API's own ClusterCache, as refit sets it up, against a management cluster.
-func connect(t *testing.T, management *fakeAPIServer) *workload.Clusters {
+// connectClusterCache runs a manager with Cluster API's own ClusterCache, as refit sets it up, against a management cluster.
+func connectClusterCache(t *testing.T, management *fakeKubeAPI) *workload.Clusters {
 	t.Helper()
 	ctrl.SetLogger(logr.Discard())
 	scheme := runtime.NewScheme()
@@ -181,7 +181,7 @@ func TestATenantsKubeconfig(t *testing.T) {
 		return path
 	}
 	token := file([]byte(refitsToken)) // stands for /var/run/secrets/kubernetes.io/serviceaccount/token
-	evil, honest, management := newFakeAPIServer(t), newFakeAPIServer(t), newFakeAPIServer(t)
+	evil, honest, management := newFakeKubeAPI(t), newFakeKubeAPI(t), newFakeKubeAPI(t)
 	authority := file(evil.authority())
 	attacks := map[string]struct {
 		title  string
@@ -213,19 +213,19 @@ func TestATenantsKubeconfig(t *testing.T) {
 			c.Server = "http://" + evil.Listener.Addr().String()
 		}, "not reached by https"},
 	}
-	kubeconfigs := map[string][]byte{right: honest.kubeconfig(t, func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo) {})}
+	kubeconfigs := map[string][]byte{honestCluster: honest.kubeconfig(t, func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo) {})}
 	for name, attack := range attacks {
 		kubeconfigs[name] = evil.kubeconfig(t, attack.change)
 	}
 	management.serveManagement(kubeconfigs)
-	clusters := connect(t, management)
+	clusters := connectClusterCache(t, management)
 
 	get := func(name string) error {
-		_, err := clusters.Get(t.Context(), client.ObjectKey{Namespace: tenant, Name: name})
+		_, err := clusters.Get(t.Context(), client.ObjectKey{Namespace: tenantNamespace, Name: name})
 		return err
 	}
 	t.Run("that is as it should be is used", func(t *testing.T) {
-		require.Eventually(t, func() bool { return get(right) == nil }, time.Minute, 10*time.Millisecond, "%v", get(right))
+		require.Eventually(t, func() bool { return get(honestCluster) == nil }, time.Minute, 10*time.Millisecond, "%v", get(honestCluster))
 		require.Equal(t, map[string]bool{"Bearer " + tenantsToken: true}, honest.shown())
 	})
 	for name, attack := range attacks {
