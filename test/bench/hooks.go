@@ -129,7 +129,7 @@ func benchHooks(ctx context.Context, out io.Writer, o options) (err error) {
 			return err
 		}
 	}
-	return nil
+	return stage.recorded(ctx)
 }
 
 func requests(hook, pattern string) (hookRequests, error) {

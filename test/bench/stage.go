@@ -15,6 +15,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -28,6 +30,7 @@ import (
 // stage is where both servers run: beside a real management cluster, which both of them need.
 type stage struct {
 	refit, reference *contender
+	client           client.Client // of the management cluster
 	undo             []func() error
 }
 
@@ -57,6 +60,7 @@ func (s *stage) start(ctx context.Context, out io.Writer, connections int) error
 		return err
 	}
 	s.undo = append(s.undo, l.Stop)
+	s.client = l.Client
 	if err := recordedMachines(ctx, l.Client); err != nil {
 		return err
 	}
@@ -132,8 +136,8 @@ func ready(ctx context.Context, health string) error {
 	return nil
 }
 
-// recordedMachines makes the Machines, and their Cluster, that the recorded requests speak of. They are paused: what is measured is how fast the
-// hook answers that an update is in progress, which is what it is asked most.
+// recordedMachines makes the Machines with their objects, and their Cluster, that the recorded requests speak of, as being updated in place. They
+// are paused: what is measured is how fast the hook answers that an update is in progress, which is what it is asked most.
 func recordedMachines(ctx context.Context, c client.Client) error {
 	if err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "lab"}}); err != nil {
 		return err
@@ -146,13 +150,28 @@ func recordedMachines(ctx context.Context, c client.Client) error {
 		return err
 	}
 	for _, f := range files {
-		m, err := recordedMachine(f)
+		objects, err := recordedObjects(f)
 		if err != nil {
 			return err
 		}
-		if err := c.Create(ctx, m); err != nil {
-			return fmt.Errorf("create Machine %s: %w", m.Name, err)
+		for _, o := range objects {
+			if err := c.Create(ctx, o); err != nil {
+				return fmt.Errorf("create %s %s: %w", o.GetKind(), o.GetName(), err)
+			}
 		}
+	}
+	return nil
+}
+
+// recorded returns an error unless refit has recorded the updates that it was asked for: a refusal is answered by other code.
+func (s *stage) recorded(ctx context.Context) error {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "capi-refit.dev", Version: "v1alpha1", Kind: "MachineUpdateList"})
+	if err := s.client.List(ctx, list); err != nil {
+		return fmt.Errorf("list the updates that were recorded: %w", err)
+	}
+	if len(list.Items) == 0 {
+		return errors.New("refit has recorded no update: the recorded requests are not about the Machines that were made")
 	}
 	return nil
 }
@@ -169,20 +188,24 @@ func recordedCluster() *clusterv1.Cluster {
 	}
 }
 
-func recordedMachine(file string) (*clusterv1.Machine, error) {
+// recordedObjects are those of a recorded request, as Cluster API had them when it sent it: with the annotations of an update in place.
+func recordedObjects(file string) ([]*unstructured.Unstructured, error) {
 	body, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
 	var request struct {
-		Desired struct {
-			Machine clusterv1.Machine `json:"machine"`
-		} `json:"desired"`
+		Desired map[string]*unstructured.Unstructured `json:"desired"`
 	}
 	if err := json.Unmarshal(body, &request); err != nil {
 		return nil, err
 	}
-	m := &request.Desired.Machine
-	m.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
-	return m, nil
+	var objects []*unstructured.Unstructured
+	for _, o := range request.Desired {
+		annotations := o.GetAnnotations()
+		annotations[clusterv1.PausedAnnotation] = ""
+		o.SetAnnotations(annotations)
+		objects = append(objects, o)
+	}
+	return objects, nil
 }
