@@ -3,7 +3,6 @@ package machineupdate
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,7 +35,9 @@ type liveSpecs struct {
 
 // judged is the digest that a Machine's specs had when a request was last refused.
 type judged struct {
-	mu     sync.Mutex // held while the specs are read, so that many wrong requests at once have them read once
+	// turn is had by who reads the specs, so that many wrong requests at once have them read once. Who waits for it, unlike for a mutex,
+	// can give up.
+	turn   chan struct{}
 	digest string
 	at     time.Time
 }
@@ -46,12 +47,16 @@ type judged struct {
 func (l *liveSpecs) machine(ctx context.Context, key types.NamespacedName, digest string) (*clusterv1.Machine, *handlers.Progress, error) {
 	value, ok := l.judged.Get(key)
 	if !ok {
-		value = &judged{}
+		value = &judged{turn: make(chan struct{}, 1)}
 		l.judged.Add(key, value)
 	}
 	j := value.(*judged)
-	j.mu.Lock()
-	defer j.mu.Unlock()
+	select {
+	case j.turn <- struct{}{}:
+		defer func() { <-j.turn }()
+	case <-ctx.Done():
+		return nil, nil, fmt.Errorf("wait for what is read of Machine %s: %w", key, ctx.Err())
+	}
 	age := l.clock.Since(j.at)
 	if j.digest != "" && j.digest != digest && age >= 0 && age < refusedFor {
 		return nil, otherSpecs(), nil
