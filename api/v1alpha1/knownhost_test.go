@@ -50,10 +50,10 @@ func TestAddressCIDRsAreValidated(t *testing.T) {
 	definition := crd(t, "../../config/crd/bases/capi-refit.dev_nodeaccesses.yaml")
 	for cidrs, ok := range map[string]bool{
 		`[10.0.0.0/8, 2001:db8::/32, 192.0.2.7/32]`: true,
-		`[]`:                                        true,
-		`[10.0.0.1]`:                                false,
-		`["10.0.0.0/33"]`:                           false,
-		`[everywhere]`:                              false,
+		`[]`:              true,
+		`[10.0.0.1]`:      false,
+		`["10.0.0.0/33"]`: false,
+		`[everywhere]`:    false,
 	} {
 		t.Run(cidrs, func(t *testing.T) {
 			errs := admit(t, definition, `{apiVersion: capi-refit.dev/v1alpha1, kind: NodeAccess, metadata: {name: all}, spec: {addressCIDRs: `+cidrs+

@@ -32,17 +32,25 @@ func asked(machine *clusterv1.Machine) bool {
 	return marked && slices.Contains(pending, updateMachineHook) && machine.DeletionTimestamp.IsZero()
 }
 
+// noLongerAsked says that an update is withdrawn.
+const noLongerAsked = "Cluster API no longer asks for this update: its annotations " + clusterv1.UpdateInProgressAnnotation +
+	" and " + runtimev1.PendingHooksAnnotation + " are gone from the Machine"
+
 // errWithdrawn is returned when Cluster API no longer asks for an update.
-var errWithdrawn = errors.New("Cluster API no longer asks for this update: its annotations " + clusterv1.UpdateInProgressAnnotation +
-	" and " + runtimev1.PendingHooksAnnotation + " are gone from the Machine")
+var errWithdrawn = errors.New("withdrawn: " + noLongerAsked)
 
 func withdrawn() *wait {
-	return &wait{reason: refitv1.ReasonWithdrawn, message: errWithdrawn.Error(), yields: true}
+	return &wait{reason: refitv1.ReasonWithdrawn, message: noLongerAsked, yields: true}
 }
 
-// unasked reports whether nobody asks for the update any more. A repair is asked for by a policy, and not by Cluster API.
-func (u *update) unasked(machine *clusterv1.Machine) bool {
-	return !asked(machine) && !repairs(u.mu)
+// unasked reports whether nobody asks for an update any more. A repair is asked for by a policy, and not by Cluster API.
+func unasked(mu *refitv1.MachineUpdate, machine *clusterv1.Machine) bool {
+	return !asked(machine) && !repairs(mu)
+}
+
+// gone reports whether a Machine is about to go, or nobody asks for its update any more.
+func gone(mu *refitv1.MachineUpdate, machine *clusterv1.Machine) bool {
+	return !machine.DeletionTimestamp.IsZero() || unasked(mu, machine)
 }
 
 // repairs reports whether a MachineUpdate is about a node that is brought back to what was applied.
@@ -143,7 +151,7 @@ func (u *update) forget(ctx context.Context) error {
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("delete MachineUpdate %s, which Cluster API no longer asks for: %w", client.ObjectKeyFromObject(u.mu), err)
 	}
-	u.tellWithdrawn("the update was withdrawn: " + errWithdrawn.Error() + "; nothing was changed on the node")
+	u.tellWithdrawn("the update was withdrawn: " + noLongerAsked + "; nothing was changed on the node")
 	return nil
 }
 

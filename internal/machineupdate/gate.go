@@ -44,10 +44,7 @@ func (r *Reconciler) stillHeld(ctx context.Context, mu *refitv1.MachineUpdate) (
 		return ctrl.Result{}, false
 	}
 	var machine clusterv1.Machine
-	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(mu), &machine); err != nil || !machine.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, false
-	}
-	if !asked(&machine) && !repairs(mu) {
+	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(mu), &machine); err != nil || gone(mu, &machine) {
 		return ctrl.Result{}, false
 	}
 	d, err := r.Gate.Ask(ctx, &machine, mu)

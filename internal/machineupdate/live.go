@@ -57,10 +57,14 @@ func (l *liveSpecs) machine(ctx context.Context, key types.NamespacedName, diges
 	case <-ctx.Done():
 		return nil, nil, fmt.Errorf("wait for what is read of Machine %s: %w", key, ctx.Err())
 	}
-	age := l.clock.Since(j.at)
-	if j.digest != "" && j.digest != digest && age >= 0 && age < refusedFor {
+	if age := l.clock.Since(j.at); j.digest != "" && j.digest != digest && age >= 0 && age < refusedFor {
 		return nil, otherSpecs(), nil
 	}
+	return l.read(ctx, j, key, digest)
+}
+
+// read does so when the turn is had.
+func (l *liveSpecs) read(ctx context.Context, j *judged, key types.NamespacedName, digest string) (*clusterv1.Machine, *handlers.Progress, error) {
 	var machine clusterv1.Machine
 	switch err := l.live.Get(ctx, key, &machine); {
 	case apierrors.IsNotFound(err):

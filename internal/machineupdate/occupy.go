@@ -102,7 +102,7 @@ func (u *update) facts(ctx context.Context) (lease.Facts, error) {
 	if err := u.Live.Get(ctx, client.ObjectKeyFromObject(u.mu), machine); err != nil {
 		return facts, fmt.Errorf("read Machine %s: %w", u.mu.Name, err)
 	}
-	if machine.DeletionTimestamp.IsZero() && u.unasked(machine) {
+	if machine.DeletionTimestamp.IsZero() && unasked(u.mu, machine) {
 		return facts, errWithdrawn
 	}
 	key := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.ClusterName}

@@ -180,16 +180,7 @@ func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result,
 	at := u.now()
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Message, s.FinishedAt, s.RebootingSince = refitv1.PhaseFailed, reason, message, &at, nil
-		s.ObservedDigest, s.ObservedRetry = u.mu.Spec.Digest, u.mu.Annotations[refitv1.RetryAnnotation]
-		if u.failedRun != nil {
-			s.FailedToken = u.failedRun.Token
-		}
-		if changed || u.replaced {
-			s.AppliedDigest = "" // the node no longer shows it, or is another
-		}
-		if !changed {
-			s.Node, s.Drain, s.ApplyingSince = nil, nil, nil
-		}
+		u.leaves(s, changed)
 	})
 	if err != nil {
 		return ctrl.Result{}, err
@@ -197,6 +188,20 @@ func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result,
 	u.Metrics.finished(false, u.duration())
 	u.event(corev1.EventTypeWarning, "InPlaceUpdateFailed", "Update", message)
 	return ctrl.Result{}, nil
+}
+
+// leaves records what a failed update leaves behind: whether the node may be half changed, and what was acted upon.
+func (u *update) leaves(s *refitv1.MachineUpdateStatus, changed bool) {
+	s.ObservedDigest, s.ObservedRetry = u.mu.Spec.Digest, u.mu.Annotations[refitv1.RetryAnnotation]
+	if u.failedRun != nil {
+		s.FailedToken = u.failedRun.Token
+	}
+	if changed || u.replaced {
+		s.AppliedDigest = "" // the node no longer shows it, or is another
+	}
+	if !changed {
+		s.Node, s.Drain, s.ApplyingSince = nil, nil, nil
+	}
 }
 
 // waysOn says how a person goes on with an update that has failed.

@@ -53,7 +53,7 @@ func (u *update) run(ctx context.Context) (ctrl.Result, error) {
 	if abandonAsked(u.mu) {
 		return ctrl.Result{}, u.abandon(ctx)
 	}
-	if w == nil && machine != nil && u.unasked(machine) {
+	if w == nil && machine != nil && unasked(u.mu, machine) {
 		return u.withdraw(ctx)
 	}
 	if err := u.begin(ctx); err != nil {

@@ -96,5 +96,5 @@ func (a *adminSecrets) why(cluster client.ObjectKey) error {
 
 // unusable says which Secret it is whose kubeconfig is refused.
 func unusable(secret client.ObjectKey, err error) error {
-	return fmt.Errorf("Secret %s, key %s: %w", secret, SecretKey, err)
+	return fmt.Errorf("the kubeconfig in Secret %s, key %s: %w", secret, SecretKey, err)
 }
