@@ -46,7 +46,7 @@ func (e *Engine) Explain(ctx context.Context, request []byte) (*Explanation, err
 	if err != nil {
 		return nil, &RequestError{Problem: "is neither JSON nor YAML: " + err.Error()}
 	}
-	if _, err := jsonscan.Check(body); err != nil {
+	if err := jsonscan.Check(body); err != nil {
 		return nil, &RequestError{Problem: "is not read: " + err.Error()}
 	}
 	var head struct {

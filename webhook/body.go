@@ -8,8 +8,6 @@ import (
 	"net"
 	"net/http"
 	"time"
-
-	"github.com/capi-refit/refit/internal/jsonscan"
 )
 
 // refusal is why a request is not handed to its handler. The message is for the caller, the reason is a label.
@@ -52,12 +50,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (*request, error) 
 	}
 	// From here on reading only tells whether the caller is still there.
 	_ = control.SetReadDeadline(time.Time{})
-	shape, err := jsonscan.Check(body)
-	if err != nil {
-		a.release()
-		return nil, &refusal{refusedShape, "the request's body is not read: " + err.Error()}
-	}
-	return &request{body: body, work: workOf(shape, len(body)), address: a.address, arrival: a}, nil
+	return &request{body: body, work: workOf(a.scanner.Shape(), len(body)), address: a.address, arrival: a}, nil
 }
 
 // arrive reads the body of a request as it arrives. The error is a refusal.
@@ -79,7 +72,7 @@ func (s *Server) arrive(w http.ResponseWriter, r *http.Request, control *http.Re
 }
 
 // readBody reads a body into a buffer that doubles, so that no more is held than has arrived, whatever the request says of its
-// length.
+// length. It stops where the shape is beyond a bound.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request, a *arrival) ([]byte, error) {
 	from := http.MaxBytesReader(w, r.Body, s.limit)
 	most := s.limit + 1
@@ -89,7 +82,11 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, a *arrival) ([
 	body := make([]byte, 0, min(most, minHeld))
 	for {
 		n, err := from.Read(body[len(body):cap(body)])
+		a.scanner.Write(body[len(body) : len(body)+n])
 		body = body[:len(body)+n]
+		if err := a.scanner.Shape().Check(); err != nil {
+			return nil, &refusal{refusedShape, "the request's body is not read: " + err.Error()}
+		}
 		if errors.Is(err, io.EOF) {
 			return body, nil
 		}
@@ -112,7 +109,10 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, a *arrival) ([
 // refuseBody returns why a body could not be read.
 func (s *Server) refuseBody(a *arrival, err error) error {
 	var tooLarge *http.MaxBytesError
+	var known *refusal
 	switch {
+	case errors.As(err, &known):
+		return known
 	case errors.As(err, &tooLarge):
 		return &refusal{refusedTooLarge, fmt.Sprintf("the request's body is larger than %d MiB", s.limit>>20)}
 	case errors.Is(err, errBusy):

@@ -34,8 +34,10 @@ const (
 
 	// bodyTimeout is how long a body may take to arrive. Cluster API sends it from the same cluster, in milliseconds.
 	bodyTimeout = 5 * time.Second
-	// slowAfter is when a body that has not arrived may be dropped for others that need the room.
-	slowAfter = 100 * time.Millisecond
+	// slowAfter is when a body that has not arrived may be dropped for somebody who needs the room and holds less, and tooSlowAfter
+	// is when for anybody.
+	slowAfter    = 100 * time.Millisecond
+	tooSlowAfter = time.Second
 	// writeTimeout is how long an answer may take to be read.
 	writeTimeout = 10 * time.Second
 	// defaultTimeout bounds hooks that do not say how long they are waited for.
@@ -84,6 +86,8 @@ type arrival struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
+	scanner jsonscan.Scanner
+
 	mu   sync.Mutex
 	pool *pool
 	held int64
@@ -96,7 +100,7 @@ type arrival struct {
 func (l *limits) arrive(ctx context.Context, control *http.ResponseController, address string) (*arrival, error) {
 	a := &arrival{limits: l, control: control, address: address, began: time.Now(), pool: l.small}
 	a.ctx, a.cancel = context.WithTimeoutCause(ctx, bodyTimeout, errSlow)
-	if err := l.small.acquire(a.ctx, address, minHeld, func() { l.drop(l.small) }); err != nil {
+	if err := l.small.acquire(a.ctx, address, minHeld, func() { l.drop(l.small, address) }); err != nil {
 		a.cancel()
 		return nil, busy(a.ctx, err)
 	}
@@ -124,7 +128,7 @@ func (a *arrival) hold(n int64) error {
 	if from == a.limits.small && n > maxSmallBody {
 		to, more = a.limits.large, n
 	}
-	if err := to.acquire(a.ctx, a.address, more, func() { a.limits.drop(to) }); err != nil {
+	if err := to.acquire(a.ctx, a.address, more, func() { a.limits.drop(to, a.address) }); err != nil {
 		return busy(a.ctx, err)
 	}
 	a.mu.Lock()
@@ -152,12 +156,18 @@ func (a *arrival) arrived() {
 // release gives back what the arrival holds.
 func (a *arrival) release() { a.pool.release(a.address, a.held) }
 
-// drop ends the body that has been arriving for the longest time, if it is slow, and holds bytes of the pool.
-func (l *limits) drop(p *pool) {
+// drop ends the body that has been arriving for the longest time among those that hold bytes of the pool, for an address that
+// waits for some. Who holds as much as the other waits longer, so that an abusive client is not kept busy by its own requests.
+func (l *limits) drop(p *pool, address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	mine := p.heldBy(address)
 	for _, a := range l.arrivals {
-		if time.Since(a.began) < slowAfter || a.drop(p) {
+		age := time.Since(a.began)
+		if age < slowAfter {
+			return
+		}
+		if (age >= tooSlowAfter || p.heldBy(a.address) > mine) && a.drop(p) {
 			return
 		}
 	}

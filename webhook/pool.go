@@ -110,6 +110,13 @@ func (p *pool) inUse() int64 {
 	return p.used
 }
 
+// heldBy returns how much an address has taken.
+func (p *pool) heldBy(address string) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.held[address]
+}
+
 func (p *pool) take(address string, n int64) {
 	p.used += n
 	p.held[address] += n

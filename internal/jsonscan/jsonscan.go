@@ -2,10 +2,7 @@
 // process, whoever recovers; and what is a few bytes in JSON can be hundreds in memory.
 package jsonscan
 
-import (
-	"bytes"
-	"fmt"
-)
+import "fmt"
 
 // The bounds. What API servers store is far below each of them: an object there has 1.5 MiB at most.
 const (
@@ -27,60 +24,81 @@ type Shape struct {
 	Name int
 }
 
-// Scan returns the shape of data in one pass, without recursion. Of data that is not valid JSON it returns a shape that is
-// right up to the first byte that is not, which is as far as a parser gets, and bounds the rest.
-func Scan(data []byte) Shape {
-	s := Shape{Values: 1}
-	depth, text := 0, 0 // text is the length of the last string
-	for i := 0; i < len(data); i++ {
-		switch data[i] {
-		case '"':
-			n := stringLength(data[i+1:])
-			text, i = n, i+n+1
-		case '[', '{':
-			depth++
-			s.Depth, s.Values = max(s.Depth, depth), s.Values+1
-		case ']', '}':
-			depth = max(depth-1, 0)
-		case ',':
-			s.Values++
-		case ':':
-			s.Name = max(s.Name, text)
-		}
-	}
-	return s
+// Scanner takes the shape of JSON that arrives in parts, in one pass and without recursion. Of data that is not valid JSON it is a
+// shape that is right up to the first byte that is not, which is as far as a parser gets, and bounds the rest. The zero value has
+// seen nothing.
+type Scanner struct {
+	shape    Shape
+	depth    int
+	text     int // length of the last string, or of the one that goes on
+	inText   bool
+	escaping bool // the next byte of the string is escaped
 }
 
-// stringLength returns how many bytes there are until the quote that ends a string.
-func stringLength(data []byte) int {
-	for n := 0; ; {
-		i := bytes.IndexByte(data[n:], '"')
-		if i < 0 {
-			return len(data)
+// Write takes the next part.
+func (s *Scanner) Write(data []byte) {
+	for _, c := range data {
+		if s.inText {
+			s.character(c)
+			continue
 		}
-		// The quote is a part of the string if an odd number of backslashes is before it.
-		backslashes := 0
-		for j := n + i - 1; j >= 0 && data[j] == '\\'; j-- {
-			backslashes++
+		switch c {
+		case '"':
+			s.inText, s.text = true, 0
+		case '[', '{':
+			s.depth++
+			s.shape.Depth, s.shape.Values = max(s.shape.Depth, s.depth), s.shape.Values+1
+		case ']', '}':
+			s.depth = max(s.depth-1, 0)
+		case ',':
+			s.shape.Values++
+		case ':':
+			s.shape.Name = max(s.shape.Name, s.text)
 		}
-		if backslashes%2 == 0 {
-			return n + i
-		}
-		n += i + 1
 	}
+}
+
+// character takes the next byte of a string.
+func (s *Scanner) character(c byte) {
+	switch {
+	case s.escaping:
+		s.escaping = false
+	case c == '"':
+		s.inText = false
+		return
+	case c == '\\':
+		s.escaping = true
+	}
+	s.text++
+}
+
+// Shape returns the shape of what was written.
+func (s *Scanner) Shape() Shape {
+	shape := s.shape
+	shape.Values++ // what has neither brackets nor commas is one
+	return shape
+}
+
+// Scan returns the shape of data.
+func Scan(data []byte) Shape {
+	var s Scanner
+	s.Write(data)
+	return s.Shape()
 }
 
 // Check returns an error if data is beyond a bound.
-func Check(data []byte) (Shape, error) {
-	s := Scan(data)
+func Check(data []byte) error { return Scan(data).Check() }
+
+// Check returns an error if the shape is beyond a bound.
+func (s Shape) Check() error {
 	switch {
 	case s.Depth > MaxDepth:
-		return s, fmt.Errorf("its lists and objects nest %d deep, and refit reads %d at most", s.Depth, MaxDepth)
+		return fmt.Errorf("its lists and objects nest %d deep, and refit reads %d at most", s.Depth, MaxDepth)
 	case s.Values > MaxValues:
-		return s, fmt.Errorf("it has about %d values, and refit reads %d at most", s.Values, MaxValues)
+		return fmt.Errorf("it has about %d values, and refit reads %d at most", s.Values, MaxValues)
 	case s.Name > MaxName:
-		return s, fmt.Errorf("the name of a field has %d bytes, and refit reads %d at most", s.Name, MaxName)
+		return fmt.Errorf("the name of a field has %d bytes, and refit reads %d at most", s.Name, MaxName)
 	default:
-		return s, nil
+		return nil
 	}
 }

@@ -43,7 +43,7 @@ func TestCheck(t *testing.T) {
 		"a name of the bound": {`{"` + strings.Repeat("x", 512) + `":1}`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := jsonscan.Check([]byte(tc.data))
+			err := jsonscan.Check([]byte(tc.data))
 			if tc.want == "" {
 				require.NoError(t, err)
 				return
@@ -61,6 +61,11 @@ func FuzzScan(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s := jsonscan.Scan(data)
+		var parts jsonscan.Scanner
+		for i := range data {
+			parts.Write(data[i : i+1])
+		}
+		require.Equal(t, s, parts.Shape(), "it does not matter in which parts it arrives")
 		seen := decoded(data)
 		require.GreaterOrEqual(t, s.Depth, seen.Depth)
 		require.GreaterOrEqual(t, s.Values, seen.Values)

@@ -1,7 +1,8 @@
 // bench measures refit side by side with what a user would take instead, in one run, taking turns: the hooks against
 // Cluster API's reference extension, updates of nodes against Ansible and OpenSSH, plans against Ansible's check mode, and
 // windows against rrule-go and robfig/cron. It prints ratios, because seconds say more about the machine than about the
-// programs. What is not installed is skipped, and said to be.
+// programs. What is not installed is skipped, and said to be. Two things have a bound, and fail the run: how long a large
+// difference takes, and how much later a right client is answered beside an abusive one.
 package main
 
 import (
@@ -51,8 +52,9 @@ func main() {
 	cmd.Flags().IntVar(&o.hosts, "hosts", 50, "OpenSSH servers to update the nodes behind.")
 	cmd.Flags().IntVar(&o.sshRounds, "ssh-rounds", 3, "Rounds; in each, refit, OpenSSH and Ansible have their turn with all of them.")
 	cmd.Flags().StringVar(&o.agents, "agents", "bin/agents", "Directory of the agents, as make build makes them.")
-	cmd.Flags().StringSliceVar(&o.only, "only", nil, "Measure only these: schedule, engine, nodes, plan, sshd, hooks.")
+	cmd.Flags().StringSliceVar(&o.only, "only", nil, "Measure only these: schedule, engine, diff, abuse, nodes, plan, sshd, hooks.")
 	cmd.Flags().BoolVar(&o.skipHooks, "skip-hooks", false, "Leave the hooks out.")
+	addHidden(cmd)
 	if err := cmd.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1) //nolint:gocritic // there is nothing left for the deferred stop to do
@@ -66,6 +68,8 @@ func (o options) run(ctx context.Context, out io.Writer) error {
 	}{
 		{"schedule", func() error { return benchSchedule(ctx, out) }},
 		{"engine", func() error { return benchEngine(out) }},
+		{"diff", func() error { return benchDiff(ctx, out) }},
+		{"abuse", func() error { return benchAbuse(ctx, out, o) }},
 		{"nodes", func() error { return benchNodes(ctx, out, o) }},
 		{"plan", func() error { return benchPlan(ctx, out, o) }},
 		{"sshd", func() error { return benchSSHD(ctx, out, o) }},
