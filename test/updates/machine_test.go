@@ -65,16 +65,33 @@ func newMachine(t *testing.T) *machine {
 	return &machine{t: t, node: n, agent: client, rules: rules, spec: `{}`}
 }
 
-var builtAgents = sync.OnceValues(func() (*node.Agents, error) {
+var builtAgent = sync.OnceValues(func() ([]byte, error) {
 	dir, err := os.MkdirTemp("", "refit-agents-")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	build := exec.CommandContext(context.Background(), "go", "build", "-o", filepath.Join(dir, "refit-node-linux-"+runtime.GOARCH), "github.com/capi-refit/refit/cmd/refit-node")
+	file := filepath.Join(dir, "refit-node")
+	build := exec.CommandContext(context.Background(), "go", "build", "-o", file, "github.com/capi-refit/refit/cmd/refit-node")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the agent: %w: %s", err, out)
+	}
+	return os.ReadFile(file)
+})
+
+var builtAgents = sync.OnceValues(func() (*node.Agents, error) {
+	agent, err := builtAgent()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "refit-agents-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if err := os.WriteFile(filepath.Join(dir, "refit-node-linux-"+runtime.GOARCH), agent, 0o600); err != nil {
+		return nil, err
 	}
 	return node.LoadAgents(dir)
 })
