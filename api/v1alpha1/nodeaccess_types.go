@@ -41,7 +41,8 @@ type NodeAccessSpec struct {
 	SSH SSHAccess `json:"ssh"`
 
 	// agentDirectory is where the agent is put on the node, absolute or relative to the directory of the login. It must
-	// be on a file system from which programs can be run.
+	// be on a file system from which programs can be run. It, and each directory above it, must belong to root or to whom the
+	// agent runs as, and be writable by nobody else.
 	// +optional
 	// +kubebuilder:default="/var/lib/refit/bin"
 	// +kubebuilder:validation:MinLength=1

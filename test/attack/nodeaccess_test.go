@@ -20,6 +20,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/ssh"
 
+	// What refit-node is made of, so that these tests run again when it changes.
+	_ "github.com/capi-refit/refit/internal/agent"
+	_ "github.com/capi-refit/refit/internal/agent/gate"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/nodetest"

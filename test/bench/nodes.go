@@ -55,6 +55,9 @@ func benchNodes(ctx context.Context, out io.Writer, o options) (err error) {
 	}
 	ours := float64(4*n) / took.Seconds()
 	say(out, "   %-46s %6.1f nodes/s", "four more: planned, applied, journaled, proven", ours)
+	if err := benchVerify(ctx, out, all[0], agents); err != nil {
+		return err
+	}
 	theirs, err := openSSH(ctx, all[:min(n, 30)], key)
 	if errors.Is(err, exec.ErrNotFound) {
 		say(out, "   OpenSSH is not installed here, so there is nothing to compare with")

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"encoding/json"
@@ -29,8 +30,10 @@ const (
 
 	// maxHeader bounds the line that a request is.
 	maxHeader = 8 << 10
-	// patience is how long the gate waits for a request, and for each part of an agent. An agent itself has no such bound.
+	// patience is how long the gate waits for a request, and for each part of an agent. What the agent itself does has no such bound.
 	patience = 30 * time.Second
+	// longest is how long an agent may take to come, and others may have to wait for that.
+	longest = 10 * time.Minute
 )
 
 var (
@@ -48,6 +51,8 @@ type Config struct {
 	Log func(line string)
 	// Exec becomes the program that f is open on, and returns only if it can't. Nil: the kernel does.
 	Exec func(f *os.File, args, env []string) error
+	// Patience is how long to wait for a caller who says nothing. 0: half a minute.
+	Patience time.Duration
 }
 
 // gate is one request.
@@ -86,9 +91,9 @@ func (g *gate) serve(ctx context.Context, args []string, stdin io.Reader) (node.
 	if err := flags.Parse(args); err != nil || flags.NArg() != 1 || flags.Arg(0) != Command || !filepath.IsAbs(g.root) {
 		return node.Answer{}, errors.New("usage: refit-node [--root DIR] gate")
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithTimeoutCause(ctx, longest, fmt.Errorf("it took longer than %s", longest))
 	defer cancel()
-	g.stdin = &patient{ctx: ctx, from: stdin}
+	g.stdin = &patient{ctx: ctx, from: stdin, patience: cmp.Or(g.Patience, patience)}
 	request, err := readRequest(g.stdin)
 	if err != nil {
 		return node.Answer{}, err
@@ -103,7 +108,7 @@ func (g *gate) serve(ctx context.Context, args []string, stdin io.Reader) (node.
 	case node.GateHello:
 		return g.hello(s)
 	case node.GatePush:
-		return g.push(s, request)
+		return g.push(ctx, s, request)
 	case node.GateRun:
 		return node.Answer{}, g.run(s, request)
 	}
@@ -164,11 +169,11 @@ func (g *gate) hello(s store) (node.Answer, error) {
 	}}, err
 }
 
-func (g *gate) push(s store, r node.GateRequest) (node.Answer, error) {
+func (g *gate) push(ctx context.Context, s store, r node.GateRequest) (node.Answer, error) {
 	if r.Signature == nil {
 		return node.Answer{}, errors.New("an agent without a signature is not taken")
 	}
-	if err := s.take(*r.Signature, r.Size, g.stdin); err != nil {
+	if err := s.take(ctx, *r.Signature, r.Size, g.stdin); err != nil {
 		return node.Answer{}, err
 	}
 	g.Log(fmt.Sprintf("took the agent %s, version %s, rollback index %d", r.Signature.SHA256, r.Signature.Version, r.Signature.RollbackIndex))
@@ -204,8 +209,9 @@ func become(f *os.File, args, env []string) error {
 
 // patient reads as long as something comes.
 type patient struct {
-	ctx  context.Context //nolint:containedctx // it is that of the one request
-	from io.Reader
+	ctx      context.Context
+	from     io.Reader
+	patience time.Duration
 }
 
 // Read implements io.Reader.
@@ -220,7 +226,7 @@ func (p *patient) Read(b []byte) (int, error) {
 		n, err := p.from.Read(buf)
 		done <- result{n, err}
 	}()
-	ctx, cancel := context.WithTimeoutCause(p.ctx, patience, fmt.Errorf("nothing came for %s", patience))
+	ctx, cancel := context.WithTimeoutCause(p.ctx, p.patience, fmt.Errorf("nothing came for %s", p.patience))
 	defer cancel()
 	select {
 	case r := <-done:

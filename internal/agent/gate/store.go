@@ -3,6 +3,7 @@ package gate
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -15,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/capi-refit/refit/internal/node"
 )
@@ -30,6 +32,8 @@ const (
 	maxSmall = 64 << 10
 	// kept is how many agents stay: the one before may still be at work.
 	kept = 2
+
+	lockInterval = 100 * time.Millisecond
 )
 
 // store are the agents that the gate has.
@@ -116,14 +120,14 @@ func (s store) find(digest string) (*os.File, error) {
 }
 
 // take takes an agent, which may run from then on.
-func (s store) take(sig node.AgentSignature, size int64, body io.Reader) error {
+func (s store) take(ctx context.Context, sig node.AgentSignature, size int64, body io.Reader) error {
 	if size <= 0 || size > maxAgent {
 		return fmt.Errorf("an agent of %d bytes is not taken: it may have up to %d", size, maxAgent)
 	}
 	if err := s.judge(sig); err != nil { // before a byte is written
 		return err
 	}
-	unlock, err := s.lock()
+	unlock, err := s.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -272,14 +276,23 @@ func (s store) sync(name string) error {
 }
 
 // lock waits until nobody else takes an agent.
-func (s store) lock() (unlock func(), err error) {
+func (s store) lock(ctx context.Context) (unlock func(), err error) {
 	f, err := s.dir.OpenFile(lockName, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
-		_ = f.Close()
-		return nil, err
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, errors.Join(err, f.Close())
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("somebody else brings an agent: %w", context.Cause(ctx)), f.Close())
+		case <-time.After(lockInterval):
+		}
 	}
-	return func() { _ = f.Close() }, nil
 }
