@@ -13,7 +13,7 @@ fail() {
 }
 enter() {
 	cd -P -- "$1" || fail 71
-	why=$(unsafe)
+	why=$(unsafe "$1")
 	[ -z "$why" ] || fail 75 "$why"
 }
 trap 'fail 70' HUP INT TERM

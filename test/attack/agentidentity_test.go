@@ -2,6 +2,7 @@ package attack_test
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -116,6 +117,10 @@ func TestADirectoryThatOthersCanChangeIsRefused(t *testing.T) {
 				return err
 			}
 			return os.Symlink(moved, filepath.Dir(b.agent))
+		},
+		"one in which another user's link leads to where it is safe": func(_ *testing.T, b *brought) error {
+			dir, moved := filepath.Dir(b.agent), filepath.Join(b.Root(), "safe")
+			return errors.Join(os.Rename(dir, moved), os.Symlink(moved, dir), os.Chmod(filepath.Dir(dir), 0o777))
 		},
 		"one that belongs to another user": func(t *testing.T, b *brought) error {
 			if os.Getuid() != 0 {

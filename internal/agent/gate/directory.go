@@ -23,41 +23,65 @@ func guarded(name string, info fs.FileInfo) error {
 	if uid := int(stat.Uid); uid != 0 && uid != os.Geteuid() {
 		return fmt.Errorf("%s belongs to user %d, and must belong to root", name, uid)
 	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		return nil // its mode says nothing: whoever may write the directory can exchange it
+	}
 	if info.Mode().Perm()&othersWrite != 0 && !(info.IsDir() && info.Mode()&fs.ModeSticky != 0) {
 		return fmt.Errorf("%s has the mode %04o, and nobody but root may write it", name, info.Mode().Perm())
 	}
 	return nil
 }
 
-// openDir opens a directory of which, and of all above it, nobody but root can exchange anything. With create, what is missing is made.
+// maxLinks is how many symbolic links a path may lead through, as in the kernel.
+const maxLinks = 40
+
+// openDir opens a directory of which, and of all on the way to it, nobody but root can exchange anything. Links of root's are followed. With
+// create, what is missing is made.
 func openDir(path string, create bool) (*os.Root, error) {
-	existing, missing := path, ""
-	for {
-		resolved, err := filepath.EvalSymlinks(existing)
-		if err == nil {
-			existing = resolved
-			break
+	for range maxLinks {
+		dir, link, err := walk(path, create)
+		if err != nil || link == "" {
+			return dir, err
 		}
-		if !errors.Is(err, fs.ErrNotExist) || existing == "/" {
-			return nil, err
-		}
-		existing, missing = filepath.Dir(existing), filepath.Join(filepath.Base(existing), missing)
+		path = link
 	}
+	return nil, fmt.Errorf("%s leads through too many symbolic links", path)
+}
+
+// walk goes down from the root. At a link it returns where the path leads by way of it.
+func walk(path string, create bool) (_ *os.Root, link string, err error) {
 	at, err := os.OpenRoot("/")
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	walked := "/"
-	for name := range strings.SplitSeq(strings.Trim(filepath.Join(existing, missing), "/"), "/") {
+	walked, names := "/", strings.Split(strings.Trim(filepath.Clean(path), "/"), "/")
+	for i, name := range names {
+		here := walked
 		walked = filepath.Join(walked, name)
+		if info, err := at.Lstat(name); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			target, err := follow(at, name, walked, info)
+			_ = at.Close()
+			if !filepath.IsAbs(target) {
+				target = filepath.Join(here, target)
+			}
+			return nil, filepath.Join(append([]string{target}, names[i+1:]...)...), err
+		}
 		next, err := step(at, name, walked, create)
 		_ = at.Close()
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		at = next
 	}
-	return at, nil
+	return at, "", nil
+}
+
+// follow returns where a link of root's leads.
+func follow(at *os.Root, name, path string, info fs.FileInfo) (string, error) {
+	if err := guarded(path, info); err != nil {
+		return "", err
+	}
+	return at.Readlink(name)
 }
 
 // step opens a directory in another. It follows no link.
