@@ -103,36 +103,37 @@ func (o verifyOptions) verify(stdin io.Reader, out io.Writer, names []string) er
 // published returns the heads that the log is to be compared with, or nil if it is not.
 func (o verifyOptions) published(stdin io.Reader, names []string) (*audit.Published, error) {
 	switch {
-	case o.head == "" && (o.publicKey != "" || o.log != ""):
-		return nil, errors.New("--public-key and --log say something about --head, which is missing")
+	case o == verifyOptions{from: o.from}:
+		return nil, nil
 	case o.head == "":
-		return nil, nil //nolint:nilnil // there are none, which is no error
+		return nil, errors.New("--public-key and --log say something about --head, which is missing")
 	case o.publicKey == "":
 		return nil, errors.New("--head needs --public-key: whoever can change a log could write a head for it")
 	case o.head == "-" && slices.Contains(names, "-"):
 		return nil, errors.New("stdin can be the head or the log, and not both")
 	}
+	p := &audit.Published{Log: o.log}
 	data, err := os.ReadFile(o.publicKey)
 	if err != nil {
 		return nil, err
 	}
-	key, err := audit.ParsePublicKey(data)
-	if err != nil {
+	if p.Key, err = audit.ParsePublicKey(data); err != nil {
 		return nil, fmt.Errorf("--public-key: %w", err)
 	}
-	if o.head == "-" {
-		data, err = io.ReadAll(io.LimitReader(stdin, maxHeads))
-	} else {
-		data, err = os.ReadFile(o.head)
-	}
-	if err != nil {
+	if data, err = readOrStdin(stdin, o.head); err != nil {
 		return nil, err
 	}
-	heads, err := audit.ParseHeads(data)
-	if err != nil {
+	if p.Heads, err = audit.ParseHeads(data); err != nil {
 		return nil, fmt.Errorf("--head: %w", err)
 	}
-	return &audit.Published{Heads: heads, Key: key, Log: o.log}, nil
+	return p, nil
+}
+
+func readOrStdin(stdin io.Reader, name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(io.LimitReader(stdin, maxHeads))
+	}
+	return os.ReadFile(name)
 }
 
 // maxHeads is how large a ConfigMap with heads can be, in bytes: an API server takes no larger object than 3 MiB.

@@ -53,7 +53,7 @@ func (f *auditFlags) open(ctx context.Context, mgr ctrl.Manager, instance string
 	logger := ctrl.Log.WithName("audit")
 	if f.file == "" {
 		logger.Info("No audit log is kept of what is sent to nodes: --audit-log names no file")
-		return nil, nil //nolint:nilnil // there is none, which is no error
+		return nil, nil
 	}
 	file, keep, err := f.fileAndKeep()
 	if err != nil {

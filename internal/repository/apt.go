@@ -76,18 +76,9 @@ func oneLine(line string) error {
 	if kind != "deb" && kind != "deb-src" {
 		return errors.New("it begins neither with deb nor with deb-src")
 	}
-	rest = strings.TrimLeft(rest, " ")
-	if inside, ok := strings.CutPrefix(rest, "["); ok {
-		options, behind, closed := strings.Cut(inside, "]")
-		if !closed || behind != "" && behind[0] != ' ' {
-			return errors.New("its options don't end with a ] that stands before a space")
-		}
-		for _, option := range strings.Fields(options) {
-			if err := aptOption(option); err != nil {
-				return err
-			}
-		}
-		rest = behind
+	rest, err := afterOptions(strings.TrimLeft(rest, " "))
+	if err != nil {
+		return err
 	}
 	words := strings.Fields(rest)
 	if len(words) < 2 {
@@ -97,6 +88,24 @@ func oneLine(line string) error {
 		return err
 	}
 	return plain(words[1:])
+}
+
+// afterOptions checks options, if there are any, and returns what is behind them.
+func afterOptions(text string) (string, error) {
+	inside, ok := strings.CutPrefix(text, "[")
+	if !ok {
+		return text, nil
+	}
+	options, behind, closed := strings.Cut(inside, "]")
+	if !closed || behind != "" && behind[0] != ' ' {
+		return "", errors.New("its options don't end with a ] that stands before a space")
+	}
+	for _, option := range strings.Fields(options) {
+		if err := aptOption(option); err != nil {
+			return "", err
+		}
+	}
+	return behind, nil
 }
 
 // aptOption checks an option of one-line style.
@@ -130,39 +139,56 @@ func known(name string, adds bool, allowed []string) error {
 
 // deb822 checks stanzas of fields.
 func deb822(text string) error {
-	var name string // of the field that the next line may go on with
-	seen := map[string]bool{}
+	var in stanza
 	for i, line := range lines(text) {
-		var err error
-		switch {
-		case line == "":
-			name, seen = "", map[string]bool{}
-		case strings.HasPrefix(line, "#"):
-		case line[0] == ' ' || line[0] == '\t':
-			if name == "" {
-				err = errors.New("it continues nothing")
-			} else {
-				err = aptField(name, line)
-			}
-		default:
-			raw, value, is := strings.Cut(line, ":")
-			raw = strings.TrimRight(raw, " \t")
-			name = strings.ToLower(raw)
-			switch {
-			case !is || !fieldName.MatchString(raw):
-				err = errors.New("it is no field of the form Name: value")
-			case seen[name]:
-				err = fmt.Errorf("field %s is there twice", raw)
-			default:
-				err = errors.Join(field(raw), aptField(name, value))
-			}
-			seen[name] = true
-		}
-		if err != nil {
+		if err := in.line(line); err != nil {
 			return fmt.Errorf("line %d: %w", i+1, err)
 		}
 	}
 	return nil
+}
+
+// stanza is what was read of one.
+type stanza struct {
+	// field is the one that the next line may go on with.
+	field string
+	seen  map[string]bool
+}
+
+// line checks the next line.
+func (s *stanza) line(line string) error {
+	switch {
+	case line == "":
+		*s = stanza{}
+		return nil
+	case strings.HasPrefix(line, "#"):
+		return nil
+	case line[0] != ' ' && line[0] != '\t':
+		return s.begin(line)
+	case s.field == "":
+		return errors.New("it continues nothing")
+	}
+	return aptField(s.field, line)
+}
+
+// begin checks a line that begins a field.
+func (s *stanza) begin(line string) error {
+	raw, value, is := strings.Cut(line, ":")
+	raw = strings.TrimRight(raw, " \t")
+	s.field = strings.ToLower(raw)
+	switch {
+	case !is || !fieldName.MatchString(raw):
+		return errors.New("it is no field of the form Name: value")
+	case s.seen[s.field]:
+		return fmt.Errorf("field %s is there twice", raw)
+	case s.seen == nil:
+		s.seen = map[string]bool{}
+	}
+	s.seen[s.field] = true
+	if err := field(raw); err != nil {
+		return err
+	}
+	return aptField(s.field, value)
 }
 
 // field checks the name of a field.

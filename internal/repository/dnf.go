@@ -32,36 +32,50 @@ func CheckDNF(text string) error {
 	if err := printable(text); err != nil {
 		return err
 	}
-	var in, name string // the section, and the option that the next line may go on with
+	var in repo
 	for i, line := range lines(text) {
-		var err error
-		trimmed := strings.Trim(line, " \t")
-		switch {
-		case trimmed == "":
-			name = ""
-		case line[0] == '#' || line[0] == ';':
-		case line[0] == ' ' || line[0] == '\t':
-			if !slices.Contains(folded, name) {
-				err = errors.New("it begins with a space and continues no list")
-			} else {
-				err = dnfOptions[name](trimmed)
-			}
-		case line[0] == '[':
-			in, name = trimmed, ""
-			if !section.MatchString(in) || strings.EqualFold(in, "[main]") {
-				err = errors.New("it is not the head of a repository such as [kubernetes]")
-			}
-		default:
-			name, err = dnfOption(in, trimmed)
-		}
-		if err != nil {
+		if err := in.line(line); err != nil {
 			return fmt.Errorf("line %d: %w", i+1, err)
 		}
 	}
-	if in == "" {
+	if in.section == "" {
 		return errors.New("it names no repository")
 	}
 	return nil
+}
+
+// repo is what was read of a .repo file.
+type repo struct {
+	section string
+	// option is the one that the next line may go on with.
+	option string
+}
+
+// line checks the next line.
+func (r *repo) line(line string) error {
+	trimmed := strings.Trim(line, " \t")
+	if trimmed == "" {
+		r.option = ""
+		return nil
+	}
+	switch line[0] {
+	case '#', ';':
+		return nil
+	case ' ', '\t':
+		if !slices.Contains(folded, r.option) {
+			return errors.New("it begins with a space and continues no list")
+		}
+		return dnfOptions[r.option](trimmed)
+	case '[':
+		if !section.MatchString(trimmed) || strings.EqualFold(trimmed, "[main]") {
+			return errors.New("it is not the head of a repository such as [kubernetes]")
+		}
+		*r = repo{section: trimmed}
+		return nil
+	}
+	name, err := dnfOption(r.section, trimmed)
+	r.option = name
+	return err
 }
 
 // dnfOption checks an option and returns its name.

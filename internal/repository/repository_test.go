@@ -50,7 +50,7 @@ func TestCheckAPT(t *testing.T) {
 		"a field and a space":         {"Types: deb\nTrusted : yes", "need no signature"},
 		"a field that is added":       {"Types: deb\nTrusted-Add: yes", "need no signature"},
 		"a field twice":               {"Types: deb\nURIs: http://a/\nuris: http://b/", "twice"},
-		"one line within deb822":      {"Types: deb\ndeb [trusted=yes] http://m/ /", "no field of the form"},
+		"one line within deb822":      {"Types: deb-src\ndeb [trusted=yes] http://m/ /", "no field of the form"},
 		"a line that continues none":  {"Types: deb\n\n folded", "continues nothing"},
 		"another type":                {"Types: rpm", `type "rpm"`},
 		"a program, folded":           {"Types: deb\nURIs:\n rsh://m/", `scheme "rsh"`},

@@ -46,7 +46,7 @@ func (p *auditedPod) run(commands ...string) {
 		Instance: "refit-a_1", Logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&p.said))).WithName("audit"),
 	})
 	require.NoError(p, err)
-	defer log.Close()
+	defer func() { require.NoError(p, log.Close()) }()
 	publisher := &heads.Publisher{
 		Client: p.server, Live: p.server, Namespace: "refit-system", Log: "refit-a", Audit: log, Clock: p.clock,
 		Logger: logr.Discard(),

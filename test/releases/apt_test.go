@@ -52,6 +52,8 @@ func TestAPT(t *testing.T) {
 		m.refused(bad, "NO_PUBKEY")
 		bad.Packages.Repository = "deb [trusted=yes] http://127.0.0.1:8080/deb/ ./"
 		m.refused(bad, "need no signature")
+		bad.Packages.Repository = "deb [trusted=0x1] http://127.0.0.1:8080/deb/ ./" // which apt takes for yes
+		m.refused(bad, "need no signature")
 		bad = m.aptSource()
 		bad.Version = "v1.36.9"
 		m.refused(bad, `no version of package kubeadm matches "1.36.9-*"`)
