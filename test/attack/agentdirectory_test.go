@@ -31,7 +31,7 @@ func newState(t *testing.T) (root string) {
 	}
 	require.NoError(t, os.WriteFile(root+"/etc/passwd", fmt.Appendf(nil, "root:x:%d:0::/root:/bin/sh\n", os.Getuid()), 0o644))
 	require.NoError(t, os.WriteFile(root+"/etc/group", fmt.Appendf(nil, "root:x:%d:\n", os.Getgid()), 0o644))
-	require.Empty(t, ask(t, root, "apply", 1), "the directory is right")
+	require.Empty(t, askAgent(t, root, "apply", 1), "the directory is right")
 	return root
 }
 
@@ -39,8 +39,8 @@ func configOf(root string) agent.Config {
 	return agent.Config{Root: root, Clock: stoppedClock{}, NoSync: true, Settle: -1, Executable: "/proc/self/exe"}
 }
 
-// ask has the agent do something, and returns why it did not.
-func ask(t *testing.T, root, verb string, token int64) string {
+// askAgent has the agent do something, and returns why it did not.
+func askAgent(t *testing.T, root, verb string, token int64) string {
 	t.Helper()
 	machine := node.MachineID{Namespace: "default", Name: "m", UID: "u"}
 	var request any
@@ -135,7 +135,7 @@ func TestTheAgentDoesNotUseADirectoryThatOthersCanChange(t *testing.T) {
 			require.NoError(t, tc.spoil(root))
 			before := tree(t, root)
 			for i, verb := range []string{"version", "plan", "apply", "status", "drift", "journal", "run"} {
-				said := ask(t, root, verb, int64(10+i))
+				said := askAgent(t, root, verb, int64(10+i))
 				for _, want := range tc.want {
 					require.Contains(t, said, want, verb)
 				}
@@ -148,7 +148,7 @@ func TestTheAgentDoesNotUseADirectoryThatOthersCanChange(t *testing.T) {
 func TestASharedDirectoryAboveIsFineIfItIsSticky(t *testing.T) {
 	root := newState(t)
 	require.NoError(t, syscall.Chmod(root+"/var/lib", 0o1777)) // others can't give the name of what is root's to anything else
-	require.Empty(t, ask(t, root, "apply", 2))
+	require.Empty(t, askAgent(t, root, "apply", 2))
 }
 
 func TestAStateThatOthersHaveWrittenIsNotRead(t *testing.T) {
@@ -165,7 +165,7 @@ func TestAStateThatOthersHaveWrittenIsNotRead(t *testing.T) {
 				}
 				root := newState(t)
 				require.NoError(t, spoil(filepath.Join(root, ownDirectory, file)))
-				require.Contains(t, ask(t, root, verb, 2), filepath.Join(ownDirectory, file))
+				require.Contains(t, askAgent(t, root, verb, 2), filepath.Join(ownDirectory, file))
 			})
 		}
 	}

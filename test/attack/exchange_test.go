@@ -30,7 +30,8 @@ const (
 
 // play is what the user does: exchange the name of something for each of the others in turn.
 type play struct {
-	Dir  string
+	Dir string
+	// Name is that of the file or directory, or a pattern of names that root makes up.
 	Name string
 	// Is is what has the name in between. Empty: root makes it.
 	Is string
@@ -53,7 +54,11 @@ func TestWhatTheUserRuns(t *testing.T) {
 	require.NoError(t, os.Chdir(p.Dir))
 	for { // until it is killed
 		for name, what := range p.Others {
-			p.exchange(name, what)
+			if strings.Contains(p.Name, "*") {
+				p.replace(what)
+			} else {
+				p.exchange(name, what)
+			}
 		}
 	}
 }
@@ -70,6 +75,17 @@ func (p play) exchange(name, what string) {
 	for _, long := range []time.Duration{step, max(step, p.For)} {
 		_ = unix.Renameat2(unix.AT_FDCWD, p.Name, unix.AT_FDCWD, name, unix.RENAME_EXCHANGE)
 		for began := time.Now(); time.Since(began) < long; {
+		}
+	}
+}
+
+// replace takes away what has one of the names, and has every other one be that of something else.
+func (p play) replace(what string) {
+	names, _ := filepath.Glob(p.Name) // the pattern is one
+	for _, name := range names {
+		now := time.Now().UnixNano()
+		if lies(name, aFile) && os.Rename(name, fmt.Sprintf("junk-%d", now)) == nil && now%2 == 0 {
+			lay(name, what)
 		}
 	}
 }

@@ -59,6 +59,14 @@ func TestAUserWhoExchangesADirectoryGetsNothingIntoRootsDirectories(t *testing.T
 				return v.host.WriteFile("/home/app/x", []byte("of the specs"), host.State{UID: mallory, GID: mallory, Mode: 0o666})
 			})
 	})
+	t.Run("when it is the file that root has begun", func(t *testing.T) {
+		v := newVictim(t)
+		v.attacked(play{Dir: "/home/app", Name: ".refit-*.tmp", Others: map[string]string{"link": "../../root-only/x"}}, func(int) error {
+			err := v.host.WriteFile("/home/app/x", make([]byte, 1<<18), host.State{UID: mallory, GID: mallory, Mode: 0o666})
+			v.away("/home/app/x") // a link by now, perhaps
+			return err
+		})
+	})
 	t.Run("when root removes the file", func(t *testing.T) {
 		v := newVictim(t)
 		v.attacked(play{Dir: "/home/app", Name: "conf", Is: aDir, Others: aside}, func(int) error {
