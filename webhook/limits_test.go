@@ -129,7 +129,7 @@ func slowly(t *testing.T, address string, roots *x509.CertPool, length int, part
 	return c
 }
 
-func ask(t *testing.T, client *http.Client, address string, body []byte) (status, message string) {
+func answerOf(t *testing.T, client *http.Client, address string, body []byte) (status, message string) {
 	r, err := client.Post("https://"+address+canUpdatePath, "application/json", bytes.NewReader(body))
 	require.NoError(t, err)
 	defer r.Body.Close() //nolint:errcheck // it was only read
@@ -149,7 +149,7 @@ func TestSlowBodiesGiveWay(t *testing.T) {
 	require.Eventually(t, func() bool { return s.limits.small.inUse() == 4*minHeld }, time.Minute, time.Millisecond)
 	for _, protocols := range [][]string{{"http/1.1"}, {"h2"}} {
 		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, NextProtos: protocols}, ForceAttemptHTTP2: protocols[0] == "h2"}
-		status, message := ask(t, &http.Client{Transport: transport}, address, []byte(`{"a":1}`))
+		status, message := answerOf(t, &http.Client{Transport: transport}, address, []byte(`{"a":1}`))
 		require.Equal(t, "Success", status, message)
 		require.Equal(t, "7", message)
 		transport.CloseIdleConnections()
@@ -190,7 +190,7 @@ func TestSlowHTTP2BodiesGiveWay(t *testing.T) {
 		dropped <- r.Proto + " " + string(answer)
 	}()
 	require.Eventually(t, func() bool { return s.limits.small.inUse() == minHeld }, time.Minute, time.Millisecond)
-	status, message := ask(t, client, address, []byte(`{"a":1}`))
+	status, message := answerOf(t, client, address, []byte(`{"a":1}`))
 	require.Equal(t, "Success", status, message)
 	require.Contains(t, <-dropped, "HTTP/2.0")
 }
@@ -212,12 +212,12 @@ func TestLargeBodies(t *testing.T) {
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
 	for _, length := range []int{0, 1, minHeld - 1, minHeld, minHeld + 1, maxSmallBody, maxSmallBody + 1, MaxRequestBytes} {
-		status, message := ask(t, client, address, bytes.Repeat([]byte(" "), length))
+		status, message := answerOf(t, client, address, bytes.Repeat([]byte(" "), length))
 		require.Equal(t, "Success", status, message)
 		require.Equal(t, strconv.Itoa(length), message)
 	}
 	s.limit = 1 << 20
-	status, message := ask(t, client, address, bytes.Repeat([]byte(" "), 1<<20+1))
+	status, message := answerOf(t, client, address, bytes.Repeat([]byte(" "), 1<<20+1))
 	require.Equal(t, "Failure", status)
 	require.Contains(t, message, "larger than 1 MiB")
 	require.Eventually(t, func() bool { return s.limits.small.inUse()+s.limits.large.inUse() == 0 }, time.Minute, time.Millisecond)
@@ -247,7 +247,7 @@ func TestSmallRequestsPassLargeOnes(t *testing.T) {
 		}()
 	}
 	<-underWay
-	status, message := ask(t, client, address, []byte(`{"a":1}`))
+	status, message := answerOf(t, client, address, []byte(`{"a":1}`))
 	require.Equal(t, "Success", status, message)
 	require.Empty(t, underWay, "one at a time")
 	close(goOn)
