@@ -3,6 +3,7 @@ package handlers
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
@@ -21,9 +22,9 @@ type RequestError struct {
 // Error implements error.
 func (e *RequestError) Error() string {
 	if e.Field == "" {
-		return "the request " + e.Problem
+		return cut("the request " + e.Problem)
 	}
-	return fmt.Sprintf("the request's field %s %s", e.Field, e.Problem)
+	return cut(fmt.Sprintf("the request's field %s %s", e.Field, e.Problem))
 }
 
 // Scope is the namespace that a server is for. Empty: all.
@@ -147,10 +148,20 @@ func (m member) decode(side string, objects map[string]gjson.Result) (object, er
 	if metadata := fields["metadata"]; metadata.IsObject() {
 		o.name, o.namespace = metadata.Get("name").Str, metadata.Get("namespace").Str
 	}
+	if tooLong(o.name, o.namespace, o.kind, o.apiVersion) {
+		return object{}, &RequestError{Field: field, Problem: fmt.Sprintf("has a name, namespace, kind or apiVersion of more than %d bytes", maxObjectName)}
+	}
 	if m.template {
 		o.spec, err = templateSpec(fields["spec"], field)
 	}
 	return o, err
+}
+
+// maxObjectName is the longest name that an API server takes, in bytes (RFC 1123 subdomain). The names are in messages and in the log.
+const maxObjectName = 253
+
+func tooLong(names ...string) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return len(n) > maxObjectName })
 }
 
 // templateSpec returns the JSON at template.spec of a spec.

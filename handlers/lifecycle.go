@@ -136,6 +136,10 @@ func (h *Lifecycle) decide(ctx context.Context, hook string, body []byte, next f
 	if r.Cluster.Metadata.Name == "" || r.Cluster.Metadata.Namespace == "" {
 		return Progress{}, &RequestError{Field: "cluster.metadata", Problem: "has no name or no namespace"}
 	}
+	if tooLong(r.Cluster.Metadata.Name, r.Cluster.Metadata.Namespace, r.From, r.To, r.Reached) || slices.ContainsFunc(
+		slices.Concat(r.ControlPlanes, r.Workers), func(s runtimehooksv1.UpgradeStepInfo) bool { return tooLong(s.Version) }) {
+		return Progress{}, &RequestError{Problem: fmt.Sprintf("has a name or a version of more than %d bytes", maxObjectName)}
+	}
 	if err := h.scope.check(r.Cluster.Metadata.Namespace); err != nil {
 		return Progress{}, err
 	}

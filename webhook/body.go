@@ -58,6 +58,9 @@ func (s *Server) arrive(w http.ResponseWriter, r *http.Request, control *http.Re
 	if r.Method != http.MethodPost {
 		return nil, nil, &refusal{refusedMethod, fmt.Sprintf("the request's method is %.20s and should be POST", r.Method)}
 	}
+	if r.ContentLength > s.limit {
+		return nil, nil, s.tooLarge()
+	}
 	a, err := s.limits.arrive(r.Context(), control, addressOf(r))
 	if err != nil {
 		return nil, nil, refuse(err)
@@ -114,7 +117,7 @@ func (s *Server) refuseBody(a *arrival, err error) error {
 	case errors.As(err, &known):
 		return known
 	case errors.As(err, &tooLarge):
-		return &refusal{refusedTooLarge, fmt.Sprintf("the request's body is larger than %d MiB", s.limit>>20)}
+		return s.tooLarge()
 	case errors.Is(err, errBusy):
 		return refuse(err)
 	case a.late() || isTimeout(err):
@@ -122,6 +125,10 @@ func (s *Server) refuseBody(a *arrival, err error) error {
 	default:
 		return refuse(err)
 	}
+}
+
+func (s *Server) tooLarge() error {
+	return &refusal{refusedTooLarge, fmt.Sprintf("the request's body is larger than %d MiB", s.limit>>20)}
 }
 
 // late reports whether the body was dropped, or has taken too long.

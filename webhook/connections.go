@@ -4,14 +4,13 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// connections bounds how many connections there are. When there are too many it closes one that has no request under way: of the
-// address that has the most of them, the oldest one. So nobody who only opens connections keeps others out.
+// connections bounds how many connections there are. When there are too many it closes one of which no request is judged: of the
+// address that has the most connections, the one that has come to nothing for the longest time. So nobody who only opens connections keeps others out.
 type connections struct {
 	most int
 
@@ -27,10 +26,12 @@ func newConnections(most int) *connections {
 type connection struct {
 	net.Conn
 
-	of       *connections
-	address  string
-	accepted time.Time
-	requests atomic.Int32 // under way
+	of      *connections
+	address string
+	// judged is how many of its requests are judged now. One whose body arrives, or whose answer is not read, does not count.
+	judged atomic.Int32
+	// since is when something was judged last, or it was accepted, in nanoseconds.
+	since atomic.Int64
 }
 
 // Close implements net.Conn.
@@ -66,7 +67,9 @@ func (l countedListener) Accept() (net.Conn, error) {
 
 // add counts a connection. It returns false if there is no room for it.
 func (s *connections) add(accepted net.Conn) (*connection, bool) {
-	c := &connection{Conn: accepted, of: s, accepted: time.Now()}
+	c := &connection{Conn: accepted, of: s}
+	now := time.Now().UnixNano()
+	c.since.Store(now)
 	if host, _, err := net.SplitHostPort(accepted.RemoteAddr().String()); err == nil {
 		c.address = host
 	}
@@ -74,7 +77,7 @@ func (s *connections) add(accepted net.Conn) (*connection, bool) {
 	var victim *connection
 	full := len(s.open) >= s.most
 	if full {
-		if victim = s.victim(c.accepted); victim != nil {
+		if victim = s.victim(now); victim != nil {
 			delete(s.open, victim)
 		}
 	}
@@ -90,17 +93,17 @@ func (s *connections) add(accepted net.Conn) (*connection, bool) {
 }
 
 // victim returns the connection to close, if there is one. A new one gets slowAfter to say what it wants.
-func (s *connections) victim(now time.Time) *connection {
+func (s *connections) victim(now int64) *connection {
 	of := map[string]int{}
 	for c := range s.open {
 		of[c.address]++
 	}
 	var victim *connection
 	for c := range s.open {
-		if c.requests.Load() > 0 || now.Sub(c.accepted) < slowAfter {
+		if c.judged.Load() > 0 || now-c.since.Load() < int64(slowAfter) {
 			continue
 		}
-		if victim == nil || of[c.address] > of[victim.address] || of[c.address] == of[victim.address] && c.accepted.Before(victim.accepted) {
+		if victim == nil || of[c.address] > of[victim.address] || of[c.address] == of[victim.address] && c.since.Load() < victim.since.Load() {
 			victim = c
 		}
 	}
@@ -117,13 +120,15 @@ func withConnection(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, c)
 }
 
-// countRequests counts the requests of each connection.
-func countRequests(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c, ok := r.Context().Value(connectionKey{}).(*connection); ok {
-			c.requests.Add(1)
-			defer c.requests.Add(-1)
-		}
-		next.ServeHTTP(w, r)
-	})
+// judging says that a request of the connection in ctx is judged, and returns the function that says that it has been.
+func judging(ctx context.Context) (done func()) {
+	c, ok := ctx.Value(connectionKey{}).(*connection)
+	if !ok {
+		return func() {}
+	}
+	c.judged.Add(1)
+	return func() {
+		c.since.Store(time.Now().UnixNano())
+		c.judged.Add(-1)
+	}
 }

@@ -127,6 +127,7 @@ type answer struct {
 
 // answer has the request handled when it is its turn. The error is a refusal.
 func (s *Server) answer(ctx context.Context, r *request, gvh runtimecatalog.GroupVersionHook, h Hook) (answer, error) {
+	defer judging(ctx)()
 	done, err := s.limits.begin(ctx, r.address, r.work)
 	if err != nil {
 		return answer{}, refuse(err)

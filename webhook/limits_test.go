@@ -271,14 +271,14 @@ func TestConnectionsGiveWay(t *testing.T) {
 		return client, got.(*connection)
 	}
 	working, first := open()
-	first.requests.Add(1)
+	first.judged.Add(1)
 	idle, second := open()
 	open()
 	second.address = "elsewhere"
 	for conn := range c.open {
-		conn.accepted = conn.accepted.Add(-time.Hour)
+		conn.since.Add(-int64(time.Hour))
 	}
-	second.accepted = second.accepted.Add(-time.Hour)
+	second.since.Add(-int64(time.Hour))
 	_, third := open()
 	require.Len(t, c.open, 3)
 	require.True(t, c.open[first], "a request is under way")

@@ -74,7 +74,7 @@ func (l *listener) Start(ctx context.Context) error {
 		// Requests under way are answered when ctx ends.
 		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		ConnContext:       withConnection,
-		Handler:           countRequests(l.WebhookMux()),
+		Handler:           l.WebhookMux(),
 		MaxHeaderBytes:    maxHeader,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,

@@ -104,6 +104,38 @@ func TestConnectionsThatSayNothingGiveWay(t *testing.T) {
 	require.NotZero(t, closed, "of those that say nothing")
 }
 
+// TestNamesAreNotRepeatedAtLength: what is in messages is in the log and in conditions, too.
+func TestNamesAreNotRepeatedAtLength(t *testing.T) {
+	p := serve(t)
+	long := strings.Repeat("n", 5<<20)
+	for i, path := range p.paths {
+		for name, body := range map[string]string{
+			"a kind":      `{"apiVersion":"hooks.runtime.cluster.x-k8s.io/v1alpha1","kind":"` + long + `"}`,
+			"a namespace": strings.ReplaceAll(string(recorded(t, "canupdatemachine-file-content")), `"namespace": "lab"`, `"namespace": "`+long[:1000]+`"`),
+			"a cluster":   `{"kind":"BeforeClusterUpgradeRequest","cluster":{"metadata":{"name":"` + long + `","namespace":"b"}},"toKubernetesVersion":"v1.36.0"}`,
+		} {
+			a := p.ask(t, p.caller(t), path, []byte(body))
+			require.Less(t, len(a.Message), 4096, "%s to %s", name, path)
+			require.True(t, a.Status == "Failure" || i == 0, "%s to %s: %s", name, path, a.Message)
+		}
+	}
+}
+
+// TestSlowSmallBodiesKeepNobodyOut has each connection that there may be send a byte, and then no more.
+func TestSlowSmallBodiesKeepNobodyOut(t *testing.T) {
+	p := serve(t)
+	for range webhook.MaxConnections {
+		c, err := tls.Dial("tcp", p.address, &tls.Config{RootCAs: p.roots, NextProtos: []string{"http/1.1"}})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		_, err = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 10000\r\n\r\n{", p.paths[1])
+		require.NoError(t, err)
+	}
+	for range 20 {
+		p.requireAnswers(t)
+	}
+}
+
 // TestMadeUpFieldsAddNoSeries sends names that nobody knows, others each time.
 func TestMadeUpFieldsAddNoSeries(t *testing.T) {
 	p := serve(t)
