@@ -102,6 +102,7 @@ func platformOf(file string) (goos, goarch string, err error) {
 		return "linux", "amd64", nil
 	case elf.EM_AARCH64:
 		return "linux", "arm64", nil
+	default:
+		return "", "", fmt.Errorf("%s is for %s, and there are agents for amd64 and arm64 only", file, f.Machine)
 	}
-	return "", "", fmt.Errorf("%s is for %s, and there are agents for amd64 and arm64 only", file, f.Machine)
 }

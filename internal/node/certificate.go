@@ -63,22 +63,36 @@ func NewUserCertificates(authority []byte, o CertificateOptions) (*UserCertifica
 	case strings.TrimSpace(o.ForceCommand) == "":
 		return nil, errors.New("a certificate without a command would be good for a shell")
 	}
-	if rsa, ok := signer.(ssh.AlgorithmSigner); ok && signer.PublicKey().Type() == ssh.KeyAlgoRSA {
-		if signer, err = ssh.NewSignerWithAlgorithms(rsa, []string{ssh.KeyAlgoRSASHA512}); err != nil {
-			return nil, errors.New("the authority's RSA key can't sign with SHA-512")
-		}
+	if signer, err = withSHA512(signer); err != nil {
+		return nil, err
 	}
-	for _, s := range o.Sources {
-		if _, err := netip.ParsePrefix(s); err != nil {
-			if _, err := netip.ParseAddr(s); err != nil {
-				return nil, fmt.Errorf("%q is neither an address nor a network", begin(s, 60))
-			}
-		}
+	if err := checkSources(o.Sources); err != nil {
+		return nil, err
 	}
 	return &UserCertificates{
 		authority: signer, principal: o.Principal, keyID: o.KeyID, forceCommand: o.ForceCommand,
 		sources: strings.Join(o.Sources, ","), forwards: o.JumpHost,
 	}, nil
+}
+
+// withSHA512 has an RSA key sign with that.
+func withSHA512(s ssh.Signer) (ssh.Signer, error) {
+	rsa, ok := s.(ssh.AlgorithmSigner)
+	if !ok || s.PublicKey().Type() != ssh.KeyAlgoRSA {
+		return s, nil
+	}
+	return ssh.NewSignerWithAlgorithms(rsa, []string{ssh.KeyAlgoRSASHA512})
+}
+
+func checkSources(sources []string) error {
+	for _, s := range sources {
+		_, notNetwork := netip.ParsePrefix(s)
+		_, notAddress := netip.ParseAddr(s)
+		if notNetwork != nil && notAddress != nil {
+			return fmt.Errorf("%q is neither an address nor a network", begin(s, 60))
+		}
+	}
+	return nil
 }
 
 // Authority is the authority's public key, as a line of authorized_keys.

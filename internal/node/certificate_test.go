@@ -84,11 +84,11 @@ func TestUserCertificatesAreRefused(t *testing.T) {
 		authority []byte
 		opts      CertificateOptions
 	}{
-		"has a passphrase":  {pemOf(t, key, "secret"), good},
-		"can't be read":     {[]byte("secret"), good},
-		"every user":        {pemOf(t, key, ""), CertificateOptions{ForceCommand: "gate"}},
-		"a shell":           {pemOf(t, key, ""), CertificateOptions{Principal: "refit", ForceCommand: "\t"}},
-		"neither an addres": {pemOf(t, key, ""), CertificateOptions{Principal: "refit", ForceCommand: "gate", Sources: []string{"*"}}},
+		"has a passphrase":   {pemOf(t, key, "secret"), good},
+		"can't be read":      {[]byte("secret"), good},
+		"every user":         {pemOf(t, key, ""), CertificateOptions{ForceCommand: "gate"}},
+		"a shell":            {pemOf(t, key, ""), CertificateOptions{Principal: "refit", ForceCommand: "\t"}},
+		"neither an address": {pemOf(t, key, ""), CertificateOptions{Principal: "refit", ForceCommand: "gate", Sources: []string{"*"}}},
 	} {
 		_, err := NewUserCertificates(test.authority, test.opts)
 		require.ErrorContains(t, err, want)

@@ -72,7 +72,7 @@ func TestWhatStandsInTheAgentsPlaceIsNotRun(t *testing.T) {
 	exchange := func(b *brought) error { return os.WriteFile(b.agent, b.evil(), 0o755) }
 	for name, attack := range map[string]func(b *brought) error{
 		"another program under its name":             exchange,
-		"a link to another program":                  func(b *brought) error { return link(b) },
+		"a link to another program":                  link,
 		"the agent, in a file that others may write": func(b *brought) error { return os.Chmod(b.agent, 0o757) },
 	} {
 		t.Run(name+" is replaced", func(t *testing.T) {

@@ -160,7 +160,7 @@ func TestAMachineIsUpdatedThroughItsGate(t *testing.T) {
 			for range 2 {
 				round++
 				text := fmt.Sprintf("round %d", round)
-				g.update(fileSpec("/opt/quiet/a", text))
+				g.update(quietFile(text))
 				require.Equal(t, text, g.sh("cat /opt/quiet/a"))
 			}
 			require.Equal(t, "root:root 700", g.sh("stat -c '%U:%G %a' /var/lib/refit/gate"))
@@ -170,8 +170,9 @@ func TestAMachineIsUpdatedThroughItsGate(t *testing.T) {
 	require.Contains(t, g.sh("journalctl --no-pager SYSLOG_IDENTIFIER=refit-node-gate"), "runs apply of the agent ")
 }
 
-func fileSpec(path, content string) string {
-	return fmt.Sprintf(`{"files":[{"path":%q,"content":%q,"owner":"root:root","permissions":"0644"}]}`, path, content)
+// quietFile is a spec with /opt/quiet/a, which no service reads.
+func quietFile(content string) string {
+	return fmt.Sprintf(`{"files":[{"path":"/opt/quiet/a","content":%q,"owner":"root:root","permissions":"0644"}]}`, content)
 }
 
 func TestALoginByTheGateRunsNothingElse(t *testing.T) {
@@ -294,7 +295,7 @@ func (g *gatedMachine) certificate(w way, edit func(*ssh.Certificate)) ssh.Signe
 
 func TestTheAgentsDirectory(t *testing.T) {
 	m := newMachine(t)
-	m.update(fileSpec("/opt/quiet/a", "one"))
+	m.update(quietFile("one"))
 	const agent = "$(ls /var/lib/refit/bin/refit-node-*)"
 	for name, spoil := range map[string]string{
 		"it belongs to another user":                  "chown daemon /var/lib/refit/bin",
@@ -312,12 +313,12 @@ func TestTheAgentsDirectory(t *testing.T) {
 	}
 	m.run("another program in the agent's place is replaced", func(t *testing.T) {
 		m.sh("printf '#!/bin/sh\\ntouch /root/hacked\\n' >/root/evil && install -m 0755 /root/evil " + agent)
-		m.update(fileSpec("/opt/quiet/a", "two"))
+		m.update(quietFile("two"))
 		m.sh("test ! -e /root/hacked")
 	})
 	m.run("and one that its owner can change while it is verified", func(t *testing.T) {
 		m.sh("chown daemon " + agent)
-		m.update(fileSpec("/opt/quiet/a", "three"))
+		m.update(quietFile("three"))
 		require.Equal(t, "root", m.sh("stat -c %U "+agent))
 	})
 }

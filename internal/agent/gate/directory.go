@@ -23,10 +23,9 @@ func guarded(name string, info fs.FileInfo) error {
 	if uid := int(stat.Uid); uid != 0 && uid != os.Geteuid() {
 		return fmt.Errorf("%s belongs to user %d, and must belong to root", name, uid)
 	}
-	if info.Mode()&fs.ModeSymlink != 0 {
-		return nil // its mode says nothing: whoever may write the directory can exchange it
-	}
-	if info.Mode().Perm()&othersWrite != 0 && !(info.IsDir() && info.Mode()&fs.ModeSticky != 0) {
+	sticky := info.IsDir() && info.Mode()&fs.ModeSticky != 0
+	link := info.Mode()&fs.ModeSymlink != 0 // its mode says nothing: whoever may write the directory can exchange it
+	if info.Mode().Perm()&othersWrite != 0 && !sticky && !link {
 		return fmt.Errorf("%s has the mode %04o, and nobody but root may write it", name, info.Mode().Perm())
 	}
 	return nil

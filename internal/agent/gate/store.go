@@ -142,6 +142,11 @@ func (s store) take(ctx context.Context, sig node.AgentSignature, size int64, bo
 	if err := s.judge(sig); err != nil { // the one before may have raised the index
 		return errors.Join(err, s.dir.Remove(incoming))
 	}
+	return s.keep(sig, incoming)
+}
+
+// keep gives an agent its name, after its signature has one and the index is what it says.
+func (s store) keep(sig node.AgentSignature, incoming string) error {
 	text, err := json.Marshal(sig)
 	if err != nil {
 		return err
