@@ -30,6 +30,8 @@ const (
 	clockForward fault = "an hour passes before"
 	clockBack    fault = "the clock is put back by an hour before"
 	nodeReplaced fault = "the Node is registered anew before"
+
+	withdrawnFrom fault = "Cluster API no longer asks from"
 )
 
 // plannedFault is what is to happen at the nth call of all processes, and what did.

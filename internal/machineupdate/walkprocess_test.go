@@ -80,6 +80,8 @@ func (p *process) through(c call, do func(lost bool) error) error {
 		p.world.rival()
 	case nodeReplaced:
 		p.world.replaceNode()
+	case withdrawnFrom:
+		p.world.withdraw()
 	case apiGone:
 		p.world.apiAway = p.world.clock.Now().Add(3 * time.Minute)
 	case diskFull:
