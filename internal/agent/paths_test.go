@@ -31,6 +31,7 @@ var pathless = map[string][]string{
 
 // exceptions are by file and use, with the reason.
 var exceptions = map[string]string{
+	"gate/gate.go syscall.Exec":         "runs /proc/self/fd/N, which is the file that was verified",
 	"agent.go os.Open":                  "the program that runs, of which the digest is told; its directory is looked at before it is run again",
 	"launch.go os.Stat":                 "/run/systemd/system, where only root writes",
 	"release/release.go syscall.Access": "asks whether a file system is read-only, for a better message",

@@ -98,12 +98,13 @@ func (g *gate) serve(ctx context.Context, args []string, stdin io.Reader) (node.
 	if err != nil {
 		return node.Answer{}, err
 	}
-	dir, err := openDir(filepath.Join(g.root, stateDir), true)
+	path := filepath.Join(g.root, stateDir)
+	dir, err := openDir(path, true)
 	if err != nil {
 		return node.Answer{}, fmt.Errorf("its directory can't be used: %w", err)
 	}
 	defer dir.Close() //nolint:errcheck // it was read and written by its files
-	s := store{dir: dir, signers: g.signers, arch: g.Architecture}
+	s := store{path: path, dir: dir, signers: g.signers, arch: g.Architecture}
 	switch request.Do {
 	case node.GateHello:
 		return g.hello(s)
@@ -142,12 +143,7 @@ func readRequest(from io.Reader) (node.GateRequest, error) {
 // signers are whom the node trusts to sign agents.
 func (g *gate) signers() (signers, error) {
 	file := filepath.Join(g.root, trustDir, trustName)
-	dir, err := openDir(filepath.Join(g.root, trustDir), false)
-	if err != nil {
-		return nil, fmt.Errorf("the keys that sign agents can't be read: %w", err)
-	}
-	defer dir.Close() //nolint:errcheck // nothing was written
-	data, err := read(dir, trustName, maxSmall)
+	data, err := read(file, maxSmall)
 	if err != nil {
 		return nil, fmt.Errorf("the keys that sign agents can't be read: %w", err)
 	}

@@ -170,19 +170,19 @@ func TestDirectories(t *testing.T) {
 		"through a link to where others may write": {func(s *site) error {
 			return errors.Join(mkdir(s.path("data/refit"), 0o755), mkdir(s.path("data"), 0o777), mkdir(s.path("var/lib"), 0o755),
 				os.Symlink(s.path("data/refit"), s.path("var/lib/refit")))
-		}, "data has the mode 0777"},
+		}, "data belongs to user 0 and has mode 0777"},
 		"through links one after another, some of them relative": {func(s *site) error {
 			return errors.Join(mkdir(s.path("data/refit"), 0o755), mkdir(s.path("var/lib"), 0o755),
 				os.Symlink("../../data/link", s.path("var/lib/refit")), os.Symlink("refit", s.path("data/link")))
 		}, ""},
 		"through a link in a directory that others may write, to one that is safe": {func(s *site) error {
 			return errors.Join(mkdir(s.path("data/refit"), 0o755), mkdir(s.path("var/lib"), 0o777), os.Symlink(s.path("data/refit"), s.path("var/lib/refit")))
-		}, "var/lib has the mode 0777"},
+		}, "var/lib belongs to user 0 and has mode 0777"},
 		"a link to itself": {func(s *site) error {
 			return errors.Join(mkdir(s.path("var/lib"), 0o755), os.Symlink("refit", s.path("var/lib/refit")))
 		}, "too many symbolic links"},
 		"a file":                             {func(s *site) error { s.write("var/lib/refit", nil); return nil }, "not a directory"},
-		"a directory that a group may write": {func(s *site) error { return mkdir(s.path("var/lib"), 0o775) }, "var/lib has the mode 0775"},
+		"a directory that a group may write": {func(s *site) error { return mkdir(s.path("var/lib"), 0o775) }, "var/lib belongs to user 0 and has mode 0775"},
 		"a directory in which nobody can exchange what is another's": {func(s *site) error { return mkdir(s.path("var/lib"), 0o777|os.ModeSticky) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

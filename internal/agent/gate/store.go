@@ -12,6 +12,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,14 +39,15 @@ const (
 
 // store are the agents that the gate has.
 type store struct {
-	dir     *os.Root
+	path    string
+	dir     *os.Root // what is at path
 	signers func() (signers, error)
 	arch    string
 }
 
 // index returns the lowest rollback index that an agent may have. One that can't be read is not taken for none.
 func (s store) index() (int64, error) {
-	data, err := read(s.dir, indexName, maxSmall)
+	data, err := read(filepath.Join(s.path, indexName), maxSmall)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
@@ -83,7 +85,7 @@ func (s store) judge(sig node.AgentSignature) error {
 
 // signature reads that of an agent that is there.
 func (s store) signature(digest string) (node.AgentSignature, error) {
-	data, err := read(s.dir, agentPrefix+digest+signatureSuffix, maxSmall)
+	data, err := read(filepath.Join(s.path, agentPrefix+digest+signatureSuffix), maxSmall)
 	if err != nil {
 		return node.AgentSignature{}, err
 	}
@@ -103,8 +105,7 @@ func (s store) find(digest string) (*os.File, error) {
 	if err := s.judge(sig); err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotThere, err) // there may be another signature
 	}
-	name := agentPrefix + digest
-	f, err := open(s.dir, name)
+	f, err := open(filepath.Join(s.path, agentPrefix+digest))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotThere, err)
 	}
