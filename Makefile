@@ -44,7 +44,7 @@ image: build ## Make the container image IMAGE, bin/image.tar, and load it into 
 .PHONY: sbom
 sbom: build $(TOOLS)/cyclonedx-gomod ## List the modules in each program of the image, with their hashes, in CycloneDX: bin/sbom/.
 	@mkdir -p $(BIN)/sbom
-	for program in $(BIN)/refit $(BIN)/agents/*; do \
+	for program in $(BIN)/refit $(BIN)/agents/refit-node-linux-{amd64,arm64}; do \
 	  $(TOOLS)/cyclonedx-gomod bin -json -noserial -notimestamp -version $(VERSION) -output $(BIN)/sbom/$${program##*/}.cdx.json $$program || exit 1; done
 
 .PHONY: vulnerabilities

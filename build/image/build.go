@@ -4,10 +4,13 @@ import (
 	"archive/tar"
 	"bytes"
 	"debug/buildinfo"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -21,6 +24,9 @@ const user = "65532:65532"
 
 // agents are the programs that refit brings to nodes.
 var agents = []string{"refit-node-linux-amd64", "refit-node-linux-arm64"}
+
+// signatureSuffix makes the name of an agent's signature out of the agent's.
+const signatureSuffix = ".sig"
 
 // build makes the image out of a directory with the programs.
 func build(bin, version string, created time.Time) (v1.Image, error) {
@@ -90,10 +96,13 @@ func pack(bin string, created time.Time) ([]byte, error) {
 	}
 	names := []string{"refit"}
 	for _, agent := range agents {
-		names = append(names, "agents/"+agent)
+		names = append(names, "agents/"+agent, "agents/"+agent+signatureSuffix)
 	}
 	for _, name := range names {
 		content, err := os.ReadFile(filepath.Join(bin, filepath.FromSlash(name)))
+		if errors.Is(err, fs.ErrNotExist) && strings.HasSuffix(name, signatureSuffix) {
+			continue // agents need not be signed
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%w; run `make build`", err)
 		}

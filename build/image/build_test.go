@@ -56,7 +56,10 @@ func TestTheSameProgramsMakeTheSameImage(t *testing.T) {
 
 func TestTheImageHoldsTheProgramsAndNothingElse(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out", "image.tar")
-	o := options{bin: programs(t), image: "registry.example.org/refit:dev", version: "dev", out: out}
+	bin := programs(t)
+	signature := "agents/" + agents[0] + ".sig" // one of the agents is signed
+	require.NoError(t, os.WriteFile(filepath.Join(bin, signature), []byte("{}"), 0o600))
+	o := options{bin: bin, image: "registry.example.org/refit:dev", version: "dev", out: out}
 	cmd := &cobra.Command{}
 	var said strings.Builder
 	cmd.SetOut(&said)
@@ -84,7 +87,7 @@ func TestTheImageHoldsTheProgramsAndNothingElse(t *testing.T) {
 		files[strings.TrimSuffix(h.Name, "/")] = h.Mode
 	}
 	require.Equal(t, map[string]int64{
-		"agents": 0o755, "refit": 0o755, "agents/refit-node-linux-amd64": 0o755, "agents/refit-node-linux-arm64": 0o755,
+		"agents": 0o755, "refit": 0o755, "agents/refit-node-linux-amd64": 0o755, "agents/refit-node-linux-arm64": 0o755, signature: 0o755,
 	}, files)
 }
 
