@@ -68,6 +68,7 @@ func newGated(t *testing.T) *gated {
 	ca, err := ssh.ParsePrivateKey(g.authority)
 	require.NoError(t, err)
 	root := t.TempDir()
+	require.NoError(t, os.Chmod(root, 0o755)) // whatever the umask is
 	g.Node, err = nodetest.Start(nodetest.Options{
 		Root: root, UserCA: string(ssh.MarshalAuthorizedKey(ca.PublicKey())), Forward: true, ForceCommand: forced(root),
 	})

@@ -40,6 +40,7 @@ func newSite(t *testing.T) *site {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	require.NoError(t, err)
 	s := &site{t: t, root: t.TempDir(), signing: private}
+	require.NoError(t, os.Chmod(s.root, 0o755)) // whatever the umask is
 	s.cfg = Config{Architecture: "amd64", Log: func(line string) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
