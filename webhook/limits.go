@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"sync"
@@ -21,8 +22,8 @@ const (
 	// MaxLargeWork is what a large one takes, of which one is judged at a time.
 	MaxLargeWork = workOfByte*MaxRequestBytes + workOfValue*jsonscan.MaxValues
 
-	// What judging takes for each byte of a body, which is copied, and for each value, in bytes.
-	workOfByte, workOfValue = 6, 512
+	// What judging takes for each byte of a body, which is copied, and for each value, in bytes. Of what was measured it is the most.
+	workOfByte, workOfValue = 10, 900
 
 	// maxSmallBody is the largest body that counts as a small one. Most are below 20 KiB.
 	maxSmallBody = 1 << 20
@@ -115,7 +116,7 @@ func (l *limits) arrive(ctx context.Context, control *http.ResponseController, a
 
 // busy returns why something could not be acquired: refit is busy, or the caller has gone.
 func busy(ctx context.Context, err error) error {
-	if context.Cause(ctx) == errSlow {
+	if errors.Is(context.Cause(ctx), errSlow) {
 		return errBusy
 	}
 	return err

@@ -9,7 +9,7 @@ const (
 	// MaxDepth is how deep lists and objects may nest.
 	MaxDepth = 100
 	// MaxValues is how many values there may be, those of lists and objects counted too.
-	MaxValues = 500_000
+	MaxValues = 400_000
 	// MaxName is the longest name of a field, in bytes. The key of a label has 317 at most.
 	MaxName = 512
 )
