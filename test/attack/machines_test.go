@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -84,8 +83,9 @@ func (n *fakeMachineNode) Dial(ctx context.Context, t node.Target) (node.Conn, e
 func (*fakeMachineNode) Close() error { return nil }
 
 // Run implements node.Conn.
-func (n *fakeMachineNode) Run(_ context.Context, command string, stdin io.Reader, stdout io.Writer) error {
-	verb := strings.TrimRight(command[strings.LastIndex(command, " ")+1:], "'")
+func (n *fakeMachineNode) Run(ctx context.Context, _ string, stdin io.Reader, stdout io.Writer) error {
+	asked, _ := node.CommandFrom(ctx)
+	verb := asked.Verb
 	n.sent = append(n.sent, verb)
 	var r node.Request
 	if err := json.NewDecoder(stdin).Decode(&r); err != nil {
