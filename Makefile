@@ -13,8 +13,8 @@ TOOLS := $(BIN)/tools
 GO_BUILD := go build -trimpath -ldflags '$(LDFLAGS)'
 
 # Dependencies are compiled once for all that is not run with the race detector.
-build image sbom demo bench lint rules e2e-scenarios e2e-leases e2e-updates e2e-everything e2e-real e2e-real-more e2e-lab: export CGO_ENABLED = 0
-build image sbom demo bench lint rules e2e-scenarios e2e-leases e2e-updates e2e-everything e2e-real e2e-real-more e2e-lab: export GOFLAGS += -trimpath
+build image sbom demo bench lint rules quick e2e-scenarios e2e-leases e2e-updates e2e-everything e2e-real e2e-real-more e2e-lab: export CGO_ENABLED = 0
+build image sbom demo bench lint rules quick e2e-scenarios e2e-leases e2e-updates e2e-everything e2e-real e2e-real-more e2e-lab: export GOFLAGS += -trimpath
 
 .PHONY: help
 help: ## Show this help.
@@ -56,11 +56,20 @@ demo: build ## A management cluster on loopback, a live in-place update of five 
 	go run ./test/demo $(if $(KEEP),--keep) $(if $(NODES),--nodes=$(NODES))
 
 # go vet is one of lint's linters. For each of these it would look at all dependencies anew, which takes minutes the first time.
-# The race detector looks at every fourth point of the walks through all faults, which take ten times as long with it.
+# Without the race detector tests are compiled as all else is here, and walks go through all faults.
+TEST := CGO_ENABLED=0 go test -trimpath -vet=off -timeout 40m
+# The race detector is for packages with goroutines, in which it finds something.
+CONCURRENT = $$(grep -rlE --include='*.go' '^\s*go [a-zA-Z]|t\.Parallel\(|errgroup' . | xargs -n1 dirname | sort -u)
+
 .PHONY: test
-test: ## Unit and integration tests with the race detector. Needs no root, no Docker, no cluster.
-	go test -race -trimpath -vet=off -timeout 40m ./...
-	CGO_ENABLED=0 go test -trimpath -vet=off -timeout 40m -run Walk ./internal/machineupdate
+test: ## Unit and integration tests, and those with goroutines once more with the race detector. Needs no root, no Docker, no cluster.
+	$(TEST) ./...
+	go test -race -short -trimpath -vet=off -timeout 40m $(CONCURRENT)
+
+BASE ?= HEAD
+.PHONY: quick
+quick: ## Test the packages that differ from BASE (HEAD), and all that import them, without walks and race detector.
+	@packages=$$(go run -trimpath ./build/changed $(BASE)); if [[ -n $$packages ]]; then $(TEST) -short $$packages; else echo "no package differs from $(BASE)"; fi
 
 .PHONY: e2e
 e2e: e2e-scenarios e2e-leases e2e-updates ## The real Cluster API managers against real nodes: every scenario; node leases, and what operators may, against a real API server; each updater on real Debian.

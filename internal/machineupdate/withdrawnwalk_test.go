@@ -39,7 +39,7 @@ func TestWithdrawnWalk(t *testing.T) {
 			ends := map[string]int{}
 			calls := survive(t, memoryDir(t), path, nothing, -1)
 			for nth, c := range calls {
-				if raced && nth%4 != 0 {
+				if !walked(nth) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%d/%s", nth, c), func(t *testing.T) {
@@ -47,6 +47,9 @@ func TestWithdrawnWalk(t *testing.T) {
 				})
 			}
 			t.Logf("%d calls; how updates have ended: %v", len(calls), ends)
+			if testing.Short() {
+				return // too few to have seen each end
+			}
 			require.Positive(t, ends["gone"])
 			require.Positive(t, ends[string(refitv1.PhaseSucceeded)])
 			require.Positive(t, ends[refitv1.ReasonWithdrawn])

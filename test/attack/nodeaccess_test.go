@@ -340,7 +340,7 @@ func TestTheGateVerifiesWhatItRunsEachTime(t *testing.T) {
 		"a signature that is gone":     {spoil: func(t *testing.T, g *gated) { require.NoError(t, os.Remove(stored(g)+".sig")) }},
 		"a directory that others may write": {func(t *testing.T, g *gated) {
 			require.NoError(t, os.Chmod(filepath.Dir(stored(g)), 0o777))
-		}, "nobody but root may write it"},
+		}, "others than root can change"},
 		"a key that is not trusted any more": {func(t *testing.T, g *gated) {
 			other, _, err := ed25519.GenerateKey(rand.Reader)
 			require.NoError(t, err)
@@ -348,7 +348,7 @@ func TestTheGateVerifiesWhatItRunsEachTime(t *testing.T) {
 		}, "none of the keys"},
 		"keys that others may write": {func(t *testing.T, g *gated) {
 			require.NoError(t, os.Chmod(filepath.Join(g.Root(), "etc/refit/agent-signers"), 0o666))
-		}, "nobody but root may write it"},
+		}, "others than root can change"},
 		"no keys at all": {func(t *testing.T, g *gated) {
 			require.NoError(t, os.RemoveAll(filepath.Join(g.Root(), "etc/refit")))
 		}, "can't be read"},

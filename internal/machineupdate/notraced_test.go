@@ -1,5 +1,0 @@
-//go:build !race
-
-package machineupdate
-
-const raced = false
