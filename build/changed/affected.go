@@ -12,25 +12,10 @@ var everywhere = []string{"go.mod", "go.sum"}
 // their tests. A file that is no package's own, as test data, belongs to the package in the next directory above that is one; one
 // without such a directory, as a page of the docs, to none.
 func affected(packages []goPackage, files []string) []string {
-	byDir := map[string]string{}
-	for _, p := range packages {
-		byDir[p.Dir] = p.ImportPath
+	if slices.ContainsFunc(files, func(f string) bool { return slices.Contains(everywhere, f) }) {
+		return paths(packages, func(goPackage) bool { return true })
 	}
-	changed := map[string]bool{}
-	for _, f := range files {
-		if slices.Contains(everywhere, f) {
-			return paths(packages, func(goPackage) bool { return true })
-		}
-		for dir := filepath.Dir(f); ; dir = filepath.Dir(dir) {
-			if name, ok := byDir[dir]; ok {
-				changed[name] = true
-				break
-			}
-			if dir == "." || dir == "/" {
-				break
-			}
-		}
-	}
+	changed := owners(packages, files)
 	isChanged := func(name string) bool { return changed[name] }
 	for again := true; again; {
 		again = false
@@ -43,6 +28,25 @@ func affected(packages []goPackage, files []string) []string {
 	return paths(packages, func(p goPackage) bool {
 		return changed[p.ImportPath] || slices.ContainsFunc(p.TestImports, isChanged) || slices.ContainsFunc(p.XTestImports, isChanged)
 	})
+}
+
+// owners returns the import paths of the packages that files belong to.
+func owners(packages []goPackage, files []string) map[string]bool {
+	byDir := map[string]string{}
+	for _, p := range packages {
+		byDir[p.Dir] = p.ImportPath
+	}
+	found := map[string]bool{}
+	for _, f := range files {
+		dir := filepath.Dir(f)
+		for byDir[dir] == "" && dir != "." && dir != "/" {
+			dir = filepath.Dir(dir)
+		}
+		if name := byDir[dir]; name != "" {
+			found[name] = true
+		}
+	}
+	return found
 }
 
 func paths(packages []goPackage, wanted func(goPackage) bool) []string {

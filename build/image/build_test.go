@@ -75,7 +75,7 @@ func TestTheImageHoldsTheProgramsAndNothingElse(t *testing.T) {
 	require.Equal(t, []string{"/refit"}, config.Config.Entrypoint)
 	files := map[string]int64{}
 	content := mutate.Extract(img)
-	defer content.Close()
+	defer content.Close() //nolint:errcheck // it was only read
 	for r := tar.NewReader(content); ; {
 		h, err := r.Next()
 		if err == io.EOF {
