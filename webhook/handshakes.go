@@ -26,7 +26,7 @@ const (
 
 // HandshakeLog is a writer for the standard logger, to which net/http's servers report connections. Those that failed in
 // their TLS handshake are logged with the remote host and the reason, for each host at a limited rate, so that who is refused
-// can't fill the log. All other lines are logged as they come.
+// can't fill the log. So are all other lines together.
 type HandshakeLog struct {
 	log   logr.Logger
 	clock clock.PassiveClock
@@ -53,7 +53,9 @@ func (h *HandshakeLog) Write(line []byte) (int, error) {
 	message := strings.TrimSpace(string(line))
 	failed, ok := strings.CutPrefix(message, handshakeError)
 	if !ok {
-		h.log.Info(message)
+		if silent, ok := h.allow(""); ok {
+			h.log.Info(message, "notLogged", silent)
+		}
 		return len(line), nil
 	}
 	address, reason, _ := strings.Cut(failed, ": ")

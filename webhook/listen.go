@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
@@ -82,7 +82,7 @@ func (l *listener) Start(ctx context.Context) error {
 			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: maxUnread, MaxReceiveBufferPerStream: maxUnread,
 			WriteByteTimeout: writeTimeout,
 		},
-		ErrorLog: log.New(errorLog{l.log, newSeldom()}, "", 0),
+		ErrorLog: log.New(NewHandshakeLog(l.log, clock.RealClock{}), "", 0),
 	}
 	ended := make(chan error, 1)
 	go func() {
@@ -140,18 +140,4 @@ func (l *listener) StartedChecker() healthz.Checker {
 		}
 		return nil
 	}
-}
-
-// errorLog writes what net/http has to say of connections to the log, once in a while: most of it is about clients.
-type errorLog struct {
-	log    logr.Logger
-	seldom *seldom
-}
-
-// Write implements io.Writer.
-func (e errorLog) Write(line []byte) (int, error) {
-	if e.seldom.allow("", time.Now()) {
-		e.log.V(2).Info("A connection failed", "message", string(bytes.TrimSpace(line)))
-	}
-	return len(line), nil
 }

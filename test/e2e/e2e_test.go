@@ -41,7 +41,7 @@ const rebootDir = "/etc/refit-e2e/reboot"
 
 // slowUnit takes its time to restart, so that something can happen in the middle of an update: longer, as long as slowHold is there.
 const (
-	slowUnit = "refit-slow.service"
+	slowUnit = "e2e-slow.service"
 	slowHold = "/run/refit-e2e-hold"
 )
 

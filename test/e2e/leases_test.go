@@ -230,7 +230,7 @@ func (u *suite) atMostOneOut(ctx context.Context, t *testing.T, foreign string) 
 }
 
 // failedUnit is a unit that can't start with the drop-in that failingFile is.
-const failedUnit = "refit-e2e-fails.service"
+const failedUnit = "e2e-fails.service"
 
 // failedKeepsItsSlot lets the update of one worker fail.
 func (u *suite) failedKeepsItsSlot(ctx context.Context, t *testing.T) {
