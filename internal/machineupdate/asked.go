@@ -78,7 +78,7 @@ func (u *update) withdraw(ctx context.Context) (ctrl.Result, error) {
 		if err := u.set(ctx, left); err != nil {
 			return ctrl.Result{}, err
 		}
-		return u.fail(ctx, refitv1.ReasonWithdrawn, message+"; nothing was changed on the node by it, and an update before it had failed")
+		return u.fail(ctx, refitv1.ReasonWithdrawn, message+"; nothing was changed on the node by it, and what the node had before is not known: an update before it had not ended well, or was made by an earlier version of refit")
 	}
 }
 
@@ -145,6 +145,11 @@ func (u *update) goBack(ctx context.Context, applied string) error {
 
 // forget deletes the MachineUpdate of a Machine that was never updated.
 func (u *update) forget(ctx context.Context) error {
+	if u.mu.Status.HostKey != "" && u.regarding != nil { // of an earlier version of refit, which kept it here
+		if _, err := u.knownHost(ctx, u.regarding); err != nil {
+			return err
+		}
+	}
 	takeBack(&u.mu.Status)
 	u.Gate.Forget(u.mu)
 	err := u.Client.Delete(ctx, u.mu, client.Preconditions{UID: &u.mu.UID, ResourceVersion: &u.mu.ResourceVersion})

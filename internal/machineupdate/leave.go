@@ -53,8 +53,10 @@ func (u *update) letGo(ctx context.Context, machine *clusterv1.Machine, w *wait)
 // runs says whether work is under way on the node. A node that can't be asked does not keep its Machine.
 func (u *update) runs(ctx context.Context, machine *clusterv1.Machine) bool {
 	status, ok := u.lastOnNode(ctx, machine)
-	return ok && status.State == node.Running && !status.Interrupted
+	return ok && underWay(status)
 }
+
+func underWay(status node.Status) bool { return status.State == node.Running && !status.Interrupted }
 
 // lastOnNode asks the node about the last work there. It returns false if the node can't be asked.
 func (u *update) lastOnNode(ctx context.Context, machine *clusterv1.Machine) (node.Status, bool) {

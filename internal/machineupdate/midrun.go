@@ -32,7 +32,14 @@ func (u *update) atWork(ctx context.Context, w *wait) (bool, error) {
 	if err != nil || !u.Clock.Now().Before(until) {
 		return false, err
 	}
-	works := u.boots(ctx, u.regarding) || u.runs(ctx, u.regarding)
+	if u.boots(ctx, u.regarding) {
+		return true, nil
+	}
+	status, known := u.lastOnNode(ctx, u.regarding)
+	works := known && underWay(status)
+	if !known && w.reason == refitv1.ReasonWithdrawn {
+		works = true // a withdrawn update is not taken up again, so that a node that could not be asked once must not end it
+	}
 	return works, ctx.Err() // who is shutting down has not asked
 }
 

@@ -206,6 +206,7 @@ func (u *update) finishRun(ctx context.Context, client *node.Client, request *no
 			at := u.now()
 			if s.ApplyingSince == nil {
 				s.ApplyingSince = &at
+				s.AppliedDigest = "" // from here on nobody knows, until the node is verified
 			}
 			s.Attempts++
 			s.Token = request.Token
