@@ -129,6 +129,7 @@ func (a *access) login() node.Login {
 	l := node.Login{User: a.target.User, Gate: gateMode(a.spec.SSH)}
 	if c := a.target.Certificates; c != nil {
 		l.Keys = append(l.Keys, c.Authority()) // sshd may trust it by authorized_keys
+		l.Command = c.ForceCommand()
 	}
 	for _, s := range signers {
 		key := s.PublicKey()

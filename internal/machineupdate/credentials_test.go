@@ -48,11 +48,11 @@ func TestHowToLogIn(t *testing.T) {
 	}{
 		"by a key":                 {ssh: refitv1.SSHAccess{PrivateKeySecretRef: static}, want: node.Login{User: "refit", Keys: []string{line}}},
 		"by a key, through a gate": {ssh: refitv1.SSHAccess{PrivateKeySecretRef: static, Mode: refitv1.SSHGate}, want: node.Login{User: "refit", Keys: []string{line}, Gate: true}},
-		"by certificates":          {ssh: refitv1.SSHAccess{UserCertificate: certificate}, want: node.Login{User: "refit", Keys: []string{line}, Gate: true}},
+		"by certificates":          {ssh: refitv1.SSHAccess{UserCertificate: certificate}, want: node.Login{User: "refit", Keys: []string{line}, Gate: true, Command: node.DefaultGate}},
 		"by nothing":               {says: "spec.ssh.privateKeySecretRef: exactly one"},
 		"by both":                  {ssh: refitv1.SSHAccess{PrivateKeySecretRef: static, UserCertificate: certificate}, says: "exactly one"},
 		"by an authority under the default key": {
-			ssh: refitv1.SSHAccess{UserCertificate: refitv1.UserCertificate{CAKeySecretRef: static}}, want: node.Login{User: "refit", Keys: []string{line}, Gate: true},
+			ssh: refitv1.SSHAccess{UserCertificate: refitv1.UserCertificate{CAKeySecretRef: static}}, want: node.Login{User: "refit", Keys: []string{line}, Gate: true, Command: node.DefaultGate},
 		},
 		"by an authority without a Secret": {
 			ssh: refitv1.SSHAccess{UserCertificate: refitv1.UserCertificate{CAKeySecretRef: refitv1.SecretKeyReference{Name: "gone"}}}, says: "spec.ssh.userCertificate.caKeySecretRef: no Secret gone with ssh-privatekey",
@@ -68,7 +68,7 @@ func TestHowToLogIn(t *testing.T) {
 		},
 		"through a jump host by certificates": {
 			ssh:  refitv1.SSHAccess{UserCertificate: certificate, JumpHost: &refitv1.JumpHost{Address: "jump", User: "jump", HostKeys: trusted, UserCertificate: certificate}},
-			want: node.Login{User: "refit", Keys: []string{line}, Gate: true},
+			want: node.Login{User: "refit", Keys: []string{line}, Gate: true, Command: node.DefaultGate},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

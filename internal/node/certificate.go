@@ -100,6 +100,9 @@ func (c *UserCertificates) Authority() string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(c.authority.PublicKey())))
 }
 
+// ForceCommand is all that can be run with a certificate.
+func (c *UserCertificates) ForceCommand() string { return c.forceCommand }
+
 // signer returns a new key with a certificate of it.
 func (c *UserCertificates) signer(now time.Time) (ssh.Signer, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)

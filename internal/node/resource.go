@@ -195,4 +195,6 @@ type Login struct {
 	Keys []string `json:"keys,omitempty"`
 	// Gate says that it runs nothing but the gate, refit-node gate.
 	Gate bool `json:"gate,omitempty"`
+	// Command is what its certificates are bound to, which is the gate. Empty: the server does not know it.
+	Command string `json:"command,omitempty"`
 }

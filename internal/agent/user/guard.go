@@ -163,7 +163,7 @@ func (k *Kind) guardLogin(_ context.Context, p plan) string {
 	if g.name != p.question.Login.User || g.name == rootName {
 		return ""
 	}
-	for _, what := range []string{closes(p), k.demotes(p)} {
+	for _, what := range []string{k.closes(p), k.demotes(p)} {
 		if what != "" {
 			return fmt.Sprintf("refit logs in to the node as %s, and the change would %s: %s", g.name, what, another)
 		}
@@ -172,7 +172,7 @@ func (k *Kind) guardLogin(_ context.Context, p plan) string {
 }
 
 // closes says how the change would keep one from logging in to the account.
-func closes(p plan) string {
+func (k *Kind) closes(p plan) string {
 	g := p.goal
 	switch in := func(a aspect) bool { return slices.Contains(p.scope, a) }; {
 	case g.removed:
@@ -181,19 +181,40 @@ func closes(p plan) string {
 		return "lock its password, with which sshd can refuse its keys too"
 	case in(aspectExpiry) && *g.expired:
 		return "make it expire"
-	case in(aspectShell) && slices.Contains([]string{"nologin", "false"}, path.Base(g.shell)):
+	case in(aspectShell) && slices.Contains(noShells, path.Base(g.shell)):
 		return "give it a shell that lets nobody in"
+	case in(aspectShell) && g.shell != "" && !k.listsShell(g.shell):
+		return "give it a shell that /etc/shells does not list"
 	}
 	return ""
 }
 
+// noShells are programs that /etc/shells can list, or accounts have for a shell, and that don't run sshd's commands as a shell does.
+var noShells = []string{
+	"nologin", "false", "true", "git-shell", "rbash", "rksh", "rzsh", "screen", "tmux", "sync", "sleep", "passwd", "halt", "poweroff", "reboot", "shutdown",
+}
+
+// listsShell reports whether /etc/shells has a shell. Where the file is missing, none is ruled out.
+func (k *Kind) listsShell(shell string) bool {
+	data, state, err := k.host.ReadFile("/etc/shells")
+	if err != nil || !state.Exists {
+		return err == nil
+	}
+	for line := range strings.Lines(string(data)) {
+		if strings.TrimSpace(line) == shell {
+			return true
+		}
+	}
+	return false
+}
+
 // demotes says how the change would keep the account from becoming root.
 func (k *Kind) demotes(p plan) string {
-	if gate := p.question.Login.Gate; slices.Contains(p.scope, aspectSudo) && !becomesRoot(p.goal.sudo, gate) {
-		if gate {
-			return "leave it without sudo for refit-node gate, without a password"
+	if gate := p.gateCommand(); slices.Contains(p.scope, aspectSudo) && !becomesRoot(p.goal.sudo, gate) {
+		if gate != "" {
+			return fmt.Sprintf("leave it without sudo for refit-node gate, without a password (a rule that refit understands: ALL=(root) NOPASSWD: %s)", gate)
 		}
-		return "leave it without sudo for everything, without a password"
+		return "leave it without sudo for everything, without a password (a rule that refit understands: ALL=(ALL) NOPASSWD: ALL)"
 	}
 	if slices.Contains(p.scope, aspectGroups) {
 		if lost := k.sudoGroupLost(p); lost != "" {
@@ -201,16 +222,6 @@ func (k *Kind) demotes(p plan) string {
 		}
 	}
 	return ""
-}
-
-// becomesRoot says whether a rule gives what refit needs: everything, or the gate.
-func becomesRoot(rule string, gate bool) bool {
-	words := strings.Fields(strings.ReplaceAll(rule, ":", ": "))
-	if !slices.Contains(words, "NOPASSWD:") {
-		return false
-	}
-	runsGate := gate && slices.ContainsFunc(words, func(w string) bool { return path.Base(strings.TrimSuffix(w, ",")) == "refit-node" })
-	return words[len(words)-1] == "ALL" || runsGate
 }
 
 // sudoGroupLost returns a group that the account is to lose and that sudo's rules name.

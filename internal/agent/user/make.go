@@ -33,7 +33,14 @@ func (k *Kind) Make(ctx context.Context, c kind.Change) (string, error) {
 	if v, err = k.bringAccount(ctx, b, g, v, who); err != nil {
 		return "", err
 	}
-	return "", k.bringRest(b, g, v)
+	if err := k.bringRest(b, g, v); err != nil {
+		return "", err
+	}
+	if len(b.Probe) > 0 && !k.sudoAllows(ctx, g.name, b.Probe) {
+		return "", fmt.Errorf("refit logs in to the node as %s, and by the rules as they are now sudo would not let it run %s, which it did before: %s",
+			g.name, strings.Join(b.Probe, " "), another)
+	}
+	return "", nil
 }
 
 // bringRest brings about the keys and the rule of sudo.

@@ -89,6 +89,8 @@ type before struct {
 	Keys      keyFile     `json:"keys"`
 	Sudo      sudoersFile `json:"sudo"`
 	CloudSudo sudoersFile `json:"cloudSudo"`
+	// Probe is what sudo lets refit's own user run, and has to let it run afterwards, too. Empty: nothing, or sudo was not asked.
+	Probe []string `json:"probe,omitempty"`
 }
 
 func (b before) brings(a aspect) bool { return slices.Contains(b.Aspects, a) }
@@ -185,8 +187,16 @@ func (k *Kind) answer(ctx context.Context, p plan) (kind.Answer, error) {
 	if r := row(p.view.db.groups, p.goal.name); p.creates && r != nil {
 		b.OwnGroup = r[2]
 	}
+	if p.touchesWayIn() && k.sudoAllows(ctx, p.goal.name, p.probe()) {
+		b.Probe = p.probe()
+	}
 	answer.Before, err = json.Marshal(b)
 	return answer, err
+}
+
+// touchesWayIn reports whether the change is to what lets refit's own user become root.
+func (p plan) touchesWayIn() bool {
+	return p.goal.name == p.question.Login.User && p.goal.name != rootName && (slices.Contains(p.scope, aspectSudo) || slices.Contains(p.scope, aspectGroups))
 }
 
 // groups returns the user with the groups that have to be on the node. The primary group counts for a new account only.
