@@ -63,6 +63,7 @@ const (
 )
 
 // SSHAccess says how to log in to a node.
+// +kubebuilder:validation:XValidation:rule="!has(self.userCertificate) || !has(self.jumpHost) || !has(self.jumpHost.userCertificate) || self.userCertificate.caKeySecretRef.name != self.jumpHost.userCertificate.caKeySecretRef.name || (has(self.userCertificate.caKeySecretRef.key) ? self.userCertificate.caKeySecretRef.key : 'ssh-privatekey') != (has(self.jumpHost.userCertificate.caKeySecretRef.key) ? self.jumpHost.userCertificate.caKeySecretRef.key : 'ssh-privatekey')",message="the jump host needs an authority of its own: with the nodes' its certificates could forward connections on the nodes"
 // +kubebuilder:validation:XValidation:rule="has(self.privateKeySecretRef) != has(self.userCertificate)",message="exactly one of privateKeySecretRef and userCertificate is needed"
 // +kubebuilder:validation:XValidation:rule="!has(self.userCertificate) || !has(self.mode) || self.mode == 'Gate'",message="with userCertificate the mode is Gate: a certificate is bound to a command"
 type SSHAccess struct {
@@ -159,11 +160,12 @@ type UserCertificate struct {
 	Principal string `json:"principal,omitempty"`
 
 	// forceCommand is the command that certificates are bound to, which must be the node's gate. Default:
-	// /usr/local/sbin/refit-node gate, with "sudo -n" ahead of it if sudo is set.
+	// /usr/local/sbin/refit-node gate, with "sudo -n" ahead of it if sudo is set. Another one has the same form: an absolute path,
+	// with "sudo -n" ahead of it or not, and "gate" as the last word.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:Pattern=`\S`
+	// +kubebuilder:validation:Pattern=`^(sudo -n )?/[a-zA-Z0-9_./-]+( [a-zA-Z0-9_./=:@,+-]+)* gate$`
 	ForceCommand string `json:"forceCommand,omitempty"`
 
 	// sourceAddresses are the addresses and networks, in CIDR notation, from which certificates can be used. Default: any.
@@ -173,6 +175,7 @@ type UserCertificate struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:XValidation:rule="isIP(self) || isCIDR(self) && cidr(self) == cidr(self).masked()",message="must be an address, or a network without bits behind the prefix, such as 10.20.0.0/16"
 	SourceAddresses []string `json:"sourceAddresses,omitempty"`
 }
 

@@ -116,6 +116,10 @@ func resolveAccess(na *refitv1.NodeAccess, machine *clusterv1.Machine, secret se
 		if field, err := authenticate(a.target.Jump, j.PrivateKeySecretRef, j.UserCertificate, o, secret); err != nil {
 			return fail("spec.ssh.jumpHost."+field, err)
 		}
+		if sameAuthority(a.target) {
+			return fail("spec.ssh.jumpHost.userCertificate", errors.New("the jump host needs an authority of its own, which nodes don't trust: "+
+				"with the nodes' its certificates could forward connections on the nodes"))
+		}
 	}
 	return a, nil
 }

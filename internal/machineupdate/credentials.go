@@ -35,6 +35,11 @@ func authenticate(t *node.Target, key refitv1.SecretKeyReference, c refitv1.User
 	return "userCertificate", err
 }
 
+// sameAuthority reports whether one key signs the certificates for the node and for its jump host, in whichever Secrets it is.
+func sameAuthority(t node.Target) bool {
+	return t.Certificates != nil && t.Jump.Certificates != nil && t.Certificates.Authority() == t.Jump.Certificates.Authority()
+}
+
 // certificateOf says what is in the certificates for the node of a Machine.
 func certificateOf(s refitv1.SSHAccess, machine *clusterv1.Machine) node.CertificateOptions {
 	command := node.DefaultGate

@@ -26,13 +26,20 @@ func TestHowToLogIn(t *testing.T) {
 	wrapped, err := ssh.NewPublicKey(public)
 	require.NoError(t, err)
 	line := strings.TrimSpace(string(ssh.MarshalAuthorizedKey(wrapped)))
+	_, other, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	block, err = ssh.MarshalPrivateKey(other, "")
+	require.NoError(t, err)
 	static := refitv1.SecretKeyReference{Name: "key"}
+	jumpCA := refitv1.UserCertificate{CAKeySecretRef: refitv1.SecretKeyReference{Name: "jump-ca"}}
 	certificate := refitv1.UserCertificate{CAKeySecretRef: refitv1.SecretKeyReference{Name: "ca", Key: "signer"}}
 	trusted := refitv1.HostKeys{Policy: refitv1.HostKeyPinned, SecretRef: &refitv1.SecretKeyReference{Name: "hosts"}}
 	secret := func(name, field string) ([]byte, error) {
 		switch name + " " + field {
 		case "key ssh-privatekey", "ca signer":
 			return key, nil
+		case "jump-ca ssh-privatekey":
+			return pem.EncodeToMemory(block), nil
 		case "hosts known_hosts":
 			return []byte("* " + line), nil
 		}
@@ -67,8 +74,18 @@ func TestHowToLogIn(t *testing.T) {
 			ssh: refitv1.SSHAccess{PrivateKeySecretRef: static, JumpHost: &refitv1.JumpHost{Address: "jump", User: "jump", HostKeys: trusted}}, says: "spec.ssh.jumpHost.privateKeySecretRef: exactly one",
 		},
 		"through a jump host by certificates": {
-			ssh:  refitv1.SSHAccess{UserCertificate: certificate, JumpHost: &refitv1.JumpHost{Address: "jump", User: "jump", HostKeys: trusted, UserCertificate: certificate}},
+			ssh:  refitv1.SSHAccess{UserCertificate: certificate, JumpHost: &refitv1.JumpHost{Address: "jump", User: "jump", HostKeys: trusted, UserCertificate: jumpCA}},
 			want: node.Login{User: "refit", Keys: []string{line}, Gate: true, Command: node.DefaultGate},
+		},
+		"through a jump host by one authority in two Secrets": {
+			ssh: refitv1.SSHAccess{UserCertificate: certificate, JumpHost: &refitv1.JumpHost{
+				Address: "jump", User: "jump", HostKeys: trusted, UserCertificate: refitv1.UserCertificate{CAKeySecretRef: static},
+			}},
+			says: "spec.ssh.jumpHost.userCertificate: the jump host needs an authority of its own",
+		},
+		"by certificates for a shell": {
+			ssh:  refitv1.SSHAccess{UserCertificate: refitv1.UserCertificate{CAKeySecretRef: static, ForceCommand: "sudo -n sh"}},
+			says: "spec.ssh.userCertificate: the command of certificates must be the gate",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

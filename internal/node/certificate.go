@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"strings"
 	"time"
 
@@ -21,6 +22,9 @@ const (
 	// noCommand is what a certificate that only forwards is bound to.
 	noCommand = "/bin/false"
 )
+
+// gateForm is the form of the gate's command, which leaves a shell nothing to interpret. The CRD has it, too.
+var gateForm = regexp.MustCompile(`^(sudo -n )?/[a-zA-Z0-9_./-]+( [a-zA-Z0-9_./=:@,+-]+)* gate$`)
 
 // UserCertificates are what one authenticates with instead of a key that lasts: for each connection a new key, and a certificate of it that
 // is good for five minutes, for one user, and for one command.
@@ -62,6 +66,9 @@ func NewUserCertificates(authority []byte, o CertificateOptions) (*UserCertifica
 		o.ForceCommand = noCommand
 	case strings.TrimSpace(o.ForceCommand) == "":
 		return nil, errors.New("a certificate without a command would be good for a shell")
+	case !gateForm.MatchString(o.ForceCommand):
+		return nil, fmt.Errorf("the command of certificates must be the gate: an absolute path, with \"sudo -n\" ahead of it if needed, and \"gate\" at the end, as in %q",
+			DefaultGate)
 	}
 	if signer, err = withSHA512(signer); err != nil {
 		return nil, err
@@ -84,12 +91,18 @@ func withSHA512(s ssh.Signer) (ssh.Signer, error) {
 	return ssh.NewSignerWithAlgorithms(rsa, []string{ssh.KeyAlgoRSASHA512})
 }
 
+// checkSources refuses what sshd would. sshd takes no certificate at all with one such address.
 func checkSources(sources []string) error {
 	for _, s := range sources {
-		_, notNetwork := netip.ParsePrefix(s)
-		_, notAddress := netip.ParseAddr(s)
-		if notNetwork != nil && notAddress != nil {
+		network, notNetwork := netip.ParsePrefix(s)
+		address, notAddress := netip.ParseAddr(s)
+		switch {
+		case notNetwork != nil && notAddress != nil:
 			return fmt.Errorf("%q is neither an address nor a network", begin(s, 60))
+		case notNetwork == nil && network != network.Masked():
+			return fmt.Errorf("sshd takes no certificate for %q, which has bits behind the prefix: write %s", s, network.Masked())
+		case notNetwork == nil && network.Addr().Is4In6() || notAddress == nil && (address.Is4In6() || address.Zone() != ""):
+			return fmt.Errorf("sshd does not know where %q is: write an IPv4 address without ::ffff:, and an address without a zone", begin(s, 60))
 		}
 	}
 	return nil

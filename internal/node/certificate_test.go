@@ -42,8 +42,8 @@ func TestUserCertificates(t *testing.T) {
 			critical: map[string]string{"force-command": "/usr/local/sbin/refit-node gate"},
 		},
 		"from one network, of an RSA authority": {
-			authority: rsaKey, opts: CertificateOptions{Principal: "refit", ForceCommand: "gate", Sources: []string{"10.0.0.0/8", "::1"}}, signedBy: ssh.KeyAlgoRSASHA512,
-			critical: map[string]string{"force-command": "gate", "source-address": "10.0.0.0/8,::1"},
+			authority: rsaKey, opts: CertificateOptions{Principal: "refit", ForceCommand: DefaultGate, Sources: []string{"10.0.0.0/8", "::1"}}, signedBy: ssh.KeyAlgoRSASHA512,
+			critical: map[string]string{"force-command": DefaultGate, "source-address": "10.0.0.0/8,::1"},
 		},
 		"for a jump host": {
 			authority: ecdsaKey, opts: CertificateOptions{Principal: "jump", ForceCommand: "sh", JumpHost: true}, signedBy: ssh.KeyAlgoECDSA256,
@@ -79,19 +79,51 @@ func TestUserCertificates(t *testing.T) {
 func TestUserCertificatesAreRefused(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	good := CertificateOptions{Principal: "refit", ForceCommand: "gate"}
+	good := CertificateOptions{Principal: "refit", ForceCommand: DefaultGate}
 	for want, test := range map[string]struct {
 		authority []byte
 		opts      CertificateOptions
 	}{
 		"has a passphrase":   {pemOf(t, key, "secret"), good},
 		"can't be read":      {[]byte("secret"), good},
-		"every user":         {pemOf(t, key, ""), CertificateOptions{ForceCommand: "gate"}},
+		"every user":         {pemOf(t, key, ""), CertificateOptions{ForceCommand: DefaultGate}},
 		"a shell":            {pemOf(t, key, ""), CertificateOptions{Principal: "refit", ForceCommand: "\t"}},
-		"neither an address": {pemOf(t, key, ""), CertificateOptions{Principal: "refit", ForceCommand: "gate", Sources: []string{"*"}}},
+		"neither an address": {pemOf(t, key, ""), CertificateOptions{Principal: "refit", ForceCommand: DefaultGate, Sources: []string{"*"}}},
 	} {
 		_, err := NewUserCertificates(test.authority, test.opts)
 		require.ErrorContains(t, err, want)
 		require.NotContains(t, err.Error(), "secret")
+	}
+}
+
+func TestTheCommandOfCertificatesIsAGate(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	for command, gate := range map[string]bool{
+		DefaultGate: true, "sudo -n " + DefaultGate: true, "/opt/bin/refit-node --root /x gate": true, "/opt/gate gate": true,
+		"/bin/sh": false, "sudo -n sh": false, "sudo -n bash gate": false, "true\nid": false, DefaultGate + "; sh": false, DefaultGate + "\n": false,
+		"/bin/sh -c 'id' gate": false, "/bin/sh -c $0 gate": false, "sudo -s /bin/sh gate": false, "/x & /y gate": false, "refit-node gate": false,
+	} {
+		_, err := NewUserCertificates(pemOf(t, key, ""), CertificateOptions{Principal: "refit", ForceCommand: command})
+		if gate {
+			require.NoError(t, err, command)
+			continue
+		}
+		require.ErrorContains(t, err, "must be the gate", command)
+	}
+}
+
+func TestSourcesThatSSHDRejectsAreRefused(t *testing.T) {
+	for source, want := range map[string]string{
+		"10.0.0.1": "", "10.20.0.0/16": "", "::1": "", "2001:db8::/32": "",
+		"10.20.1.5/16": "write 10.20.0.0/16", "2001:db8::1/32": "write 2001:db8::/32",
+		"fe80::1%eth0": "without a zone", "::ffff:10.0.0.1": "without ::ffff:", "::ffff:10.0.0.0/104": "without ::ffff:",
+	} {
+		err := checkSources([]string{"10.0.0.0/8", source})
+		if want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, want)
 	}
 }

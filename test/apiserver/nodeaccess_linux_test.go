@@ -59,8 +59,15 @@ func TestNodeAccessesSayOneWayIn(t *testing.T) {
 		"another mode":             {refitv1.SSHAccess{PrivateKeySecretRef: key, Mode: "Telnet"}, "Unsupported value"},
 		"a command of spaces":      {with(func(u *refitv1.UserCertificate) { u.ForceCommand = "  " }), "forceCommand"},
 		"a command, and addresses": {ssh: with(func(u *refitv1.UserCertificate) {
-			u.ForceCommand, u.SourceAddresses = "/opt/gate", []string{"10.0.0.0/8"}
+			u.ForceCommand, u.SourceAddresses = "sudo -n /opt/gate gate", []string{"10.0.0.0/8"}
 		})},
+		"a command that is a shell":             {with(func(u *refitv1.UserCertificate) { u.ForceCommand = "sudo -n sh" }), "forceCommand"},
+		"a network with bits behind the prefix": {with(func(u *refitv1.UserCertificate) { u.SourceAddresses = []string{"10.20.1.5/16"} }), "without bits behind the prefix"},
+		"an address with a zone":                {with(func(u *refitv1.UserCertificate) { u.SourceAddresses = []string{"fe80::1%eth0"} }), "must be an address"},
+		"an IPv4 address as IPv6":               {with(func(u *refitv1.UserCertificate) { u.SourceAddresses = []string{"::ffff:10.0.0.1"} }), "must be an address"},
+		"one authority for the nodes and a jump host": {refitv1.SSHAccess{UserCertificate: certificate, JumpHost: &refitv1.JumpHost{
+			Address: "jump", User: "jump", HostKeys: jump.HostKeys, UserCertificate: certificate,
+		}}, "an authority of its own"},
 		"an address twice":              {with(func(u *refitv1.UserCertificate) { u.SourceAddresses = []string{"::1", "::1"} }), "Duplicate value"},
 		"an authority without a name":   {with(func(u *refitv1.UserCertificate) { u.CAKeySecretRef.Name, u.Principal = "", "refit" }), "caKeySecretRef.name"},
 		"a jump host with a key":        {ssh: through(func(j *refitv1.JumpHost) { j.PrivateKeySecretRef = key })},

@@ -417,6 +417,15 @@ func TestACertificateIsGoodForWhatItSaysOnly(t *testing.T) {
 	require.Error(t, c.Run(t.Context(), "true", nil, nil), "one for a jump host runs nothing")
 }
 
+func TestCertificatesForAShellAreNotSigned(t *testing.T) {
+	authority, err := nodetest.NewKey()
+	require.NoError(t, err)
+	for _, command := range []string{"/bin/sh", "sudo -n sh", "sudo -n /bin/bash", node.DefaultGate + "; sh gate", "/bin/sh -c $SSH_ORIGINAL_COMMAND gate", "true\nsh gate"} {
+		_, err := node.NewUserCertificates(authority, node.CertificateOptions{Principal: "refit", ForceCommand: command})
+		require.ErrorContains(t, err, "must be the gate", command)
+	}
+}
+
 func TestALoginThatIsNotBoundToTheGateIsNotTakenForOne(t *testing.T) {
 	n, err := nodetest.Start(nodetest.Options{})
 	require.NoError(t, err)
