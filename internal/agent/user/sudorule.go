@@ -129,6 +129,9 @@ func firstWord(text string) string {
 // boundTo finds what a key of authorized_keys is bound to.
 var boundTo = regexp.MustCompile(`(?i)(?:^|,)command="([^"\\]*)"`)
 
+// bySudo is how a command begins that goes through sudo.
+var bySudo = regexp.MustCompile(`^(/usr/bin/|/bin/)?sudo( -n| --)* `)
+
 // gateCommand returns what sudo has to let the login run, or "" where that is everything.
 func (p plan) gateCommand() string {
 	login := p.question.Login
@@ -138,7 +141,7 @@ func (p plan) gateCommand() string {
 	command := login.Command
 	if command == "" { // it comes in by a key, which says it
 		for _, k := range loginKeys(login, keysOf(string(p.view.keys.Content))) {
-			if m := boundTo.FindStringSubmatch(k.options); m != nil {
+			if m := boundTo.FindStringSubmatch(k.options); m != nil && isCommand(bySudo.ReplaceAllString(fields(m[1]), "")) {
 				command = m[1]
 			}
 		}
@@ -146,7 +149,7 @@ func (p plan) gateCommand() string {
 	if command == "" {
 		command = node.DefaultGate
 	}
-	return strings.TrimPrefix(fields(command), "sudo -n ")
+	return bySudo.ReplaceAllString(fields(command), "")
 }
 
 // probe is what sudo is asked about: the gate, or, for everything, a shell.

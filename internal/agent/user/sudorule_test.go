@@ -80,6 +80,8 @@ func TestTheRuleIsForTheGateThatTheLoginIsBoundTo(t *testing.T) {
 		"the command of the key":                    {keys: []string{`restrict,command="sudo -n ` + elsewhere + `" ` + keyRefit}, rule: elsewhere},
 		"not that of the key":                       {keys: []string{`restrict,command="sudo -n ` + elsewhere + `" ` + keyRefit}, rule: node.DefaultGate, blocked: true},
 		"the command of somebody else's key":        {keys: []string{`command="` + elsewhere + `" ` + keyAlice}, rule: elsewhere, blocked: true},
+		"the command of the key, by a path of sudo": {keys: []string{`command="/usr/bin/sudo ` + elsewhere + `" ` + keyRefit}, rule: elsewhere},
+		"a command of the key that is no gate":      {keys: []string{`command="exec $SHELL" ` + keyRefit}, rule: node.DefaultGate},
 		"the default, as it is not known":           {rule: node.DefaultGate},
 		"another than the default, not being known": {rule: elsewhere, blocked: true},
 	} {
