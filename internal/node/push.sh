@@ -3,27 +3,10 @@
 LC_ALL=C
 export LC_ALL
 umask 077
-dir=$1 name=$2 sum=$3 size=$4 tmp=
-fail() {
-	status=$1
-	[ -z "$tmp" ] || rm -f -- "$tmp"
-	shift
-	[ $# -eq 0 ] || echo "$@" >&2
-	exit "$status"
-}
-enter() {
-	cd -P -- "$1" || fail 71
-	why=$(unsafe "$1")
-	[ -z "$why" ] || fail 75 "$why"
-}
+dir=$1 name=$2 sum=$3 size=$4
+# Two servers may come at once.
+absent() { mkdir "$1" || [ -d "$1" ] || fail 71; }
 trap 'fail 70' HUP INT TERM
-there=$dir
-while [ ! -d "$there" ]; do
-	there=${there%/*}
-	there=${there:-/}
-done
-(enter "$there") || exit
-mkdir -p -- "$dir" || fail 71
 enter "$dir"
 # What a server that died has left, unless another one is still at it.
 find . ! -name . -prune -name '.incoming-*' -mmin +60 -exec rm -f -- {} + 2>/dev/null
@@ -41,6 +24,7 @@ case $answer in
 *"$sum"*) ;;
 *) fail 73 "it does not give its own digest" ;;
 esac
+[ ! -d "./$name" ] || fail 71 "a directory has the agent's name"
 mv -f -- "$tmp" "./$name" || fail 71
 # The newest two stay: the one before may still be at work.
 ls -t | while read -r old; do
