@@ -96,6 +96,9 @@ func (a *Agent) prepare(ctx context.Context, w *work) (string, error) {
 		if c.Kind != node.FileKind {
 			continue
 		}
+		if err := a.root.CheckACL(c.Name); err != nil { // it may have got one after the plan
+			return "", err
+		}
 		if err := backups.keep(a.root, c.Name); err != nil {
 			return "", err
 		}

@@ -58,6 +58,9 @@ func (p *place) write(d Disk, r io.Reader, want State) (err error) {
 	if err := f.Chown(want.UID, want.GID); err != nil {
 		return err
 	}
+	if err := dropACL(f); err != nil { // before the mode, which would widen what the list gives
+		return err
+	}
 	// After the owner, because a change of owner clears the set-uid bit.
 	if err := unix.Fchmod(int(f.Fd()), want.Mode&ModeMask); err != nil {
 		return fmt.Errorf("chmod %s: %w", p.host(), err)
