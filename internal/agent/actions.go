@@ -73,9 +73,11 @@ func mayActOn(action disruption.Action, unit string, state host.UnitState) error
 			return fmt.Errorf("nothing was done with %s: %w", action.Unit, err)
 		}
 	}
-	if s := state.SuccessAction; s != "" && s != "none" {
-		return fmt.Errorf("nothing was done with %s: by its SuccessAction=%s systemd would end the whole system after it, and the node is not "+
-			"drained before; use an action of type Reboot", action.Unit, s)
+	for _, setting := range []struct{ name, value string }{{"SuccessAction", state.SuccessAction}, {"FailureAction", state.FailureAction}} {
+		if setting.value != "" && setting.value != "none" {
+			return fmt.Errorf("nothing was done with %s: by its %s=%s systemd would end the whole system after it, and the node is not "+
+				"drained before; use an action of type Reboot", action.Unit, setting.name, setting.value)
+		}
 	}
 	return nil
 }

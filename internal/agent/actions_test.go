@@ -178,7 +178,7 @@ esac
 	require.NoError(t, units.Do(ctx, "restart", "a.service"))
 	require.NoError(t, units.Do(ctx, "restart", "-.mount"))
 	require.EqualError(t, units.Do(ctx, "stop", "a.service"), "exit status 5")
-	assert.Equal(t, "show --property=LoadState,ActiveState,UnitFileState,Type,InvocationID,Names,SuccessAction a.service\ndaemon-reload\nrestart a.service\n"+
+	assert.Equal(t, "show --property=LoadState,ActiveState,UnitFileState,Type,InvocationID,Names,SuccessAction,FailureAction a.service\ndaemon-reload\nrestart a.service\n"+
 		"restart -- -.mount\nstop a.service\n", n.content("/log"))
 
 	assert.Nil(t, host.FindSystemctl(host.Root{Dir: t.TempDir()}))

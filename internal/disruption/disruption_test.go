@@ -202,7 +202,7 @@ func TestValidate(t *testing.T) {
 	} {
 		require.Error(t, bad.Validate(), "%v", bad)
 	}
-	for _, good := range []Action{action(None), action(DaemonReload), action(Reload, "crio.service"), action(Restart, "dev-sda.device")} {
+	for _, good := range []Action{action(None), action(DaemonReload), action(Reload, "crio.service"), action(Restart, "app.socket")} {
 		require.NoError(t, good.Validate(), "%v", good)
 	}
 }

@@ -2,6 +2,7 @@ package disruption
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 )
@@ -33,6 +34,8 @@ var reservedUnits = []reserved{
 			"systemd-hibernate.service", "systemd-hybrid-sleep.service", "systemd-kexec.service", "systemd-poweroff.service",
 			"systemd-reboot.service", "systemd-soft-reboot.service", "systemd-suspend-then-hibernate.service",
 			"systemd-suspend.service", "systemd-sysupdate-reboot.service", "systemd-sysupdate-reboot.timer",
+			"dnf-offline-updates.service", "dnf-system-upgrade.service", "dnf-system-upgrade-cleanup.service", "dnf5-offline-transaction.service",
+			"dnf5-offline-transaction-cleanup.service", "fwupd-offline-update.service", "packagekit-offline-update.service",
 		},
 		why:     "it ends or changes the state of the whole system, and the node is not drained before",
 		instead: "to restart the node, use an action of type Reboot",
@@ -40,7 +43,7 @@ var reservedUnits = []reserved{
 	{
 		units: []string{
 			"basic.target", "graphical.target", "local-fs.target", "multi-user.target", "sysinit.target",
-			"-.mount", "dev.mount", "etc.mount", "proc.mount", "run.mount", "sys.mount", "usr.mount", "var.mount",
+			"-.mount", "dev.mount", "proc.mount", "run.mount", "sys.mount",
 			"-.slice", "init.scope", "kubepods-besteffort.slice", "kubepods-burstable.slice", "kubepods.slice", "machine.slice",
 			"system.slice", "user.slice",
 		},
@@ -53,6 +56,13 @@ var reservedUnits = []reserved{
 		why:     "what is connected to the message bus does not survive that",
 		instead: "use an action of type Reload or Reboot",
 	},
+}
+
+// actedOn are the types of units that an action may name. By a Restart of another type, such as a mount or a slice, what uses it is stopped
+// with it, and nobody could list all of those that a node needs. systemd can reload a mount, by which it gets other options in its place.
+var actedOn = map[ActionType][]string{
+	Restart: {".service", ".socket", ".timer", ".path"},
+	Reload:  {".service", ".socket", ".timer", ".path", ".mount"},
 }
 
 // ownUnits is how the names of refit's own units begin: a run on a node is one.
@@ -69,6 +79,10 @@ func CheckUnit(t ActionType, unit string) error {
 		if (r.only == "" || r.only == t) && slices.Contains(r.units, name) {
 			return fmt.Errorf("unit %s can't be named in an action of type %s: %s; %s", unit, t, r.why, r.instead)
 		}
+	}
+	if types, ok := actedOn[t]; ok && unit != UnitOfPath && !slices.Contains(types, path.Ext(name)) {
+		return fmt.Errorf("unit %s can't be named in an action of type %s: that is done to units of the types %s only, since what uses others is "+
+			"stopped with them; for new settings of it, use an action of type DaemonReload or Reboot", unit, t, strings.Join(types, " "))
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func TestARealAPIServerRefuses(t *testing.T) {
 		}
 	})
 	t.Run("but not those that restart a service", func(t *testing.T) {
-		for _, unit := range []string{"ssh.service", "crio.service", "containerd.service", "kubelet.service", "app.target", "systemd-sysctl.service"} {
+		for _, unit := range []string{"ssh.service", "crio.service", "containerd.service", "kubelet.service", "app.socket", "systemd-sysctl.service"} {
 			require.NoError(t, admin.Create(t.Context(), restartPolicy(unit)), unit)
 		}
 	})

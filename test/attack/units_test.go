@@ -25,6 +25,7 @@ var endingUnits = []string{
 	"poweroff.target", "reboot.target", "halt.target", "kexec.target", "soft-reboot.target", "rescue.target", "emergency.target",
 	"ctrl-alt-del.target", "runlevel0.target", "runlevel6.target", "default.target", "sysinit.target", "suspend.target", "exit.target",
 	"systemd-reboot.service", "systemd-poweroff.service", "systemd-halt.service", "systemd-kexec.service", "-.slice", "-.mount",
+	"etc.automount", "session-1.scope", "user-0.slice", "fwupd-offline-update.service",
 	"REBOOT.target", "refit-0a1b2c3d-7.service",
 }
 
@@ -133,6 +134,7 @@ func TestTheNodeLooksBehindTheNameOfAUnit(t *testing.T) {
 			host.UnitState{Names: "reboot.target app.service"}, "app.service is another name of it on this node: unit reboot.target can't be named",
 		},
 		"a SuccessAction that powers the node off": {host.UnitState{SuccessAction: "poweroff-force"}, "SuccessAction=poweroff-force"},
+		"a FailureAction that restarts the node":   {host.UnitState{FailureAction: "reboot"}, "FailureAction=reboot"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan, err := agentWith(t, &fakeServiceManager{state: tc.state}).Plan(t.Context(), restarting("app.service"))
@@ -142,7 +144,7 @@ func TestTheNodeLooksBehindTheNameOfAUnit(t *testing.T) {
 		})
 	}
 	t.Run("a unit that stands for itself is restarted", func(t *testing.T) {
-		plan, err := agentWith(t, &fakeServiceManager{state: host.UnitState{Names: "app.service", SuccessAction: "none"}}).Plan(t.Context(), restarting("app.service"))
+		plan, err := agentWith(t, &fakeServiceManager{state: host.UnitState{Names: "app.service", SuccessAction: "none", FailureAction: "none"}}).Plan(t.Context(), restarting("app.service"))
 		require.NoError(t, err)
 		require.Empty(t, plan.Blocked)
 		require.Contains(t, plan.Actions, disruption.Action{Type: disruption.Restart, Unit: "app.service"})

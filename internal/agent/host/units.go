@@ -39,6 +39,8 @@ type UnitState struct {
 	Names string
 	// SuccessAction is what systemd does with the whole system once the unit has ended well: "none", "reboot", "poweroff" and so on.
 	SuccessAction string
+	// FailureAction is the same for a unit that has failed.
+	FailureAction string
 }
 
 // Missing says whether the node does not have the unit.
@@ -94,7 +96,7 @@ func FindSystemctl(root Root) Units {
 
 // Show implements Units.
 func (s systemctl) Show(ctx context.Context, unit string) (UnitState, error) {
-	out, err := s.run(ctx, unitArgs(unit, "show", "--property=LoadState,ActiveState,UnitFileState,Type,InvocationID,Names,SuccessAction")...)
+	out, err := s.run(ctx, unitArgs(unit, "show", "--property=LoadState,ActiveState,UnitFileState,Type,InvocationID,Names,SuccessAction,FailureAction")...)
 	if err != nil {
 		return UnitState{}, fmt.Errorf("systemctl show: %w", err)
 	}
@@ -111,6 +113,7 @@ func (s systemctl) Show(ctx context.Context, unit string) (UnitState, error) {
 		InvocationID:  values["InvocationID"],
 		Names:         values["Names"],
 		SuccessAction: values["SuccessAction"],
+		FailureAction: values["FailureAction"],
 	}, nil
 }
 
