@@ -108,12 +108,13 @@ func TestGate(t *testing.T) {
 	a := s.ask(node.GateRequest{Do: node.GateHello}, "")
 	require.Equal(t, &node.GateInfo{Protocol: 1, OS: "linux", Architecture: "amd64"}, a.Gate)
 	require.Equal(t, node.ReasonNoAgent, s.run("one").Error.Reason)
-	for i, agent := range []string{"one", "two", "three"} {
+	for i, agent := range []string{"zero", "one", "two", "three"} {
 		require.Nil(t, s.push(agent, 0).Error)
 		past := time.Now().Add(time.Duration(i-10) * time.Minute)
 		require.NoError(t, os.Chtimes(s.path(stateDir+"/refit-node-"+digestOf(agent)), past, past))
 	}
-	require.ElementsMatch(t, []string{digestOf("two"), digestOf("three")}, s.ask(node.GateRequest{Do: node.GateHello}, "").Gate.Agents, "the newest two stay")
+	require.ElementsMatch(t, []string{digestOf("one"), digestOf("two"), digestOf("three")}, s.ask(node.GateRequest{Do: node.GateHello}, "").Gate.Agents,
+		"the newest three stay")
 	s.run("three")
 	require.Equal(t, []string{"three refit-node --root " + s.root + " plan"}, s.ran)
 
@@ -125,6 +126,40 @@ func TestGate(t *testing.T) {
 
 	s.write(filepath.Join(stateDir, indexName), []byte("many\n"))
 	require.Contains(t, s.push("four", 9).Error.Message, "does not hold a number", "it is not taken for none")
+}
+
+// agents returns the digests of the agents that are there.
+func (s *site) agents() []string { return s.ask(node.GateRequest{Do: node.GateHello}, "").Gate.Agents }
+
+func TestOldAgentsThatAreBroughtAgainDoNotDriveOutTheCurrentOne(t *testing.T) {
+	s := newSite(t)
+	for _, agent := range []string{"current", "old 1", "old 2"} {
+		require.Nil(t, s.push(agent, 0).Error)
+	}
+	require.Nil(t, s.run("current").Error)
+	require.Contains(t, s.agents(), digestOf("current"))
+
+	t.Run("even if the node's index was set back", func(t *testing.T) {
+		require.Nil(t, s.push("mended", 2).Error)
+		s.write(filepath.Join(stateDir, indexName), []byte("0\n"))
+		for _, agent := range []string{"old 3", "old 4", "old 5", "old 6"} {
+			require.Nil(t, s.push(agent, 0).Error)
+			require.Contains(t, s.agents(), digestOf(agent), "what was just taken can be run")
+			s.write(filepath.Join(stateDir, indexName), []byte("0\n"))
+		}
+		require.Contains(t, s.agents(), digestOf("mended"))
+		require.Len(t, s.agents(), kept)
+	})
+}
+
+func TestAnAgentIsTakenThoughAnotherHasLostItsSignature(t *testing.T) {
+	s := newSite(t)
+	require.Nil(t, s.push("old", 0).Error)
+	require.NoError(t, os.Remove(s.path(stateDir+"/refit-node-"+digestOf("old")+signatureSuffix)))
+	for _, agent := range []string{"one", "two", "three"} {
+		require.Nil(t, s.push(agent, 0).Error)
+	}
+	require.ElementsMatch(t, []string{digestOf("one"), digestOf("two"), digestOf("three")}, s.agents(), "the one that can't be run goes first")
 }
 
 func TestASilentCallerIsLetGo(t *testing.T) {

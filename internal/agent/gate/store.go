@@ -31,8 +31,8 @@ const (
 
 	maxAgent = 64 << 20
 	maxSmall = 64 << 10
-	// kept is how many agents stay: the one before may still be at work.
-	kept = 2
+	// kept is how many agents stay: the ones before may still be at work.
+	kept = 3
 
 	lockInterval = 100 * time.Millisecond
 )
@@ -218,24 +218,48 @@ func (s store) sweep() error {
 	})
 }
 
-// prune removes all agents but the newest.
-func (s store) prune(newest string) error {
-	var agents []fs.FileInfo
+// present is an agent that is there.
+type present struct {
+	fs.FileInfo
+	// index is -1 for an agent whose signature is missing or can't be read, which is not run.
+	index int64
+}
+
+// prune removes all agents but the one that was just taken and those with the highest rollback indexes, of which the newest: who brings
+// old ones again does not drive out one that has a higher index.
+func (s store) prune(taken string) error {
+	var agents []present
 	err := s.each(func(e fs.DirEntry) error {
-		if !strings.HasPrefix(e.Name(), agentPrefix) || strings.HasSuffix(e.Name(), signatureSuffix) || e.Name() == newest {
+		digest, ok := strings.CutPrefix(e.Name(), agentPrefix)
+		if !ok || strings.HasSuffix(digest, signatureSuffix) || e.Name() == taken {
 			return nil
 		}
 		info, err := e.Info()
-		agents = append(agents, info)
-		return err
+		if err != nil {
+			return err
+		}
+		agent := present{FileInfo: info, index: -1}
+		if sig, err := s.signature(digest); err == nil {
+			agent.index = sig.RollbackIndex
+		}
+		agents = append(agents, agent)
+		return nil
 	})
-	slices.SortFunc(agents, func(a, b fs.FileInfo) int {
-		return cmp.Or(b.ModTime().Compare(a.ModTime()), strings.Compare(a.Name(), b.Name()))
+	slices.SortFunc(agents, func(a, b present) int {
+		return cmp.Or(cmp.Compare(b.index, a.index), b.ModTime().Compare(a.ModTime()), strings.Compare(a.Name(), b.Name()))
 	})
 	for _, old := range agents[min(kept-1, len(agents)):] {
-		err = errors.Join(err, s.dir.Remove(old.Name()), s.dir.Remove(old.Name()+signatureSuffix))
+		err = errors.Join(err, s.remove(old.Name()), s.remove(old.Name()+signatureSuffix))
 	}
 	return err
+}
+
+// remove deletes a file. That it is gone already is fine.
+func (s store) remove(name string) error {
+	if err := s.dir.Remove(name); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 func (s store) each(do func(fs.DirEntry) error) error {
