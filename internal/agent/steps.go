@@ -96,10 +96,8 @@ func (a *Agent) prepare(ctx context.Context, w *work) (string, error) {
 		if c.Kind != node.FileKind {
 			continue
 		}
-		if err := a.root.CheckACL(c.Name); err != nil { // it may have got one after the plan
-			return "", err
-		}
-		if err := backups.keep(a.root, c.Name); err != nil {
+		// It may have got a list after the plan.
+		if err := errors.Join(a.root.CheckACL(c.Name), backups.keep(a.root, c.Name)); err != nil {
 			return "", err
 		}
 		if c.Conflict {

@@ -55,13 +55,10 @@ func (p *place) write(d Disk, r io.Reader, want State) (err error) {
 	if _, err := io.Copy(f, r); err != nil {
 		return fmt.Errorf("write %s: %w", p.host(), err)
 	}
-	if err := f.Chown(want.UID, want.GID); err != nil {
+	if err := errors.Join(f.Chown(want.UID, want.GID), dropACL(f)); err != nil {
 		return err
 	}
-	if err := dropACL(f); err != nil { // before the mode, which would widen what the list gives
-		return err
-	}
-	// After the owner, because a change of owner clears the set-uid bit.
+	// After the list, because the mode would widen what that gives, and after the owner, because a change of owner clears the set-uid bit.
 	if err := unix.Fchmod(int(f.Fd()), want.Mode&ModeMask); err != nil {
 		return fmt.Errorf("chmod %s: %w", p.host(), err)
 	}
