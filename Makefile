@@ -59,7 +59,7 @@ demo: build ## A management cluster on loopback, a live in-place update of five 
 # Without the race detector tests are compiled as all else is here, and walks go through all faults.
 TEST := CGO_ENABLED=0 go test -trimpath -vet=off -timeout 40m
 # The race detector is for packages with goroutines, in which it finds something.
-CONCURRENT = $$(grep -rlE --include='*.go' '^\s*go [a-zA-Z]|t\.Parallel\(|errgroup' . | xargs -n1 dirname | sort -u)
+CONCURRENT = $$(go list -f '{{.Dir}}' ./... | while read -r dir; do ! grep -qE '^\s*go [a-zA-Z]|t\.Parallel\(|errgroup' "$$dir"/*.go || echo "$$dir"; done)
 
 .PHONY: test
 test: ## Unit and integration tests, and those with goroutines once more with the race detector. Needs no root, no Docker, no cluster.
