@@ -3,6 +3,8 @@ package webhook
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -18,7 +20,8 @@ const (
 )
 
 // pool is an amount of something that requests share. When it is used up they wait, and what is given back goes to the address
-// that holds the least: who asks for much waits for itself.
+// that holds the least, of those to the one that was served least recently: who asks for much waits for itself, and a newcomer
+// waits for at most one request of each other address.
 type pool struct {
 	capacity int64
 
@@ -27,17 +30,20 @@ type pool struct {
 	held    map[string]int64 // by address
 	queued  map[string]int   // by address
 	waiting []*waiter        // the one that has waited longest first
-	last    string           // the address that was granted something last
+	// served is when an address that had to wait was served last, as a count of turns. It is forgotten when nobody waits.
+	served map[string]uint64
+	turns  uint64
 }
 
 type waiter struct {
 	address string
 	n       int64
-	granted chan struct{}
+	granted chan struct{} // closed when it need not wait any more
+	refused bool          // it gave way to another address; set before granted is closed
 }
 
 func newPool(capacity int64) *pool {
-	return &pool{capacity: capacity, held: map[string]int64{}, queued: map[string]int{}}
+	return &pool{capacity: capacity, held: map[string]int64{}, queued: map[string]int{}, served: map[string]uint64{}}
 }
 
 // acquire takes n for an address, and waits for it until ctx ends. While it has to wait it calls full now and then, which may
@@ -50,7 +56,7 @@ func (p *pool) acquire(ctx context.Context, address string, n int64, full func()
 		p.mu.Unlock()
 		return nil
 	}
-	if len(p.waiting) >= maxWaiting || p.queued[address] >= maxWaitingAddress {
+	if p.queued[address] >= maxWaitingAddress || len(p.waiting) >= maxWaiting && !p.giveWay(address) {
 		p.mu.Unlock()
 		return errBusy
 	}
@@ -60,10 +66,16 @@ func (p *pool) acquire(ctx context.Context, address string, n int64, full func()
 	p.grant() // those who wait may all want more than there is
 	p.mu.Unlock()
 	if w.wait(ctx, full) {
+		if w.refused {
+			return errBusy
+		}
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if w.refused {
+		return ctx.Err()
+	}
 	for i, other := range p.waiting {
 		if other == w {
 			p.remove(i)
@@ -75,7 +87,8 @@ func (p *pool) acquire(ctx context.Context, address string, n int64, full func()
 	return ctx.Err()
 }
 
-// wait waits until the waiter has what it asked for, or ctx ends, and reports whether it has. Now and then it calls full.
+// wait waits until the waiter has what it asked for or is refused, or ctx ends, and reports whether ctx has not. Now and then it
+// calls full.
 func (w *waiter) wait(ctx context.Context, full func()) bool {
 	again := make(<-chan time.Time)
 	if full != nil {
@@ -145,7 +158,7 @@ func (p *pool) grant() {
 		w := p.waiting[best]
 		p.remove(best)
 		p.take(w.address, w.n)
-		p.last = w.address
+		p.serve(w.address)
 		close(w.granted)
 	}
 }
@@ -155,7 +168,40 @@ func (p *pool) before(address, other string) bool {
 	if p.held[address] != p.held[other] {
 		return p.held[address] < p.held[other]
 	}
-	return other == p.last && address != p.last
+	return p.served[address] < p.served[other] // who was never served comes first
+}
+
+// serve notes that an address has had its turn.
+func (p *pool) serve(address string) {
+	if len(p.waiting) == 0 {
+		return // remove has forgotten all
+	}
+	p.turns++
+	p.served[address] = p.turns
+	if len(p.served) > 2*maxWaiting { // at most maxWaiting of them wait
+		maps.DeleteFunc(p.served, func(other string, _ uint64) bool { return p.queued[other] == 0 })
+	}
+}
+
+// giveWay refuses the newest waiter of the address that has most of them, for another address that would still have no more of
+// them than that one. It reports whether there was one.
+func (p *pool) giveWay(address string) bool {
+	most := 0
+	for _, n := range p.queued {
+		most = max(most, n)
+	}
+	if most <= p.queued[address]+1 {
+		return false
+	}
+	for i, w := range slices.Backward(p.waiting) {
+		if p.queued[w.address] == most {
+			p.remove(i)
+			w.refused = true
+			close(w.granted)
+			return true
+		}
+	}
+	return false
 }
 
 // remove takes the waiter at i out of the queue.
@@ -164,5 +210,8 @@ func (p *pool) remove(i int) {
 	p.waiting = append(p.waiting[:i], p.waiting[i+1:]...)
 	if p.queued[w.address]--; p.queued[w.address] == 0 {
 		delete(p.queued, w.address)
+	}
+	if len(p.waiting) == 0 {
+		clear(p.served)
 	}
 }
