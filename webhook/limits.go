@@ -39,6 +39,9 @@ const (
 	// is when for anybody.
 	slowAfter    = 100 * time.Millisecond
 	tooSlowAfter = time.Second
+	// scanEvery is how often the bodies that arrive are searched for such ones, at most. It is less than slowAfter, after which a
+	// waiter asks again, so that none is put off twice.
+	scanEvery = slowAfter / 2
 	// writeTimeout is how long an answer may take to be read.
 	writeTimeout = 10 * time.Second
 	// defaultTimeout bounds hooks that do not say how long they are waited for.
@@ -53,10 +56,13 @@ type limits struct {
 
 	mu       sync.Mutex
 	arrivals []*arrival // in the order in which they have begun
+	scanned  map[*pool]time.Time
+	now      func() time.Time
 }
 
 func newLimits() *limits {
-	return &limits{small: newPool(MaxSmallBytes), large: newPool(MaxLargeBytes), work: newPool(MaxWork), heavy: newPool(1)}
+	return &limits{small: newPool(MaxSmallBytes), large: newPool(MaxLargeBytes), work: newPool(MaxWork), heavy: newPool(1),
+		scanned: map[*pool]time.Time{}, now: time.Now}
 }
 
 // workOf estimates what memory it takes to judge a body, in bytes: copies of it, and what its values become.
@@ -101,7 +107,7 @@ type arrival struct {
 func (l *limits) arrive(ctx context.Context, control *http.ResponseController, address string) (*arrival, error) {
 	a := &arrival{limits: l, control: control, address: address, began: time.Now(), pool: l.small}
 	a.ctx, a.cancel = context.WithTimeoutCause(ctx, bodyTimeout, errSlow)
-	if err := l.small.acquire(a.ctx, address, minHeld, func() { l.drop(l.small, address) }); err != nil {
+	if err := l.small.acquire(a.ctx, address, minHeld, func() { l.drop(l.small) }); err != nil {
 		a.cancel()
 		return nil, busy(a.ctx, err)
 	}
@@ -129,7 +135,7 @@ func (a *arrival) hold(n int64) error {
 	if from == a.limits.small && n > maxSmallBody {
 		to, more = a.limits.large, n
 	}
-	if err := to.acquire(a.ctx, a.address, more, func() { a.limits.drop(to, a.address) }); err != nil {
+	if err := to.acquire(a.ctx, a.address, more, func() { a.limits.drop(to) }); err != nil {
 		return busy(a.ctx, err)
 	}
 	a.mu.Lock()
@@ -157,19 +163,33 @@ func (a *arrival) arrived() {
 // release gives back what the arrival holds.
 func (a *arrival) release() { a.pool.release(a.address, a.held) }
 
-// drop ends the body that has been arriving for the longest time among those that hold bytes of the pool, for an address that
-// waits for some. Who holds as much as the other waits longer, so that an abusive client is not kept busy by its own requests.
-func (l *limits) drop(p *pool, address string) {
+// drop ends bodies that hold bytes of the pool, one for each that waits for some, those first that have been arriving for the
+// longest time. Who holds as much as the one that waits is dropped later, so that an abusive client is not kept busy by its own
+// requests. It does this for all that wait at once, and does nothing if it has just done so.
+func (l *limits) drop(p *pool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	mine := p.heldBy(address)
+	now := l.now()
+	if now.Sub(l.scanned[p]) < scanEvery {
+		return
+	}
+	l.scanned[p] = now
+	wanted := p.wanted()
 	for _, a := range l.arrivals {
-		age := time.Since(a.began)
-		if age < slowAfter {
+		age := now.Sub(a.began)
+		if len(wanted) == 0 || age < slowAfter {
 			return
 		}
-		if (age >= tooSlowAfter || p.heldBy(a.address) > mine) && a.drop(p) {
-			return
+		last := len(wanted) - 1
+		switch {
+		case age >= tooSlowAfter: // for anybody, so for who holds most
+			if a.drop(p) {
+				wanted = wanted[:last]
+			}
+		case p.heldBy(a.address) > wanted[0]:
+			if a.drop(p) {
+				wanted = wanted[1:]
+			}
 		}
 	}
 }

@@ -130,6 +130,18 @@ func (p *pool) heldBy(address string) int64 {
 	return p.held[address]
 }
 
+// wanted returns, for each waiter, how much its address has taken, the least first.
+func (p *pool) wanted() []int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var held []int64
+	for _, w := range p.waiting {
+		held = append(held, p.held[w.address])
+	}
+	slices.Sort(held)
+	return held
+}
+
 func (p *pool) take(address string, n int64) {
 	p.used += n
 	p.held[address] += n

@@ -3,7 +3,10 @@ package webhook
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -110,4 +113,50 @@ func TestPoolDoesNotTradePlaces(t *testing.T) {
 	}
 	require.ErrorIs(t, p.acquire(t.Context(), "newcomer", 1, nil), errBusy)
 	require.Len(t, p.waiting, maxWaiting)
+}
+
+// TestArrivalsAreSearchedOnceForAllThatWait: how many ask makes no difference, and each gets its room.
+func TestArrivalsAreSearchedOnceForAllThatWait(t *testing.T) {
+	l, now := newLimits(), time.Now()
+	l.now = func() time.Time { return now }
+	l.small = newPool(5)
+	slow := func(n int) (dropped func() int) {
+		var all []*arrival
+		for range n {
+			a := &arrival{control: http.NewResponseController(httptest.NewRecorder()), address: "slow", began: now.Add(-slowAfter), pool: l.small, held: 1, cancel: func() {}}
+			all = append(all, a)
+		}
+		l.arrivals = append(l.arrivals, all...)
+		return func() (dropped int) {
+			for _, a := range all {
+				if a.dropped {
+					dropped++
+				}
+			}
+			return dropped
+		}
+	}
+	require.NoError(t, l.small.acquire(t.Context(), "slow", 5, nil))
+	for range 3 {
+		queue(l.small, "right")
+	}
+	queue(l.small, "slow")
+	dropped := slow(5)
+	for range 1000 {
+		l.drop(l.small)
+	}
+	require.Equal(t, 3, dropped(), "one for each that waits and holds less, by one search")
+	now = now.Add(scanEvery - 1)
+	l.drop(l.small)
+	require.Equal(t, 3, dropped())
+	now = now.Add(1)
+	l.drop(l.small)
+	require.Equal(t, 5, dropped(), "the next search")
+	dropped = slow(2)
+	l.drop(l.large)
+	require.Zero(t, dropped(), "they hold nothing of that pool")
+	now = now.Add(tooSlowAfter)
+	l.small.waiting = l.small.waiting[3:]
+	l.drop(l.small)
+	require.Equal(t, 1, dropped(), "after a second for anybody, also for who holds as much")
 }
