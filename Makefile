@@ -11,10 +11,12 @@ TOOLS := $(BIN)/tools
 
 # Reproducible: the same source makes the same agent, whose digest decides whether a node has it already.
 GO_BUILD := go build -trimpath -ldflags '$(LDFLAGS)'
+# It is brought to each node: gRPC's pages for debugging, 2.7 MB of templates, stay out.
+AGENT_BUILD := $(GO_BUILD) -tags grpcnotrace
 
 # Dependencies are compiled once for all that is not run with the race detector.
-build image sbom demo bench lint rules quick e2e-scenarios e2e-leases e2e-updates e2e-everything e2e-real e2e-real-more e2e-lab: export CGO_ENABLED = 0
-build image sbom demo bench lint rules quick e2e-scenarios e2e-leases e2e-updates e2e-everything e2e-real e2e-real-more e2e-lab: export GOFLAGS += -trimpath
+build image sbom demo bench lint rules quick e2e-scenarios e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-lab: export CGO_ENABLED = 0
+build image sbom demo bench lint rules quick e2e-scenarios e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-lab: export GOFLAGS += -trimpath
 
 .PHONY: help
 help: ## Show this help.
@@ -23,8 +25,8 @@ help: ## Show this help.
 .PHONY: build
 build: ## Build refit, and the agent for nodes of every architecture, into bin/.
 	$(GO_BUILD) -o $(BIN)/refit ./cmd/refit
-	GOOS=linux GOARCH=amd64 $(GO_BUILD) -o $(BIN)/agents/refit-node-linux-amd64 ./cmd/refit-node
-	GOOS=linux GOARCH=arm64 $(GO_BUILD) -o $(BIN)/agents/refit-node-linux-arm64 ./cmd/refit-node
+	GOOS=linux GOARCH=amd64 $(AGENT_BUILD) -o $(BIN)/agents/refit-node-linux-amd64 ./cmd/refit-node
+	GOOS=linux GOARCH=arm64 $(AGENT_BUILD) -o $(BIN)/agents/refit-node-linux-arm64 ./cmd/refit-node
 	@rm -f $(BIN)/agents/*.sig
 	$(if $(AGENT_KEY),$(BIN)/refit agent sign --key '$(AGENT_KEY)' --rollback-index $(ROLLBACK_INDEX) $(BIN)/agents/refit-node-linux-*)
 
@@ -72,7 +74,7 @@ quick: ## Test the packages that differ from BASE (HEAD), and all that import th
 	@packages=$$(go run -trimpath ./build/changed $(BASE)); if [[ -n $$packages ]]; then $(TEST) -short $$packages; else echo "no package differs from $(BASE)"; fi
 
 .PHONY: e2e
-e2e: e2e-scenarios e2e-leases e2e-updates ## The real Cluster API managers against real nodes: every scenario; node leases, and what operators may, against a real API server; each updater on real Debian.
+e2e: e2e-scenarios e2e-leases e2e-updates e2e-move ## The real Cluster API managers against real nodes: every scenario; node leases, and what operators may, against a real API server; each updater on real Debian; a move.
 
 .PHONY: e2e-scenarios
 e2e-scenarios: build
@@ -80,12 +82,16 @@ e2e-scenarios: build
 
 .PHONY: e2e-leases
 e2e-leases:
-	go test -tags e2e -vet=off -count=1 -timeout 60m ./internal/lease ./test/apiserver ./test/attack
+	go test -tags e2e -vet=off -count=1 -timeout 60m ./internal/lease ./internal/rollback ./test/apiserver ./test/attack
 
 .PHONY: e2e-updates
 e2e-updates:
 	go test -tags e2e -vet=off -count=1 -timeout 60m ./test/updates ./test/releases
 	go test -tags e2e -vet=off -count=1 -timeout 60m -run '^TestANodesUserAttacksARealNode$$' ./test/attack
+
+.PHONY: e2e-move
+e2e-move: ## clusterctl moves a cluster in the middle of an update, between two real API servers.
+	go test -tags e2e -vet=off -count=1 -timeout 20m -v -run '^TestClusterctlMoves' ./internal/machineupdate
 
 .PHONY: e2e-everything
 e2e-everything: build ## The scenarios of e2e and of e2e-real side by side, in one management cluster.
@@ -148,7 +154,7 @@ $(TOOLS)/%: tools/%/go.mod tools/%/go.sum
 	@key=$$(cat $^ <(go version) <(echo '$(TAGS)') | git hash-object --stdin | cut -c1-12); built=$(TOOL_CACHE)/$*-$$key; \
 	if [[ ! -x $$built ]]; then \
 	  echo "building $* (first use)"; \
-	  (cd tools/$* && go build -tags '$(TAGS)' -o $$built.$$ $$(awk '/^tool /{print $$2}' go.mod)) && mv $$built.$$$$ $$built; \
+	  (cd tools/$* && go build -tags '$(TAGS)' -o $$built.$$$$ $$(awk '/^tool /{print $$2}' go.mod)) && mv $$built.$$$$ $$built; \
 	fi; \
 	ln -sf $$built $@ && touch $$built
 

@@ -25,6 +25,7 @@ import (
 
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/fieldset"
+	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/files"
 )
@@ -34,7 +35,7 @@ func engine(t testing.TB, allowed ...string) *Engine {
 	require.NoError(t, err)
 	reg, err := updaters.NewRegistry(files.New(disruption.Rules{Files: append(disruption.Builtin(), rules...)}))
 	require.NoError(t, err)
-	return NewEngine(Always(reg))
+	return NewEngine(inplace.Always(reg))
 }
 
 func recorded(t testing.TB, name string) []byte {
@@ -261,7 +262,7 @@ func TestUpdaterThatCanNotJudgeReplacesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			reg, err := updaters.NewRegistry(u)
 			require.NoError(t, err)
-			r := NewCanUpdate(NewEngine(Always(reg)), NoPolicies{}, NewMetrics(prometheus.NewRegistry()), "").Machine(t.Context(), recorded(t, "canupdatemachine-file-content"))
+			r := NewCanUpdate(NewEngine(inplace.Always(reg)), NoPolicies{}, NewMetrics(prometheus.NewRegistry()), "").Machine(t.Context(), recorded(t, "canupdatemachine-file-content"))
 			require.Equal(t, runtimehooksv1.ResponseStatusFailure, r.GetStatus())
 			require.Contains(t, r.GetMessage(), "broken")
 		})
@@ -302,7 +303,7 @@ func TestLabelsOfFields(t *testing.T) {
 		}
 		return f
 	}
-	byKubeadm := Subject{Bootstrap: bootstrapv1.GroupVersion.WithKind("KubeadmConfig").GroupKind()}.MadeByKubeadm()
+	byKubeadm := inplace.Subject{Bootstrap: bootstrapv1.GroupVersion.WithKind("KubeadmConfig").GroupKind()}.MadeByKubeadm()
 	for want, all := range map[string][]fieldset.Field{
 		"spec": {field(fieldset.InfrastructureMachine), field(fieldset.BootstrapConfig)},
 		"other": {
@@ -323,7 +324,7 @@ func TestLabelsOfFields(t *testing.T) {
 		}
 	}
 	labelled := field(fieldset.BootstrapConfig, "files")
-	require.Equal(t, "other", labelOf(labelled, Subject{Bootstrap: schema.GroupKind{Group: bootstrapv1.GroupVersion.Group, Kind: "RKE2Config"}}.MadeByKubeadm()))
+	require.Equal(t, "other", labelOf(labelled, inplace.Subject{Bootstrap: schema.GroupKind{Group: bootstrapv1.GroupVersion.Group, Kind: "RKE2Config"}}.MadeByKubeadm()))
 }
 
 // TestMadeUpFieldsAddNoSeries asks with fields that nobody knows, others each time.
@@ -355,7 +356,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"hooks.runtime.cluster.x-k8s.io/v1alpha1","kind":"CanUpdateMachineRequest","current":{},"desired":{}}`))
 	e := engine(f, "/etc")
 	metrics := NewMetrics(prometheus.NewRegistry())
-	update := NewUpdate(updatesFunc(func(string, string, string) (Progress, error) { return Progress{}, nil }), "")
+	update := NewUpdate(updatesFunc(func(string, string, string) (inplace.Progress, error) { return inplace.Progress{}, nil }), "")
 	f.Fuzz(func(t *testing.T, body []byte) {
 		h := NewCanUpdate(e, NoPolicies{}, metrics, "")
 		for _, handle := range []func(context.Context, []byte) runtimehooksv1.ResponseObject{h.Machine, h.MachineSet, update.Machine} {

@@ -11,22 +11,24 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/capi-refit/refit/internal/fieldset"
+	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/updaters"
 )
 
 // Engine decides what of a change can be made in place. It has no state.
-type Engine struct{ updaters Updaters }
+type Engine struct{ updaters inplace.Updaters }
 
 // NewEngine returns an Engine that hears the updaters that are for the machine.
-func NewEngine(u Updaters) *Engine { return &Engine{updaters: u} }
+func NewEngine(u inplace.Updaters) *Engine { return &Engine{updaters: u} }
 
 // verdict is what was decided about a request.
 type verdict struct {
-	namespace, name string   // of the Machine or MachineSet
-	subject         Subject  // current
-	machine         object   // current
-	template        bool     // machine is a MachineSet
-	desired         []object // in the order of the layout
+	namespace, name string          // of the Machine or MachineSet
+	subject         inplace.Subject // current
+	machine         object          // current
+	template        bool            // machine is a MachineSet
+	desired         []object        // in the order of the layout
+	change          fieldset.Change
 	decision        updaters.Decision
 	patches         map[fieldset.Object][]byte
 }
@@ -69,14 +71,15 @@ func (e *Engine) judge(ctx context.Context, r *rawRequest, l layout) (*verdict, 
 		machine:   current[fieldset.Machine],
 		template:  l.of(fieldset.Machine).template,
 		desired:   desiredOf(l, desired),
+		change:    change,
 		decision:  decision,
 		patches:   map[fieldset.Object][]byte{},
 	}
-	return v, v.makePatches(ctx, l, current, change)
+	return v, v.makePatches(ctx, l, current)
 }
 
 // hear has the updaters that are for the machine decide. Without a change there is nothing to ask them.
-func (e *Engine) hear(ctx context.Context, s Subject, change fieldset.Change) (updaters.Decision, error) {
+func (e *Engine) hear(ctx context.Context, s inplace.Subject, change fieldset.Change) (updaters.Decision, error) {
 	if len(change) == 0 {
 		return updaters.Decision{}, nil
 	}
@@ -88,8 +91,8 @@ func (e *Engine) hear(ctx context.Context, s Subject, change fieldset.Change) (u
 }
 
 // makePatches makes the patches of what is covered, and proves each of them.
-func (v *verdict) makePatches(ctx context.Context, l layout, current map[fieldset.Object]object, change fieldset.Change) error {
-	for _, oc := range change {
+func (v *verdict) makePatches(ctx context.Context, l layout, current map[fieldset.Object]object) error {
+	for _, oc := range v.change {
 		m := l.of(oc.Object)
 		covered := v.decision.Covered(oc.Object)
 		patch, err := oc.Patch(m.root(), covered)

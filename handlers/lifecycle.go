@@ -13,6 +13,8 @@ import (
 
 	runtimecatalog "sigs.k8s.io/cluster-api/api/runtime/catalog"
 	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
+
+	"github.com/capi-refit/refit/internal/inplace"
 )
 
 // Lifecycle answers the hooks that hold the version upgrade of a ClusterClass cluster back before anything is touched: the
@@ -69,21 +71,23 @@ type upgradeRequest struct {
 
 // step is a part that comes next, and the version that it is brought to. Without a part nothing comes.
 type step struct {
-	part UpgradedPart
+	part inplace.UpgradedPart
 	to   string
 }
 
 func beforeControlPlane(r *upgradeRequest) step {
-	return step{UpgradedControlPlane, first(r.ControlPlanes, r.To)}
+	return step{inplace.UpgradedControlPlane, first(r.ControlPlanes, r.To)}
 }
 
-func beforeWorkers(r *upgradeRequest) step { return step{UpgradedWorkers, first(r.Workers, r.To)} }
+func beforeWorkers(r *upgradeRequest) step {
+	return step{inplace.UpgradedWorkers, first(r.Workers, r.To)}
+}
 
 // afterControlPlane returns the workers if they follow to the version that the control plane has reached, else the next step
 // of the control plane.
 func afterControlPlane(r *upgradeRequest) step {
 	if slices.Contains(r.Workers, runtimehooksv1.UpgradeStepInfo{Version: r.Reached}) {
-		return step{UpgradedWorkers, r.Reached}
+		return step{inplace.UpgradedWorkers, r.Reached}
 	}
 	return afterWorkers(r)
 }
@@ -92,7 +96,7 @@ func afterWorkers(r *upgradeRequest) step {
 	if len(r.ControlPlanes) == 0 {
 		return step{}
 	}
-	return step{UpgradedControlPlane, first(r.ControlPlanes, "")}
+	return step{inplace.UpgradedControlPlane, first(r.ControlPlanes, "")}
 }
 
 func first(steps []runtimehooksv1.UpgradeStepInfo, otherwise string) string {
@@ -125,38 +129,38 @@ func (h *Lifecycle) handle(hook string, newResponse func() runtimehooksv1.RetryR
 	}
 }
 
-func (h *Lifecycle) decide(ctx context.Context, hook string, body []byte, next func(*upgradeRequest) step) (Progress, error) {
+func (h *Lifecycle) decide(ctx context.Context, hook string, body []byte, next func(*upgradeRequest) step) (inplace.Progress, error) {
 	var r upgradeRequest
 	if err := json.Unmarshal(body, &r); err != nil {
-		return Progress{}, &RequestError{Problem: "can't be read: " + err.Error()}
+		return inplace.Progress{}, &RequestError{Problem: "can't be read: " + err.Error()}
 	}
 	if want := hook + "Request"; r.Kind != want {
-		return Progress{}, &RequestError{Field: "kind", Problem: fmt.Sprintf("is %q and should be %q", r.Kind, want)}
+		return inplace.Progress{}, &RequestError{Field: "kind", Problem: fmt.Sprintf("is %q and should be %q", r.Kind, want)}
 	}
 	if r.Cluster.Metadata.Name == "" || r.Cluster.Metadata.Namespace == "" {
-		return Progress{}, &RequestError{Field: "cluster.metadata", Problem: "has no name or no namespace"}
+		return inplace.Progress{}, &RequestError{Field: "cluster.metadata", Problem: "has no name or no namespace"}
 	}
 	if tooLong(r.Cluster.Metadata.Name, r.Cluster.Metadata.Namespace, r.From, r.To, r.Reached) || slices.ContainsFunc(
 		slices.Concat(r.ControlPlanes, r.Workers), func(s runtimehooksv1.UpgradeStepInfo) bool { return tooLong(s.Version) }) {
-		return Progress{}, &RequestError{Problem: fmt.Sprintf("has a name or a version of more than %d bytes", maxObjectName)}
+		return inplace.Progress{}, &RequestError{Problem: fmt.Sprintf("has a name or a version of more than %d bytes", maxObjectName)}
 	}
 	if err := h.scope.check(r.Cluster.Metadata.Namespace); err != nil {
-		return Progress{}, err
+		return inplace.Progress{}, err
 	}
 	s := next(&r)
 	if s.part == "" {
-		return Progress{Done: true, Message: "nothing more is to be upgraded"}, nil
+		return inplace.Progress{Done: true, Message: "nothing more is to be upgraded"}, nil
 	}
 	from := r.From
 	if from == "" {
 		from = r.Reached
 	}
-	u := Upgrade{Namespace: r.Cluster.Metadata.Namespace, Cluster: r.Cluster.Metadata.Name, Part: s.part, From: from, To: s.to}
+	u := inplace.Upgrade{Namespace: r.Cluster.Metadata.Namespace, Cluster: r.Cluster.Metadata.Name, Part: s.part, From: from, To: s.to}
 	p, err := h.policies.Upgrade(ctx, u)
 	if err != nil {
 		// Not Failure: that would hide the message from the Cluster's condition.
 		ctrl.LoggerFrom(ctx).Error(err, "Could not ask the policies", "cluster", u.Namespace+"/"+u.Cluster)
-		return Progress{Message: "the policies of the " + string(u.Part) + " could not be read; trying again", RetryAfter: recordRetry}, nil
+		return inplace.Progress{Message: "the policies of the " + string(u.Part) + " could not be read; trying again", RetryAfter: recordRetry}, nil
 	}
 	return p, nil
 }

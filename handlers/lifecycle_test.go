@@ -15,16 +15,20 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	runtimecatalog "sigs.k8s.io/cluster-api/api/runtime/catalog"
 	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
+
+	"github.com/capi-refit/refit/internal/inplace"
 )
 
 // upgradesFunc is a fake of policies, which are asked about upgrades only.
-type upgradesFunc func(Upgrade) (Progress, error)
+type upgradesFunc func(inplace.Upgrade) (inplace.Progress, error)
 
-func (f upgradesFunc) Permit(context.Context, string, bool, func() (Proposal, error)) error {
+func (f upgradesFunc) Permit(context.Context, string, bool, func() (inplace.Proposal, error)) error {
 	return errors.New("nobody asks")
 }
 
-func (f upgradesFunc) Upgrade(_ context.Context, u Upgrade) (Progress, error) { return f(u) }
+func (f upgradesFunc) Upgrade(_ context.Context, u inplace.Upgrade) (inplace.Progress, error) {
+	return f(u)
+}
 
 // call calls the hook of a name, and returns its answer as Cluster API reads it.
 func call(t *testing.T, policies Policies, scope Scope, name string, body []byte) *runtimehooksv1.BeforeClusterUpgradeResponse {
@@ -77,12 +81,16 @@ func beforeCluster(edits ...func(*runtimehooksv1.BeforeClusterUpgradeRequest)) *
 // TestWhatIsAskedFor sends requests as Cluster API does, and looks for what the policies are asked. It goes through the upgrade
 // of a cluster by one version, and by three, of which workers may skip the second.
 func TestWhatIsAskedFor(t *testing.T) {
-	controlPlane := func(from, to string) *Upgrade { return &Upgrade{"lab", "c1", UpgradedControlPlane, from, to} }
-	workers := func(from, to string) *Upgrade { return &Upgrade{"lab", "c1", UpgradedWorkers, from, to} }
+	controlPlane := func(from, to string) *inplace.Upgrade {
+		return &inplace.Upgrade{Namespace: "lab", Cluster: "c1", Part: inplace.UpgradedControlPlane, From: from, To: to}
+	}
+	workers := func(from, to string) *inplace.Upgrade {
+		return &inplace.Upgrade{Namespace: "lab", Cluster: "c1", Part: inplace.UpgradedWorkers, From: from, To: to}
+	}
 	for name, tc := range map[string]struct {
 		hook    string
 		request any
-		want    *Upgrade // none: nothing more is upgraded
+		want    *inplace.Upgrade // none: nothing more is upgraded
 	}{
 		"one version: before the cluster": {"before-cluster-upgrade", beforeCluster(), controlPlane("v1.34.1", "v1.35.0")},
 		"one version: before the control plane": {"before-control-plane-upgrade", &runtimehooksv1.BeforeControlPlaneUpgradeRequest{
@@ -123,10 +131,10 @@ func TestWhatIsAskedFor(t *testing.T) {
 		}, controlPlane("v1.35.0", "v1.36.0")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var asked *Upgrade
-			policies := upgradesFunc(func(u Upgrade) (Progress, error) {
+			var asked *inplace.Upgrade
+			policies := upgradesFunc(func(u inplace.Upgrade) (inplace.Progress, error) {
 				asked = &u
-				return Progress{Message: "not now", RetryAfter: 15 * time.Second}, nil
+				return inplace.Progress{Message: "not now", RetryAfter: 15 * time.Second}, nil
 			})
 			r := call(t, policies, "lab", tc.hook, encoded(t, tc.request))
 			require.Equal(t, runtimehooksv1.ResponseStatusSuccess, r.Status, r.Message)
@@ -162,24 +170,24 @@ func TestLifecycleHooks(t *testing.T) {
 
 func TestAnUpgradeIsHeldForSecondsNotForEver(t *testing.T) {
 	for name, tc := range map[string]struct {
-		progress Progress
+		progress inplace.Progress
 		err      error
 		retry    int32
 		says     string
 	}{
-		"it may go":                           {Progress{Done: true, Message: "go", RetryAfter: time.Minute}, nil, 0, "go"},
-		"it is held back":                     {Progress{Message: "no", RetryAfter: 15 * time.Second}, nil, 15, "no"},
-		"for nobody knows how long":           {Progress{Message: "no"}, nil, 1, "no"},
-		"for less than a second":              {Progress{Message: "no", RetryAfter: time.Nanosecond}, nil, 1, "no"},
-		"for parts of a second":               {Progress{Message: "no", RetryAfter: 1100 * time.Millisecond}, nil, 2, "no"},
-		"for less than nothing":               {Progress{Message: "no", RetryAfter: -time.Hour}, nil, 1, "no"},
-		"for a week":                          {Progress{Message: "no", RetryAfter: 7 * 24 * time.Hour}, nil, 60, "no"},
-		"for longer than numbers are":         {Progress{Message: "no", RetryAfter: math.MaxInt64}, nil, 60, "no"},
-		"the policies can't be read":          {Progress{}, errors.New("secret details"), 5, "the policies of the control plane could not be read; trying again"},
-		"they can't be read, but seem to say": {Progress{Done: true}, errors.New("secret details"), 5, "trying again"},
+		"it may go":                           {inplace.Progress{Done: true, Message: "go", RetryAfter: time.Minute}, nil, 0, "go"},
+		"it is held back":                     {inplace.Progress{Message: "no", RetryAfter: 15 * time.Second}, nil, 15, "no"},
+		"for nobody knows how long":           {inplace.Progress{Message: "no"}, nil, 1, "no"},
+		"for less than a second":              {inplace.Progress{Message: "no", RetryAfter: time.Nanosecond}, nil, 1, "no"},
+		"for parts of a second":               {inplace.Progress{Message: "no", RetryAfter: 1100 * time.Millisecond}, nil, 2, "no"},
+		"for less than nothing":               {inplace.Progress{Message: "no", RetryAfter: -time.Hour}, nil, 1, "no"},
+		"for a week":                          {inplace.Progress{Message: "no", RetryAfter: 7 * 24 * time.Hour}, nil, 60, "no"},
+		"for longer than numbers are":         {inplace.Progress{Message: "no", RetryAfter: math.MaxInt64}, nil, 60, "no"},
+		"the policies can't be read":          {inplace.Progress{}, errors.New("secret details"), 5, "the policies of the control plane could not be read; trying again"},
+		"they can't be read, but seem to say": {inplace.Progress{Done: true}, errors.New("secret details"), 5, "trying again"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := call(t, upgradesFunc(func(Upgrade) (Progress, error) { return tc.progress, tc.err }), "", "before-cluster-upgrade", encoded(t, beforeCluster()))
+			r := call(t, upgradesFunc(func(inplace.Upgrade) (inplace.Progress, error) { return tc.progress, tc.err }), "", "before-cluster-upgrade", encoded(t, beforeCluster()))
 			require.Equal(t, runtimehooksv1.ResponseStatusSuccess, r.Status, "Failure would hide the message")
 			require.Equal(t, tc.retry, r.RetryAfterSeconds)
 			require.Contains(t, r.Message, tc.says)
@@ -204,9 +212,9 @@ func TestLifecycleRequestsThatAreRefused(t *testing.T) {
 		"another namespace":   {"other", encoded(t, beforeCluster()), "other"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := call(t, upgradesFunc(func(Upgrade) (Progress, error) {
+			r := call(t, upgradesFunc(func(inplace.Upgrade) (inplace.Progress, error) {
 				t.Error("the policies are asked")
-				return Progress{Done: true}, nil
+				return inplace.Progress{Done: true}, nil
 			}), tc.scope, "before-cluster-upgrade", tc.body)
 			require.Equal(t, runtimehooksv1.ResponseStatusFailure, r.Status)
 			require.Contains(t, r.Message, tc.says)
@@ -217,6 +225,8 @@ func TestLifecycleRequestsThatAreRefused(t *testing.T) {
 
 func TestErrorsOfThePoliciesNameThePart(t *testing.T) {
 	body := encoded(t, map[string]any{"kind": "BeforeWorkersUpgradeRequest", "cluster": lab(), "fromKubernetesVersion": "v1.35.0", "toKubernetesVersion": "v1.36.0"})
-	r := call(t, upgradesFunc(func(u Upgrade) (Progress, error) { return Progress{}, fmt.Errorf("%s", u.Cluster) }), "", "before-workers-upgrade", body)
+	r := call(t, upgradesFunc(func(u inplace.Upgrade) (inplace.Progress, error) {
+		return inplace.Progress{}, fmt.Errorf("%s", u.Cluster)
+	}), "", "before-workers-upgrade", body)
 	require.Contains(t, r.Message, "the policies of the workers could not be read")
 }

@@ -10,15 +10,16 @@ import (
 
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/fieldset"
+	"github.com/capi-refit/refit/internal/inplace"
 )
 
 // Policies are asked before an answer commits Cluster API to something.
 type Policies interface {
 	// Permit returns nil, or an error that says why Cluster API must ask again instead of acting on the answer: to update in
 	// place, or to replace. It asks for the proposal only if that can matter.
-	Permit(ctx context.Context, namespace string, replaces bool, proposal func() (Proposal, error)) error
+	Permit(ctx context.Context, namespace string, replaces bool, proposal func() (inplace.Proposal, error)) error
 	// Upgrade says whether a part of a cluster may be brought to another Kubernetes version now. Done says yes.
-	Upgrade(ctx context.Context, u Upgrade) (Progress, error)
+	Upgrade(ctx context.Context, u inplace.Upgrade) (inplace.Progress, error)
 }
 
 // NoPolicies permits everything.
@@ -27,48 +28,18 @@ type NoPolicies struct{}
 var _ Policies = NoPolicies{}
 
 // Permit implements Policies.
-func (NoPolicies) Permit(context.Context, string, bool, func() (Proposal, error)) error { return nil }
+func (NoPolicies) Permit(context.Context, string, bool, func() (inplace.Proposal, error)) error {
+	return nil
+}
 
 // Upgrade implements Policies.
-func (NoPolicies) Upgrade(context.Context, Upgrade) (Progress, error) {
-	return Progress{Done: true}, nil
-}
-
-// Proposal is what Cluster API will do with an answer.
-type Proposal struct {
-	// Namespace and Cluster of the Machines. Name is that of the Machine, or of the MachineSet.
-	Namespace, Cluster, Name string
-	// Labels are those of the Machine, or those that the MachineSet's Machines get.
-	Labels map[string]string
-	// Machine has the metadata of the Machine. It is nil for a MachineSet.
-	Machine *metav1.ObjectMeta
-	// Digest identifies the desired specs.
-	Digest string
-	// Material says that the change disturbs the node.
-	Material bool
-	// Left are the changed fields that can't be updated in place, each with the reason. With some, the Machine is replaced.
-	Left []string
-}
-
-// UpgradedPart is what of a cluster is upgraded.
-type UpgradedPart string
-
-// The parts, in the order in which Cluster API upgrades them.
-const (
-	UpgradedControlPlane UpgradedPart = "control plane"
-	UpgradedWorkers      UpgradedPart = "workers"
-)
-
-// Upgrade is a part of a cluster that is about to be brought to another Kubernetes version.
-type Upgrade struct {
-	Namespace, Cluster string
-	Part               UpgradedPart
-	From, To           string
+func (NoPolicies) Upgrade(context.Context, inplace.Upgrade) (inplace.Progress, error) {
+	return inplace.Progress{Done: true}, nil
 }
 
 // proposal is what Cluster API will do with the verdict.
-func (v *verdict) proposal() (Proposal, error) {
-	p := Proposal{Namespace: v.namespace, Name: v.name, Cluster: v.subject.Cluster, Labels: v.subject.Labels, Left: v.left()}
+func (v *verdict) proposal() (inplace.Proposal, error) {
+	p := inplace.Proposal{Subject: v.subject, Name: v.name, Left: v.left()}
 	if !v.template {
 		p.Machine = &metav1.ObjectMeta{}
 		if err := json.Unmarshal([]byte(gjson.Get(v.machine.raw, "metadata").Raw), p.Machine); err != nil {
@@ -86,7 +57,7 @@ func (v *verdict) proposal() (Proposal, error) {
 	if v.template {
 		l = machineSetLayout
 	}
-	p.Digest, err = digestOf(l, v.desired)
+	p.Digest, err = digestOf(l, v.desired, v.change)
 	return p, err
 }
 

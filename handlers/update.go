@@ -13,26 +13,17 @@ import (
 	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
 
 	"github.com/capi-refit/refit/internal/fieldset"
+	"github.com/capi-refit/refit/internal/inplace"
 )
 
 // recordRetry is how long Cluster API waits before it asks again when the update could not be recorded or read.
 const recordRetry = 5 * time.Second
 
-// Progress is how the update of a machine stands.
-type Progress struct {
-	// Done says that the node shows what is desired. Cluster API then counts the update as complete.
-	Done bool
-	// Message is for people. The same state gives the same message.
-	Message string
-	// RetryAfter is when to ask again. It is rounded up to seconds and counts as one second at least unless Done.
-	RetryAfter time.Duration
-}
-
 // Updates makes updates of machines happen.
 type Updates interface {
 	// Update has a machine brought to the desired specs that the digest identifies, or finds it under way, and says how
 	// that stands. An error is one that passes.
-	Update(ctx context.Context, namespace, machine, digest string) (Progress, error)
+	Update(ctx context.Context, namespace, machine, digest string) (inplace.Progress, error)
 }
 
 // Update answers the hook that has a machine updated.
@@ -63,7 +54,7 @@ func (h *Update) Machine(ctx context.Context, body []byte) runtimehooksv1.Respon
 	if err != nil {
 		// Not Failure: that would hide the message from the Machine's condition.
 		ctrl.LoggerFrom(ctx).Error(err, "Could not record or read an update", "machine", w.namespace+"/"+w.machine)
-		p = Progress{Message: "the update could not be recorded in the management cluster; trying again", RetryAfter: recordRetry}
+		p = inplace.Progress{Message: "the update could not be recorded in the management cluster; trying again", RetryAfter: recordRetry}
 	}
 	response.Status = runtimehooksv1.ResponseStatusSuccess
 	response.Message = p.Message
@@ -105,16 +96,20 @@ func (h *Update) decode(body []byte) (wanted, error) {
 		w.digest, _ = known.(string)
 		return w, nil
 	}
-	if w.digest, err = digestOf(machineLayout, objects); err == nil {
+	if w.digest, err = digestOf(machineLayout, objects, nil); err == nil {
 		h.digests.Add(key, w.digest)
 	}
 	return w, err
 }
 
-// digestOf identifies the specs of the objects, which are in the order of a layout.
-func digestOf(l layout, objects []object) (string, error) {
+// digestOf identifies the specs of the objects, which are in the order of a layout. Those that a change brings are decoded already.
+func digestOf(l layout, objects []object, change fieldset.Change) (string, error) {
 	specs := map[fieldset.Object]any{}
 	for i, m := range l {
+		if oc, ok := change.Object(m.object); ok {
+			specs[m.object] = oc.Desired.Value
+			continue
+		}
 		spec, err := m.decodeSpec("desired", objects[i])
 		if err != nil {
 			return "", err

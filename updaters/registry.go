@@ -4,10 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-
-	"github.com/capi-refit/refit/internal/disruption"
-	"github.com/capi-refit/refit/internal/fieldset"
-	"github.com/capi-refit/refit/internal/node"
 )
 
 // noUpdater is the reason for a field that no updater's family contains.
@@ -44,9 +40,9 @@ func (r *Registry) With(updaters ...Updater) *Registry {
 
 // Verdict is what was decided about one field: it has an Updater, or a Reason why it has none.
 type Verdict struct {
-	Field   fieldset.Field
+	Field   Field
 	Updater string
-	Actions []disruption.Action
+	Actions []Action
 	Reason  string
 }
 
@@ -62,7 +58,7 @@ func (d Decision) InPlace() bool {
 }
 
 // Covered says of each field of one object, in the order of its change, whether it is covered.
-func (d Decision) Covered(o fieldset.Object) []bool {
+func (d Decision) Covered(o Object) []bool {
 	var covered []bool
 	for _, v := range d {
 		if v.Field.Object == o {
@@ -73,7 +69,7 @@ func (d Decision) Covered(o fieldset.Object) []bool {
 }
 
 // Decide hears every updater about the change. An error means that the change could not be judged.
-func (r *Registry) Decide(ctx context.Context, c fieldset.Change) (Decision, error) {
+func (r *Registry) Decide(ctx context.Context, c Change) (Decision, error) {
 	fields := c.Fields()
 	decision := make(Decision, len(fields))
 	for i, f := range fields {
@@ -95,7 +91,7 @@ func (r *Registry) Decide(ctx context.Context, c fieldset.Change) (Decision, err
 }
 
 // hear takes an updater's claim into the decision.
-func (d Decision) hear(updater string, claim Claim, change fieldset.Change) error {
+func (d Decision) hear(updater string, claim Claim, change Change) error {
 	for _, c := range claim.Covered {
 		i, ok := change.Index(c.Field)
 		if !ok {
@@ -118,8 +114,8 @@ func (d Decision) hear(updater string, claim Claim, change fieldset.Change) erro
 }
 
 // Desire returns the resources that all updaters want on the machine's node.
-func (r *Registry) Desire(d Desired) ([]node.Resource, error) {
-	var resources []node.Resource
+func (r *Registry) Desire(d Desired) ([]Resource, error) {
+	var resources []Resource
 	for _, u := range r.updaters {
 		nu, ok := u.(NodeUpdater)
 		if !ok {

@@ -4,13 +4,7 @@
 // Cluster API's CanUpdate hooks and makes the work for UpdateMachine, so that what is claimed provably has an action.
 package updaters
 
-import (
-	"context"
-
-	"github.com/capi-refit/refit/internal/disruption"
-	"github.com/capi-refit/refit/internal/fieldset"
-	"github.com/capi-refit/refit/internal/node"
-)
+import "context"
 
 // An Updater judges one family of fields.
 type Updater interface {
@@ -18,15 +12,18 @@ type Updater interface {
 	Name() string
 	// Claim returns the part of c that can be made in place, and why not the rest of the family. The same Change gives
 	// the same Claim. An error means that it could not be judged; it is never a "no".
-	Claim(ctx context.Context, c fieldset.Change) (Claim, error)
+	Claim(ctx context.Context, c Change) (Claim, error)
 }
 
 // A NodeUpdater brings its fields to the node as resources.
 type NodeUpdater interface {
 	Updater
 	// Desire reads nothing but d, which also hands it the Secrets that the specs refer to.
-	Desire(d Desired) ([]node.Resource, error)
+	Desire(d Desired) ([]Resource, error)
 }
+
+// A Constructor makes an Updater for machines for which the rules hold.
+type Constructor func(rules Rules) Updater
 
 // Claim is an Updater's answer. Fields of other families are in neither list.
 type Claim struct {
@@ -35,7 +32,7 @@ type Claim struct {
 }
 
 // Add says what becomes of a field: it takes the actions, or it is left for what the error says.
-func (c *Claim) Add(f fieldset.Field, actions []disruption.Action, err error) {
+func (c *Claim) Add(f Field, actions []Action, err error) {
 	if err != nil {
 		c.Left = append(c.Left, Left{Field: f, Reason: err.Error()})
 		return
@@ -45,23 +42,23 @@ func (c *Claim) Add(f fieldset.Field, actions []disruption.Action, err error) {
 
 // Covered is a field that is brought to the node in place.
 type Covered struct {
-	Field fieldset.Field
+	Field Field
 	// Actions are what the field's change takes on the node, in order.
-	Actions []disruption.Action
+	Actions []Action
 }
 
 // Left is a field of the Updater's family that it can't bring to the node in place.
 type Left struct {
-	Field fieldset.Field
+	Field Field
 	// Reason is shown to people. It says why and, where there is a way, what to do. It contains no values of fields.
 	Reason string
 }
 
 // Desired is what a machine should be.
 type Desired struct {
-	Machine               fieldset.Spec
-	InfrastructureMachine fieldset.Spec
-	BootstrapConfig       fieldset.Spec
+	Machine               Spec
+	InfrastructureMachine Spec
+	BootstrapConfig       Spec
 	// ControlPlane says whether the machine is a control-plane machine, by its label.
 	ControlPlane bool
 	// Secret returns the value of a key of a Secret in the machine's namespace.

@@ -121,7 +121,7 @@ func (s *Server) refuseBody(a *arrival, err error) error {
 	case errors.Is(err, errBusy):
 		return refuse(err)
 	case a.late() || isTimeout(err):
-		return &refusal{refusedSlow, fmt.Sprintf("the request's body did not arrive within %s, or while others were waiting for the room; send it at once", bodyTimeout)}
+		return &refusal{refusedSlow, fmt.Sprintf("the request's body did not arrive within %s, or while others were waiting for the room; send it at once", s.limits.patience)}
 	default:
 		return refuse(err)
 	}
@@ -132,7 +132,7 @@ func (s *Server) tooLarge() error {
 }
 
 // late reports whether the body was dropped, or has taken too long.
-func (a *arrival) late() bool { return a.dropped || time.Since(a.began) >= bodyTimeout }
+func (a *arrival) late() bool { return a.dropped || time.Since(a.began) >= a.limits.patience }
 
 func isTimeout(err error) bool {
 	var timeout net.Error

@@ -50,9 +50,10 @@ const (
 
 // limits share out what requests hold and take.
 type limits struct {
-	small, large *pool // bytes that bodies hold
-	work         *pool // estimated bytes of what is judged
-	heavy        *pool // 1: what takes more than maxSmallWork
+	small, large *pool         // bytes that bodies hold
+	work         *pool         // estimated bytes of what is judged
+	heavy        *pool         // 1: what takes more than maxSmallWork
+	patience     time.Duration // for how long a body may take to arrive
 
 	mu       sync.Mutex
 	arrivals []*arrival // in the order in which they have begun
@@ -62,7 +63,7 @@ type limits struct {
 
 func newLimits() *limits {
 	return &limits{small: newPool(MaxSmallBytes), large: newPool(MaxLargeBytes), work: newPool(MaxWork), heavy: newPool(1),
-		scanned: map[*pool]time.Time{}, now: time.Now}
+		patience: bodyTimeout, scanned: map[*pool]time.Time{}, now: time.Now}
 }
 
 // workOf estimates what memory it takes to judge a body, in bytes: copies of it, and what its values become.
@@ -106,14 +107,14 @@ type arrival struct {
 // arrive returns the arrival of a body, which holds minHeld.
 func (l *limits) arrive(ctx context.Context, control *http.ResponseController, address string) (*arrival, error) {
 	a := &arrival{limits: l, control: control, address: address, began: time.Now(), pool: l.small}
-	a.ctx, a.cancel = context.WithTimeoutCause(ctx, bodyTimeout, errSlow)
+	a.ctx, a.cancel = context.WithTimeoutCause(ctx, l.patience, errSlow)
 	if err := l.small.acquire(a.ctx, address, minHeld, func() { l.drop(l.small) }); err != nil {
 		a.cancel()
 		return nil, busy(a.ctx, err)
 	}
 	a.held = minHeld
 	// A connection without deadlines, as in tests, is read until it ends.
-	_ = control.SetReadDeadline(a.began.Add(bodyTimeout))
+	_ = control.SetReadDeadline(a.began.Add(l.patience))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.arrivals = append(l.arrivals, a)

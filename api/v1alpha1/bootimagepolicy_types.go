@@ -197,6 +197,8 @@ type BootImagePolicyStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=bootimagepolicies,shortName=bip,scope=Namespaced,categories=cluster-api
+// +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io="
+// +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io/move="
 // +kubebuilder:printcolumn:name="Ready",type="string",JSONPath=".status.conditions[?(@.type=='Ready')].status"
 // +kubebuilder:printcolumn:name="Mode",type="string",JSONPath=".spec.selection.mode"
 // +kubebuilder:printcolumn:name="Machines",type="integer",JSONPath=".status.machines.total"

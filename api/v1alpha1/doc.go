@@ -33,6 +33,10 @@ const (
 	// addresses in the Machine's status. With TrustOnFirstUse it is not taken.
 	AddressAnnotation = "capi-refit.dev/address"
 
+	// UpdateFinalizer on a MachineUpdate keeps it until nothing of refit's is left on its Machine, on the Node and on the node itself. It is
+	// there from the start of an update to its end.
+	UpdateFinalizer = "capi-refit.dev/machineupdate"
+
 	// RetryAnnotation on a MachineUpdate asks for another try of an update that has failed. Each new value is one try.
 	RetryAnnotation = "capi-refit.dev/retry"
 

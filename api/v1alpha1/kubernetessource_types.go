@@ -256,6 +256,8 @@ type KubernetesSourceStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=kubernetessources,shortName=ksrc,scope=Namespaced,categories=cluster-api
+// +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io="
+// +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io/move="
 // +kubebuilder:printcolumn:name="Ready",type="string",JSONPath=".status.conditions[?(@.type=='Ready')].status"
 // +kubebuilder:printcolumn:name="Versions",type="integer",JSONPath=".status.versions"
 // +kubebuilder:printcolumn:name="Machines",type="integer",JSONPath=".status.selectedMachines"

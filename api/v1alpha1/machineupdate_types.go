@@ -2,7 +2,6 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // Phase is how far the update of a machine has come.
@@ -47,6 +46,8 @@ const (
 	ReasonPaused = "Paused"
 	// ReasonDeleting: the Machine is being deleted.
 	ReasonDeleting = "Deleting"
+	// ReasonTaken: Cluster API is about to delete or to remediate the Machine.
+	ReasonTaken = "Taken"
 	// ReasonAgent: the agent can't be brought to the node, or can't do its work there.
 	ReasonAgent = "Agent"
 	// ReasonWindow: the policies that select the Machine don't let the change start now.
@@ -84,11 +85,15 @@ const (
 // MachineUpdateSpec is what is asked for.
 type MachineUpdateSpec struct {
 	// digest identifies the desired specs of the Machine, its infrastructure machine and its bootstrap config, as
-	// Cluster API sent them last. The specs themselves are read from those objects; they may contain secrets.
+	// Cluster API sent them last or a rollback has written them. The specs themselves are read from those objects; they may contain secrets.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	Digest string `json:"digest"`
+
+	// record is kept by refit, and by nobody else: what may not be lost of the status.
+	// +optional
+	Record *UpdateRecord `json:"record,omitempty"`
 }
 
 // MachineUpdateStatus is how the update stands.
@@ -245,12 +250,34 @@ type MachineUpdateStatus struct {
 	// +optional
 	Repair *RepairStatus `json:"repair,omitempty"`
 
+	// recordRevision is the revision of the spec's record that the status is as new as.
+	// +optional
+	RecordRevision int64 `json:"recordRevision,omitempty"`
+
+	// rollback is how the Machine's objects are brought to what its owner wants, or were last.
+	// +optional
+	Rollback *RollbackStatus `json:"rollback,omitempty"`
+
 	// conditions of the update: Succeeded, Permitted, Drifted.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=32
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Abandonable reports whether an update can be given up: it has failed, or it waits in another try before that has begun on a node which
+// may be half changed, and which keeps the slot of the try before.
+func (mu *MachineUpdate) Abandonable() bool {
+	s := &mu.Status
+	switch {
+	case s.ObservedDigest != mu.Spec.Digest:
+		return false
+	case s.Phase == PhaseWaiting:
+		return s.ApplyingSince != nil && s.Attempts == 0
+	default:
+		return s.Phase == PhaseFailed
+	}
 }
 
 // PlannedWork is what an update takes on the node.
@@ -267,115 +294,13 @@ type PlannedWork struct {
 	Actions []string `json:"actions,omitempty"`
 }
 
-// NodeReference is a Node of the workload cluster.
-type NodeReference struct {
-	// name of the Node.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	Name string `json:"name"`
-
-	// uid of the Node.
-	// +required
-	UID types.UID `json:"uid"`
-}
-
-// Slot is one of the nodes that may be disturbed at once in a cluster.
-type Slot struct {
-	// takenAt is since when.
-	// +required
-	TakenAt metav1.Time `json:"takenAt"`
-}
-
-// DrainStatus is how the drain of a node stands.
-type DrainStatus struct {
-	// startedAt is when the drain began. Its timeout counts from here.
-	// +required
-	StartedAt metav1.Time `json:"startedAt"`
-
-	// finishedAt is when the last pod had left.
-	// +optional
-	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
-
-	// cordoned says that refit cordoned the node, so that refit uncordons it.
-	// +optional
-	Cordoned bool `json:"cordoned,omitempty"`
-
-	// podsLeft counts the pods that are still to leave.
-	// +optional
-	PodsLeft int32 `json:"podsLeft,omitempty"`
-
-	// blocked says which pods can't leave now and why, ten at most.
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=10
-	// +kubebuilder:validation:items:MaxLength=1024
-	Blocked []string `json:"blocked,omitempty"`
-}
-
-// NotMaterial is the reason of an Admission of what does not disturb the node.
-const NotMaterial = "NotMaterial"
-
-// Admission is what let the work on a node start.
-type Admission struct {
-	// admittedAt is when.
-	// +required
-	AdmittedAt metav1.Time `json:"admittedAt"`
-
-	// reason in one word: Open, Overridden, or NotMaterial.
-	// +required
-	// +kubebuilder:validation:MaxLength=64
-	Reason string `json:"reason"`
-
-	// message says why.
-	// +optional
-	// +kubebuilder:validation:MaxLength=4096
-	Message string `json:"message,omitempty"`
-
-	// role of the Machine.
-	// +optional
-	Role Role `json:"role,omitempty"`
-
-	// policies are those that selected the Machine.
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=200
-	// +kubebuilder:validation:items:MaxLength=253
-	Policies []string `json:"policies,omitempty"`
-
-	// window in which it started, where there is one.
-	// +optional
-	Window *Window `json:"window,omitempty"`
-}
-
-// Change is a change that was made on the node.
-type Change struct {
-	// kind of what was changed.
-	// +required
-	// +kubebuilder:validation:Enum=File;Unit;NTP;User;Kubelet;ControlPlane;Version;Node
-	Kind string `json:"kind"`
-
-	// name of what was changed: the path of a file, the name of a unit or user. None: a node has one of the kind.
-	// +optional
-	// +kubebuilder:validation:MaxLength=4096
-	Name string `json:"name,omitempty"`
-
-	// operation is Write, Remove or Restore.
-	// +required
-	// +kubebuilder:validation:Enum=Write;Remove;Restore
-	Operation string `json:"operation"`
-
-	// conflict says that somebody on the node had changed it, too. A copy of their file is kept on the node.
-	// +optional
-	Conflict bool `json:"conflict,omitempty"`
-}
-
 // MachineUpdate is the in-place update of the Machine of the same name. It is made by refit, for one Machine at most one,
 // and goes with the Machine.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=machineupdates,shortName=mu,scope=Namespaced,categories=cluster-api
+// +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io="
 // +kubebuilder:printcolumn:name="Machine",type="string",JSONPath=".metadata.ownerReferences[0].name"
 // +kubebuilder:printcolumn:name="Phase",type="string",JSONPath=".status.phase"
 // +kubebuilder:printcolumn:name="Reason",type="string",JSONPath=".status.reason",priority=1

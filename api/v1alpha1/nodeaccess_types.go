@@ -227,6 +227,8 @@ type SecretKeyReference struct {
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=nodeaccesses,shortName=na,scope=Namespaced,categories=cluster-api
+// +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io="
+// +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io/move="
 // +kubebuilder:printcolumn:name="Cluster",type="string",JSONPath=".spec.clusterName"
 // +kubebuilder:printcolumn:name="User",type="string",JSONPath=".spec.ssh.user"
 // +kubebuilder:printcolumn:name="Host keys",type="string",JSONPath=".spec.ssh.hostKeys.policy"

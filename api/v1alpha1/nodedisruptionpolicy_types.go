@@ -36,6 +36,18 @@ const (
 // +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s') && duration(self) <= duration('1h')",message="a timeout is longer than nothing, and at most 1h"
 type DisruptionTimeout string
 
+// SoakDuration is how long a node is watched after it was disturbed, such as 5m, up to an hour. 0s: not at all.
+// +kubebuilder:validation:MaxLength=32
+// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(h|m|s))+$`
+// +kubebuilder:validation:XValidation:rule="duration(self) <= duration('1h')",message="a node is watched for an hour at most"
+type SoakDuration string
+
+// ConfirmTimeout is how long a node waits for a login, such as 2m.
+// +kubebuilder:validation:MaxLength=32
+// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(h|m|s))+$`
+// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('30s') && duration(self) <= duration('1h')",message="a login is awaited for 30s at least, and for 1h at most"
+type ConfirmTimeout string
+
 // DisruptionAction is one thing to do on a node.
 // +kubebuilder:validation:XValidation:rule="(self.type in ['Reload', 'Restart']) == has(self.unit)",message="unit is needed for Reload and Restart, and not possible for other actions"
 // +kubebuilder:validation:XValidation:rule="self.type != 'None' || !has(self.timeout)",message="None takes no time, and so no timeout"
@@ -233,6 +245,18 @@ type NodeDisruptionPolicySpec struct {
 	// +optional
 	OnFailure OnFailure `json:"onFailure,omitempty"`
 
+	// soak is how long a node is watched after an update has restarted something on it, drained or rebooted it: what worked before has to
+	// work for all of that time, else the update has failed; until then it has not succeeded and keeps its slot. Empty: what other policies
+	// of the Machine say, else what --soak of refit says, which is 30s by default. Where policies differ, the longest counts.
+	// +optional
+	Soak SoakDuration `json:"soak,omitempty"`
+
+	// confirmWithin is how long a node waits for a login of refit's, when it has changed something by which refit comes in: sshd, users,
+	// sudo, the network, the firewall. Without one the node puts everything back by itself. From 30s to 1h. Empty: what other policies of
+	// the Machine say, else 2m. Where policies differ, the shortest counts.
+	// +optional
+	ConfirmWithin ConfirmTimeout `json:"confirmWithin,omitempty"`
+
 	// drift says what becomes of a node that no longer shows what was applied to it: Report says so, Repair brings it back by an
 	// update like any other, Refuse has its updates wait. Empty: what other policies of the Machine say, else Report. Where
 	// policies differ, Refuse comes before Repair, and Repair before Report.
@@ -310,6 +334,8 @@ type NodeDisruptionPolicyStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=nodedisruptionpolicies,shortName=ndp,scope=Namespaced,categories=cluster-api
+// +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io="
+// +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io/move="
 // +kubebuilder:printcolumn:name="Ready",type="string",JSONPath=".status.conditions[?(@.type=='Ready')].status"
 // +kubebuilder:printcolumn:name="Machines",type="integer",JSONPath=".status.selectedMachines"
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"

@@ -4,10 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -27,7 +24,8 @@ type Failures struct {
 
 // Retry has the failed update of a Machine tried again.
 func (f *Failures) Retry(ctx context.Context, m *clusterv1.Machine) error {
-	if err := f.annotate(ctx, m, "retried", refitv1.RetryAnnotation, refitv1.AbandonAnnotation); err != nil {
+	d := decision{done: "retried", annotation: refitv1.RetryAnnotation, other: refitv1.AbandonAnnotation, which: "only one that has failed can", may: hasFailed}
+	if err := f.annotate(ctx, m, d); err != nil {
 		return err
 	}
 	return f.say("The update of Machine %[1]s/%[2]s is tried again: refit plans anew, and waits for window, slot and lease as for any update.\n"+
@@ -36,7 +34,11 @@ func (f *Failures) Retry(ctx context.Context, m *clusterv1.Machine) error {
 
 // Abandon gives the failed update of a Machine up.
 func (f *Failures) Abandon(ctx context.Context, m *clusterv1.Machine) error {
-	if err := f.annotate(ctx, m, "abandoned", refitv1.AbandonAnnotation, refitv1.RetryAnnotation); err != nil {
+	d := decision{
+		done: "abandoned", annotation: refitv1.AbandonAnnotation, other: refitv1.RetryAnnotation, may: (*refitv1.MachineUpdate).Abandonable,
+		which: "only one that has failed can, and one that waits to be tried again with a node that may be half changed",
+	}
+	if err := f.annotate(ctx, m, d); err != nil {
 		return err
 	}
 	return f.say("The update of Machine %[1]s/%[2]s is given up: refit lets go of its slot and takes away what it has put on the node, its cordon included, "+
@@ -48,34 +50,33 @@ func (f *Failures) say(format string, args ...any) error {
 	return err
 }
 
-// annotate sets an annotation on a MachineUpdate to a value that it did not have before, if it has failed and nobody else writes
-// it. The other annotation goes: asked for and not acted upon yet, it would be about the failure after this one.
-func (f *Failures) annotate(ctx context.Context, m *clusterv1.Machine, done, annotation, other string) error {
-	key := client.ObjectKeyFromObject(m)
-	var mu refitv1.MachineUpdate
-	switch err := f.Client.Get(ctx, key, &mu); {
-	case apierrors.IsNotFound(err):
-		return fmt.Errorf("there is no update of Machine %s: refit was never asked to update it", key)
-	case err != nil:
-		return fmt.Errorf("read MachineUpdate %s: %w", key, err)
-	}
-	if !metav1.IsControlledBy(&mu, m) {
-		return fmt.Errorf("MachineUpdate %s is of an earlier Machine of the same name, and about to go", key)
-	}
-	if r := rowOf(&mu, f.Clock.Now()); r.Phase != string(refitv1.PhaseFailed) {
-		return fmt.Errorf("the update of Machine %s can't be %s: only one that has failed can, and it is %s%s", key, done, r.Phase, inBrackets(r.Reason))
-	}
-	changed := mu.DeepCopy()
-	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, annotation, f.Clock.Now().UTC().Format(time.RFC3339Nano)+" "+f.Admin)
-	delete(changed.Annotations, other)
-	err := f.Client.Patch(ctx, changed, client.MergeFromWithOptions(&mu, client.MergeFromWithOptimisticLock{}), client.FieldOwner(f.Admin))
-	if apierrors.IsConflict(err) {
-		return fmt.Errorf("MachineUpdate %s has changed at this moment; look at it with `refit status`, and run the command again if you still want to: %w", key, err)
-	}
+// decision is what a person decides about an update.
+type decision struct {
+	// done is what is done to the update then.
+	done string
+	// annotation asks for it, and other for the other thing.
+	annotation, other string
+	// may says about which updates it is decided, and which does so for people.
+	may   func(*refitv1.MachineUpdate) bool
+	which string
+}
+
+func hasFailed(mu *refitv1.MachineUpdate) bool {
+	return mu.Status.Phase == refitv1.PhaseFailed && mu.Status.ObservedDigest == mu.Spec.Digest
+}
+
+// annotate asks by an annotation for one thing, and no longer for the other one, if that may be decided.
+func (f *Failures) annotate(ctx context.Context, m *clusterv1.Machine, d decision) error {
+	mu, err := updateOf(ctx, f.Client, m)
 	if err != nil {
-		return fmt.Errorf("annotate MachineUpdate %s: %w", key, err)
+		return err
 	}
-	return nil
+	if !d.may(mu.Restored()) {
+		r := rowOf(mu, f.Clock.Now())
+		return fmt.Errorf("the update of Machine %s can't be %s: %s, and it is %s%s", client.ObjectKeyFromObject(m), d.done, d.which, r.Phase, inBrackets(r.Reason))
+	}
+	_, err = ask(ctx, f.Client, mu, f.Admin, f.Clock.Now(), d.annotation, d.other)
+	return err
 }
 
 func inBrackets(s string) string {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,12 +21,23 @@ func TestFailures(t *testing.T) {
 		update *refitv1.MachineUpdate
 		fail   func(string, client.Object) error
 		says   string
+		// abandon: it can be given up, and not tried again.
+		abandon bool
 	}{
 		"failed":  {update: failed()},
-		"waiting": {update: update("a", refitv1.PhaseWaiting, refitv1.ReasonWindow, ""), says: "only one that has failed can, and it is Waiting (Window)"},
-		"done":    {update: update("a", refitv1.PhaseSucceeded, "", ""), says: "only one that has failed can, and it is Succeeded"},
+		"waiting": {update: update("a", refitv1.PhaseWaiting, refitv1.ReasonWindow, ""), says: "and it is Waiting (Window)"},
+		"waiting with a node that may be half changed": {
+			update: update("a", refitv1.PhaseWaiting, refitv1.ReasonSlot, "", func(mu *refitv1.MachineUpdate) { mu.Status.ApplyingSince = &metav1.Time{Time: start} }),
+			says:   "and it is Waiting (Slot)", abandon: true,
+		},
+		"waiting after another try has begun": {
+			update: update("a", refitv1.PhaseWaiting, refitv1.ReasonNode, "", func(mu *refitv1.MachineUpdate) {
+				mu.Status.ApplyingSince, mu.Status.Attempts = &metav1.Time{Time: start}, 1
+			}), says: "it is Waiting (Node)",
+		},
+		"done": {update: update("a", refitv1.PhaseSucceeded, "", ""), says: "and it is Succeeded"},
 		"other specs by now": {
-			update: failed(func(mu *refitv1.MachineUpdate) { mu.Spec.Digest = "d2" }), says: "only one that has failed can, and it is Pending",
+			update: failed(func(mu *refitv1.MachineUpdate) { mu.Spec.Digest = "d2" }), says: "and it is Pending",
 		},
 		"of an earlier Machine": {
 			update: failed(func(mu *refitv1.MachineUpdate) { mu.OwnerReferences[0].UID = "before" }), says: "MachineUpdate fleet/a is of an earlier Machine",
@@ -59,7 +71,12 @@ func TestFailures(t *testing.T) {
 			err := f.Retry(t.Context(), m)
 			if c.says != "" {
 				require.ErrorContains(t, err, c.says)
-				require.ErrorContains(t, f.Abandon(t.Context(), m), c.says)
+				if !c.abandon {
+					require.ErrorContains(t, f.Abandon(t.Context(), m), c.says)
+				} else {
+					require.NoError(t, f.Abandon(t.Context(), m))
+					return
+				}
 				require.Empty(t, w.said())
 				return
 			}

@@ -18,14 +18,10 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/lease"
+	"github.com/capi-refit/refit/internal/protection"
 )
 
 const (
-	// HoldByAnnotation beside a hold annotation says who holds, so that nobody else releases it by mistake.
-	HoldByAnnotation = refitv1.HoldAnnotation + "-by"
-
-	holdReasonAnnotation = refitv1.HoldAnnotation + refitv1.OverrideReasonSuffix
-
 	// refitPrefix and adminPrefix begin the holders of a node lease that are refit, and people.
 	refitPrefix = "refit/"
 	adminPrefix = "admin/"
@@ -40,15 +36,30 @@ type NodeLocker interface {
 	Unhold(ctx context.Context, node, admin string) error
 }
 
-var _ NodeLocker = (*lease.Locker)(nil)
+// NodeMarker keeps those off nodes of a workload cluster who do not go by leases. *protection.HeldNodes is one.
+type NodeMarker interface {
+	Mark(ctx context.Context, node string, machine types.UID) error
+	Unmark(ctx context.Context, node string) error
+}
+
+// Nodes are those of a workload cluster, for who holds them.
+type Nodes interface {
+	NodeLocker
+	NodeMarker
+}
+
+var (
+	_ NodeLocker = (*lease.Locker)(nil)
+	_ NodeMarker = (*protection.HeldNodes)(nil)
+)
 
 // Holder has people hold nodes.
 type Holder struct {
 	// Client is the management cluster's.
 	Client client.Client
-	// Locker returns what holds the node leases of a Cluster.
-	Locker func(ctx context.Context, cluster types.NamespacedName) (NodeLocker, error)
-	Clock  clock.Clock
+	// Nodes returns the nodes of a Cluster.
+	Nodes func(ctx context.Context, cluster types.NamespacedName) (Nodes, error)
+	Clock clock.Clock
 	// Out is told how it goes.
 	Out io.Writer
 	// Admin is who holds.
@@ -67,9 +78,9 @@ type HoldOptions struct {
 // ErrNotYours is returned when the node is somebody else's: refit stays off it, and it is not held for who asks.
 var ErrNotYours = errors.New("the node is not yours")
 
-// Hold holds the node of a Machine: the annotation has refit yield, and the lease keeps out whoever honours it. Asked for
-// again, the hold gets the new reason and end. With an error, refit stays off the node nevertheless if the annotation could be
-// written, which the error says.
+// Hold holds the node of a Machine: the annotation has refit yield, the lease keeps out whoever honours it, and markers keep Cluster
+// API and autoscalers off. Asked for again, the hold gets the new reason and end. With an error, refit and Cluster API stay off the
+// node nevertheless if the annotation could be written, which the error says.
 func (h *Holder) Hold(ctx context.Context, m *clusterv1.Machine, o HoldOptions) error {
 	if o.Reason == "" {
 		return errors.New("a hold needs a reason, for those who find it")
@@ -80,15 +91,16 @@ func (h *Holder) Hold(ctx context.Context, m *clusterv1.Machine, o HoldOptions) 
 	if err := h.annotate(ctx, m, o); err != nil {
 		return err
 	}
-	h.say("Machine %s/%s is held by %s%s: refit begins nothing new on it, and yields after the step that is under way.", m.Namespace, m.Name, h.Admin, until(o.Until))
+	h.say("Machine %s/%s is held by %s%s: refit begins nothing new on it, and yields after the step that is under way. "+
+		"Cluster API does not remediate it, and waits for the release if it is to be deleted.", m.Namespace, m.Name, h.Admin, until(o.Until))
 	node := m.Status.NodeRef.Name
 	if node == "" {
 		h.say("It has no node yet, so that there is no lease to hold.")
 		return nil
 	}
 	if err := h.take(ctx, m, o); err != nil {
-		return fmt.Errorf("%w; refit stays off node %s by the annotation of its Machine, and whoever goes by the lease does not: "+
-			"run the command again for the lease, or `refit release -n %s %s`", err, node, m.Namespace, m.Name)
+		return fmt.Errorf("%w; refit and Cluster API stay off node %s by the annotations of its Machine, and whoever goes by the lease, or looks "+
+			"at the Node, may not: run the command again for these, or `refit release -n %s %s`", err, node, m.Namespace, m.Name)
 	}
 	return nil
 }
@@ -104,7 +116,7 @@ func (h *Holder) say(format string, args ...any) {
 	fmt.Fprintf(h.Out, format+"\n", args...) //nolint:errcheck // it is for people
 }
 
-// annotate writes the annotations, if nobody else's hold is there.
+// annotate writes the annotations, if nobody else's hold is there: the hold, and what keeps Cluster API off, by one write.
 func (h *Holder) annotate(ctx context.Context, m *clusterv1.Machine, o HoldOptions) error {
 	if err := h.mine(m); err != nil {
 		return err
@@ -115,26 +127,29 @@ func (h *Holder) annotate(ctx context.Context, m *clusterv1.Machine, o HoldOptio
 		value = o.Until.UTC().Format(time.RFC3339)
 	}
 	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, refitv1.HoldAnnotation, value)
-	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, holdReasonAnnotation, o.Reason)
-	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, HoldByAnnotation, h.Admin)
+	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, lease.HoldReasonAnnotation, o.Reason)
+	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, lease.HoldByAnnotation, h.Admin)
+	switch err := protection.HoldMachine(changed); {
+	case errors.Is(err, protection.ErrDeleting):
+		return fmt.Errorf("%w: Machine %s/%s is being deleted, and it is too late to keep Cluster API off it", ErrNotYours, m.Namespace, m.Name)
+	case err != nil:
+		return fmt.Errorf("keep Cluster API off Machine %s/%s: %w", m.Namespace, m.Name, err)
+	}
 	return h.patch(ctx, m, changed)
 }
 
 // mine returns ErrNotYours if somebody else holds the Machine.
 func (h *Holder) mine(m *clusterv1.Machine) error {
-	value, held := m.Annotations[refitv1.HoldAnnotation]
-	by := m.Annotations[HoldByAnnotation]
-	if !held || by == h.Admin {
+	hold, held := lease.PersonsHoldOf(m)
+	by := hold.By
+	if !held || by == h.Admin || hold.Over(h.Clock.Now()) {
 		return nil
-	}
-	if end, err := time.Parse(time.RFC3339, value); err == nil && !h.Clock.Now().Before(end) {
-		return nil // it is over
 	}
 	if by == "" {
 		by = "somebody who has set the annotation " + refitv1.HoldAnnotation
 	}
 	reason := ""
-	if why := m.Annotations[holdReasonAnnotation]; why != "" {
+	if why := m.Annotations[lease.HoldReasonAnnotation]; why != "" {
 		reason = fmt.Sprintf(" (%s)", why)
 	}
 	return fmt.Errorf("%w: Machine %s/%s is held by %s%s", ErrNotYours, m.Namespace, m.Name, by, reason)
@@ -152,21 +167,16 @@ func (h *Holder) patch(ctx context.Context, m, changed *clusterv1.Machine) error
 	return nil
 }
 
-// take takes the node lease as soon as refit has yielded it.
+// take takes the node lease as soon as refit has yielded it, and marks the Node: before that where refit has the lease, so that there
+// is no time at which nobody's markers are there, and not at all where somebody else has it, whose work they could stop half-way.
 func (h *Holder) take(ctx context.Context, m *clusterv1.Machine, o HoldOptions) error {
-	locker, err := h.locker(ctx, m)
+	nodes, err := h.nodes(ctx, m)
 	if err != nil {
 		return err
 	}
 	node, started, said := m.Status.NodeRef.Name, h.Clock.Now(), ""
 	for {
-		var d time.Duration
-		if !o.Until.IsZero() {
-			if d = o.Until.Sub(h.Clock.Now()); d <= 0 {
-				return errors.New("the hold is over before the node's lease could be had")
-			}
-		}
-		err := locker.Hold(ctx, node, h.Admin, o.Reason, d)
+		err := h.takeOnce(ctx, nodes, m, o)
 		if err == nil {
 			h.say("Node %s is yours: its lease is held by %s%s%s. Release it with: refit release -n %s %s", node, adminPrefix, h.Admin, until(o.Until), m.Namespace, m.Name)
 			return nil
@@ -191,12 +201,30 @@ func (h *Holder) take(ctx context.Context, m *clusterv1.Machine, o HoldOptions) 
 	}
 }
 
-func (h *Holder) locker(ctx context.Context, m *clusterv1.Machine) (NodeLocker, error) {
-	locker, err := h.Locker(ctx, types.NamespacedName{Namespace: m.Namespace, Name: m.Spec.ClusterName})
+// takeOnce takes the node lease if it is free, and marks the Node if that is free or refit's.
+func (h *Holder) takeOnce(ctx context.Context, nodes Nodes, m *clusterv1.Machine, o HoldOptions) error {
+	var d time.Duration
+	if !o.Until.IsZero() {
+		if d = o.Until.Sub(h.Clock.Now()); d <= 0 {
+			return errors.New("the hold is over before the node's lease could be had")
+		}
+	}
+	node := m.Status.NodeRef.Name
+	err := nodes.Hold(ctx, node, h.Admin, o.Reason, d)
+	if err == nil || heldByRefit(err) {
+		if marked := nodes.Mark(ctx, node, m.UID); marked != nil {
+			return marked
+		}
+	}
+	return err
+}
+
+func (h *Holder) nodes(ctx context.Context, m *clusterv1.Machine) (Nodes, error) {
+	nodes, err := h.Nodes(ctx, types.NamespacedName{Namespace: m.Namespace, Name: m.Spec.ClusterName})
 	if err != nil {
 		return nil, fmt.Errorf("reach the workload cluster %s: %w", m.Spec.ClusterName, err)
 	}
-	return locker, nil
+	return nodes, nil
 }
 
 // awaited returns nil when the lease can be waited for: refit has it, or somebody was faster and it is to be looked who. Else it
@@ -206,10 +234,16 @@ func awaited(err error) error {
 	if !errors.As(err, &held) {
 		return err
 	}
-	if strings.HasPrefix(held.Holder, refitPrefix) || errors.Unwrap(held) != nil {
+	if heldByRefit(err) || errors.Unwrap(held) != nil {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", ErrNotYours, err)
+}
+
+// heldByRefit reports whether the lease could not be had because refit has it.
+func heldByRefit(err error) bool {
+	var held *lease.HeldError
+	return errors.As(err, &held) && strings.HasPrefix(held.Holder, refitPrefix)
 }
 
 func (h *Holder) sleep(ctx context.Context) error {

@@ -23,6 +23,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/lease"
+	"github.com/capi-refit/refit/internal/protection"
 )
 
 // locker is a node lease. Whoever holds it goes after a number of tries.
@@ -31,6 +32,25 @@ type locker struct {
 	tries  int
 	err    error
 	asked  []string
+	// marked is the Machine for which the Node is marked, and markErr the answer to whoever marks it, or takes that away.
+	marked  types.UID
+	markErr error
+}
+
+func (l *locker) Mark(_ context.Context, node string, machine types.UID) error {
+	l.asked = append(l.asked, "mark "+node)
+	if l.markErr == nil {
+		l.marked = machine
+	}
+	return l.markErr
+}
+
+func (l *locker) Unmark(_ context.Context, node string) error {
+	l.asked = append(l.asked, "unmark "+node)
+	if l.markErr == nil {
+		l.marked = ""
+	}
+	return l.markErr
 }
 
 func (l *locker) Hold(_ context.Context, node, admin, reason string, d time.Duration) error {
@@ -65,10 +85,10 @@ func (l *locker) Unhold(_ context.Context, node, admin string) error {
 	return nil
 }
 
-func (w *world) holder(l NodeLocker) *Holder {
+func (w *world) holder(l Nodes) *Holder {
 	return &Holder{
 		Client: w, Clock: w.clock, Out: &w.out, Admin: "alice",
-		Locker: func(_ context.Context, cluster types.NamespacedName) (NodeLocker, error) {
+		Nodes: func(_ context.Context, cluster types.NamespacedName) (Nodes, error) {
 			require.Equal(w.t, "fleet/prod", cluster.String())
 			if l == nil {
 				return nil, errors.New("connection refused")
@@ -78,7 +98,19 @@ func (w *world) holder(l NodeLocker) *Holder {
 	}
 }
 
-const held = "Machine fleet/a is held by alice: refit begins nothing new on it, and yields after the step that is under way."
+const (
+	held      = "Machine fleet/a is held by alice: refit begins nothing new on it, and yields after the step that is under way. " + capiWaits
+	capiWaits = "Cluster API does not remediate it, and waits for the release if it is to be deleted."
+	holdHook  = "pre-drain.delete.hook.machine.cluster.x-k8s.io/refit-hold"
+)
+
+// keptOff are the annotations that keep Cluster API off a held Machine.
+func keptOff() map[string]string {
+	return map[string]string{
+		clusterv1.MachineSkipRemediationAnnotation: "refit", holdHook: "refit",
+		protection.HoldAddedAnnotation: "uid-a:" + clusterv1.MachineSkipRemediationAnnotation + "," + holdHook,
+	}
+}
 
 func TestHold(t *testing.T) {
 	forever := HoldOptions{Reason: "disk swap", Timeout: 15 * time.Minute}
@@ -87,6 +119,8 @@ func TestHold(t *testing.T) {
 		options    HoldOptions
 		annotated  map[string]string
 		says, want string
+		// unmarked: nothing is put on the Node.
+		unmarked bool
 	}{
 		"free": {
 			locker: &locker{}, options: forever,
@@ -94,8 +128,8 @@ func TestHold(t *testing.T) {
 		},
 		"again, with an end": {
 			locker: &locker{holder: "admin/alice"}, options: HoldOptions{Reason: "disk swap", Until: start.Add(time.Hour)},
-			annotated: map[string]string{refitv1.HoldAnnotation: "true", HoldByAnnotation: "alice"},
-			want: lines("Machine fleet/a is held by alice until 2026-10-03T21:00:00Z: refit begins nothing new on it, and yields after the step that is under way.",
+			annotated: map[string]string{refitv1.HoldAnnotation: "true", lease.HoldByAnnotation: "alice"},
+			want: lines("Machine fleet/a is held by alice until 2026-10-03T21:00:00Z: refit begins nothing new on it, and yields after the step that is under way. "+capiWaits,
 				"Node node-a is yours: its lease is held by admin/alice until 2026-10-03T21:00:00Z. Release it with: refit release -n fleet a"),
 		},
 		"refit is at work and yields": {
@@ -106,8 +140,8 @@ func TestHold(t *testing.T) {
 		"refit is at work and does not yield": {
 			locker: &locker{holder: "refit/uid-a"}, options: forever,
 			want: lines(held, "Waiting for refit to yield node node-a: Draining drain 3 pods left"),
-			says: "refit has not yielded node node-a within 15m0s (Draining drain 3 pods left); refit stays off node node-a by the annotation of its Machine, " +
-				"and whoever goes by the lease does not: run the command again for the lease, or `refit release -n fleet a`",
+			says: "refit has not yielded node node-a within 15m0s (Draining drain 3 pods left); refit and Cluster API stay off node node-a by the annotations of " +
+				"its Machine, and whoever goes by the lease, or looks at the Node, may not: run the command again for these, or `refit release -n fleet a`",
 		},
 		"not waiting": {
 			locker: &locker{holder: "refit/uid-a"}, options: HoldOptions{Reason: "disk swap"},
@@ -115,26 +149,31 @@ func TestHold(t *testing.T) {
 		},
 		"medik8s has it": {
 			locker: &locker{holder: "NodeHealthCheck-x"}, options: forever, want: lines(held),
-			says: "hold the lease of node node-a: the node is not yours: node lease held by NodeHealthCheck-x; refit stays off node node-a",
+			says:     "hold the lease of node node-a: the node is not yours: node lease held by NodeHealthCheck-x; refit and Cluster API stay off node node-a",
+			unmarked: true,
 		},
 		"somebody was faster": {
 			locker:  &locker{err: raced(t)},
 			options: forever, want: lines(held, "Waiting for refit to yield node node-a: Draining drain 3 pods left"),
-			says: "refit has not yielded",
+			says: "refit has not yielded", unmarked: true,
 		},
 		"the end comes first": {
 			locker: &locker{holder: "refit/uid-a"}, options: HoldOptions{Reason: "x", Until: start.Add(time.Minute), Timeout: time.Hour},
-			want: lines("Machine fleet/a is held by alice until 2026-10-03T20:01:00Z: refit begins nothing new on it, and yields after the step that is under way.",
+			want: lines("Machine fleet/a is held by alice until 2026-10-03T20:01:00Z: refit begins nothing new on it, and yields after the step that is under way. "+capiWaits,
 				"Waiting for refit to yield node node-a: Draining drain 3 pods left"),
 			says: "the hold is over before the node's lease could be had",
 		},
-		"no workload cluster": {options: forever, want: lines(held), says: "reach the workload cluster prod: connection refused; refit stays off node node-a"},
-		"its API server":      {locker: &locker{err: errors.New("timeout")}, options: forever, want: lines(held), says: "hold the lease of node node-a: timeout; refit stays off"},
+		"no workload cluster": {options: forever, want: lines(held), says: "reach the workload cluster prod: connection refused; refit and Cluster API stay off node node-a"},
+		"its API server":      {locker: &locker{err: errors.New("timeout")}, options: forever, want: lines(held), says: "hold the lease of node node-a: timeout; refit and Cluster API stay off", unmarked: true},
+		"the Node can't be marked": {
+			locker: &locker{markErr: errors.New("forbidden")}, options: forever, want: lines(held), unmarked: true,
+			says: "forbidden; refit and Cluster API stay off node node-a",
+		},
 		"no reason":           {locker: &locker{}, says: "a hold needs a reason"},
 		"an end that is over": {locker: &locker{}, options: HoldOptions{Reason: "x", Until: start}, says: "the hold would end at 2026-10-03T20:00:00Z, which is over"},
 		"bob holds it": {
 			locker: &locker{}, options: forever,
-			annotated: map[string]string{refitv1.HoldAnnotation: "2026-10-03T20:00:01Z", HoldByAnnotation: "bob", holdReasonAnnotation: "fan"},
+			annotated: map[string]string{refitv1.HoldAnnotation: "2026-10-03T20:00:01Z", lease.HoldByAnnotation: "bob", lease.HoldReasonAnnotation: "fan"},
 			says:      "the node is not yours: Machine fleet/a is held by bob (fan)",
 		},
 		"an annotation by hand": {
@@ -142,7 +181,7 @@ func TestHold(t *testing.T) {
 			says: "held by somebody who has set the annotation capi-refit.dev/hold",
 		},
 		"bob's hold is over": {
-			locker: &locker{}, options: forever, annotated: map[string]string{refitv1.HoldAnnotation: "2026-10-03T20:00:00Z", HoldByAnnotation: "bob"},
+			locker: &locker{}, options: forever, annotated: map[string]string{refitv1.HoldAnnotation: "2026-10-03T20:00:00Z", lease.HoldByAnnotation: "bob"},
 			want: lines(held, "Node node-a is yours: its lease is held by admin/alice. Release it with: refit release -n fleet a"),
 		},
 	} {
@@ -151,7 +190,7 @@ func TestHold(t *testing.T) {
 				update("a", refitv1.PhaseDraining, "", "", func(mu *refitv1.MachineUpdate) {
 					mu.Status.Step, mu.Status.Drain = "drain", &refitv1.DrainStatus{PodsLeft: 3}
 				}))
-			var l NodeLocker
+			var l Nodes
 			if c.locker != nil {
 				l = c.locker
 			}
@@ -170,9 +209,12 @@ func TestHold(t *testing.T) {
 			if !c.options.Until.IsZero() {
 				value = c.options.Until.Format(time.RFC3339)
 			}
-			require.Equal(t, map[string]string{
-				refitv1.HoldAnnotation: value, holdReasonAnnotation: c.options.Reason, HoldByAnnotation: "alice",
-			}, w.machine().Annotations)
+			want := keptOff()
+			want[refitv1.HoldAnnotation], want[lease.HoldReasonAnnotation], want[lease.HoldByAnnotation] = value, c.options.Reason, "alice"
+			require.Equal(t, want, w.machine().Annotations)
+			if c.locker != nil {
+				require.Equal(t, c.unmarked, c.locker.marked == "")
+			}
 		})
 	}
 }
@@ -245,50 +287,6 @@ func TestHoldAtTheSameTime(t *testing.T) {
 	require.EqualError(t, err, "write the annotations of Machine fleet/a: forbidden")
 }
 
-func TestRelease(t *testing.T) {
-	alices := map[string]string{refitv1.HoldAnnotation: "true", HoldByAnnotation: "alice", holdReasonAnnotation: "x", "other": "kept"}
-	bobs := map[string]string{refitv1.HoldAnnotation: "true", HoldByAnnotation: "bob", "other": "kept"}
-	const released = "Machine fleet/a is released. An update that waits for it goes on within a minute."
-	for name, c := range map[string]struct {
-		locker     *locker
-		annotated  map[string]string
-		force      bool
-		says, want string
-		left       string
-	}{
-		"one's own":                      {locker: &locker{holder: "admin/alice"}, annotated: alices, want: lines(released)},
-		"nobody's":                       {locker: &locker{}, want: lines("Machine fleet/a has no hold.")},
-		"bob's":                          {locker: &locker{holder: "admin/bob"}, annotated: bobs, says: "held by bob; --force releases it nevertheless", left: "admin/bob"},
-		"bob's, by force":                {locker: &locker{holder: "admin/bob"}, annotated: bobs, force: true, want: lines("The lease of node node-a was held by admin/bob, and is released.", released)},
-		"bob's lease":                    {locker: &locker{holder: "admin/bob"}, annotated: alices, says: "its lease is held by admin/bob; --force", left: "admin/bob"},
-		"a lease of medik8s, even so":    {locker: &locker{holder: "node-maintenance"}, annotated: alices, force: true, want: lines("The lease of node node-a is held by node-maintenance, and stays so.", released), left: "node-maintenance"},
-		"a lease of refit":               {locker: &locker{holder: "refit/uid-a"}, annotated: alices, want: lines("The lease of node node-a is held by refit/uid-a, and stays so.", released), left: "refit/uid-a"},
-		"no workload cluster":            {annotated: alices, says: "reach the workload cluster prod: connection refused"},
-		"its API server does not answer": {locker: &locker{err: errors.New("timeout")}, annotated: alices, says: "release the lease of node node-a: timeout"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, machine("a", func(m *clusterv1.Machine) { m.Annotations = c.annotated }))
-			var l NodeLocker
-			if c.locker != nil {
-				l = c.locker
-			}
-			err := w.holder(l).Release(t.Context(), w.machine(), c.force)
-			require.Equal(t, c.want, w.said())
-			if c.locker != nil {
-				require.Equal(t, c.left, c.locker.holder)
-			}
-			if c.says != "" {
-				require.ErrorContains(t, err, c.says)
-				require.Equal(t, c.annotated, w.machine().Annotations)
-				return
-			}
-			require.NoError(t, err)
-			require.NotContains(t, w.machine().Annotations, refitv1.HoldAnnotation)
-			require.Equal(t, c.annotated["other"], w.machine().Annotations["other"])
-		})
-	}
-}
-
 // TestHoldByTheLease takes the lease as medik8s knows it.
 func TestHoldByTheLease(t *testing.T) {
 	w := newWorld(t, machine("a"))
@@ -302,7 +300,10 @@ func TestHoldByTheLease(t *testing.T) {
 				return c.Create(ctx, obj, opts...)
 			},
 		}).Build()
-	h := w.holder(&lease.Locker{Client: nodes, Clock: w.clock, Instance: "refit-cli"})
+	h := w.holder(struct {
+		*lease.Locker
+		*protection.HeldNodes
+	}{&lease.Locker{Client: nodes, Clock: w.clock, Instance: "refit-cli"}, &protection.HeldNodes{Client: nodes}})
 	require.NoError(t, h.Hold(t.Context(), w.machine(), HoldOptions{Reason: "disk swap", Until: start.Add(time.Hour)}))
 	var l coordinationv1.Lease
 	key := types.NamespacedName{Namespace: lease.DefaultNamespace, Name: lease.Name("node-a")}

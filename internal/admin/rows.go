@@ -106,6 +106,7 @@ var waits = map[string]string{
 	refitv1.ReasonBusy:        "for an earlier run",
 	refitv1.ReasonPaused:      "because paused",
 	refitv1.ReasonDeleting:    "because being deleted",
+	refitv1.ReasonTaken:       "because Cluster API takes it",
 	refitv1.ReasonAgent:       "for the agent",
 	refitv1.ReasonWindow:      "for a window",
 	refitv1.ReasonBudget:      "for the budget",

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strings"
 
@@ -98,11 +97,11 @@ func (a *Agent) blockUnits(ctx context.Context, p *planner) {
 }
 
 func (a *Agent) reload(ctx context.Context, unit string, state host.UnitState) (string, error) {
+	if err := a.testReload(ctx, unit, state); err != nil {
+		return "", err
+	}
 	if !state.Active() {
 		return unit + " is not active and was not reloaded", nil
-	}
-	if err := a.testSSH(ctx, unit); err != nil {
-		return "", err
 	}
 	return "", a.cfg.Units.Do(ctx, "reload", unit)
 }
@@ -156,25 +155,6 @@ func (a *Agent) loaded(ctx context.Context, unit string) (string, host.UnitState
 	return unit, state, nil
 }
 
-// testSSH keeps the SSH server from reading a configuration that it would not come back with: it is the way in. What
-// sshd says about it is not repeated, since it quotes the configuration.
-func (a *Agent) testSSH(ctx context.Context, unit string) error {
-	if !slices.Contains(sshUnits, unit) {
-		return nil
-	}
-	sshd := a.root.Find("/usr/sbin/sshd", "/usr/bin/sshd")
-	if sshd == "" {
-		return fmt.Errorf("the configuration can't be tested: the node has no /usr/sbin/sshd")
-	}
-	cmd := exec.CommandContext(ctx, sshd, "-t")
-	cmd.Env = host.CommandEnv(a.cfg.Root)
-	cmd.WaitDelay = host.WaitDelay
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("sshd -t does not accept the configuration: %w", err)
-	}
-	return nil
-}
-
 // unitCheck returns an error if a unit is not as it has to be after it was reloaded or restarted.
 type unitCheck func(s host.UnitState, unit string, restarted bool) error
 
@@ -193,6 +173,11 @@ func (a *Agent) verifyUnits(ctx context.Context, actions []disruption.Action, ch
 	if err != nil {
 		return err
 	}
+	return sameInvocations(first, second)
+}
+
+// sameInvocations returns an error if a unit was started again between two looks.
+func sameInvocations(first, second map[string]host.UnitState) error {
 	for unit, state := range second {
 		if before := first[unit]; before.InvocationID != state.InvocationID {
 			return fmt.Errorf("%s does not stay up: systemd had to start it again (see journalctl -u %s on the node)", unit, unit)

@@ -80,6 +80,25 @@ func TestActions(t *testing.T) {
 			sshd:  `a="$REFIT_ROOT/etc/ssh/a"; grep -q new "$a" 2>/dev/null || exit 0; cat "$a" >&2; exit 255`,
 			calls: []string{"reload ssh.service"}, fails: "sshd -t does not accept the configuration: exit status 255",
 		},
+		"nor one that is started for each connection": {
+			path: "/etc/ssh/a", sshd: `grep -q new "$REFIT_ROOT/etc/ssh/a" 2>/dev/null || exit 0; exit 255`,
+			states: map[string]host.UnitState{"ssh.service": {LoadState: "loaded", ActiveState: "inactive"}},
+			fails:  "sshd -t does not accept the configuration: exit status 255",
+		},
+		"nor one that has no unit of its own": {
+			path: "/etc/ssh/a", sshd: `grep -q new "$REFIT_ROOT/etc/ssh/a" 2>/dev/null || exit 0; exit 255`,
+			states: map[string]host.UnitState{"ssh.service": {LoadState: "not-found"}, "sshd.service": {LoadState: "not-found"}},
+			fails:  "sshd -t does not accept the configuration: exit status 255",
+		},
+		"which is tested in the directory that its service would have": {
+			path: "/etc/ssh/a", sshd: `test -d "$REFIT_ROOT/run/sshd"`,
+			states: map[string]host.UnitState{"ssh.service": {LoadState: "loaded", ActiveState: "inactive"}},
+			notes:  []string{"ssh.service is not active and was not reloaded"},
+		},
+		"and need not be there": {
+			path: "/etc/ssh/a", states: map[string]host.UnitState{"ssh.service": {LoadState: "not-found"}, "sshd.service": {LoadState: "not-found"}},
+			notes: []string{"ssh.service is not active and was not reloaded"},
+		},
 		"not without a test": {
 			path: "/etc/ssh/a", fails: "the node has no /usr/sbin/sshd",
 		},

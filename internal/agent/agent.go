@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/agent/kind"
+	"github.com/capi-refit/refit/internal/agent/probe"
 	"github.com/capi-refit/refit/internal/agent/release"
 	"github.com/capi-refit/refit/internal/node"
 )
@@ -21,8 +23,6 @@ const (
 	defaultActionTimeout = 2 * time.Minute
 	// defaultChangeTimeout is how long a change of what is no file may take. kubeadm waits five minutes for each static pod.
 	defaultChangeTimeout = 30 * time.Minute
-	// bootPatience is how long the units of a node may take to come up after a reboot. cloud-init can take minutes.
-	bootPatience = 10 * time.Minute
 	// defaultSettle is how long a restarted service is watched. One that can't read its configuration exits within it.
 	defaultSettle = 2 * time.Second
 )
@@ -51,6 +51,9 @@ type Config struct {
 	// Launcher starts what works on a run. Nil: a transient systemd unit does where there is systemd, else a process of
 	// its own.
 	Launcher Launcher
+	// Watch sees to it that a run that has changed the way in goes on without whoever has asked for it. Nil: systemd does where there
+	// is systemd, else nothing.
+	Watch Watch
 	// ActionTimeout is how long one action may take. 0: two minutes.
 	ActionTimeout time.Duration
 	// ChangeTimeout is how long a change of what is no file may take. 0: half an hour, since kubeadm waits for static pods.
@@ -70,6 +73,8 @@ type Agent struct {
 	// kinds bring what is no file.
 	kinds    map[node.Kind]kind.Kind
 	releases releases
+	// probes ask what of the node works, see probe.All.
+	probes func(renewed bool) []probe.Probe
 	// boundary is called at each point at which tests let the agent die. An error from it is death: nothing may be done
 	// after it.
 	boundary func(where string) error
@@ -101,6 +106,7 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Units == nil {
 		cfg.Units = host.FindSystemctl(root)
 	}
+	cfg.Units = host.Limit(cfg.Units, cfg.ActionTimeout)
 	if cfg.Launcher == nil {
 		if err := checkProgram(cfg.Executable); err != nil {
 			return nil, err
@@ -108,6 +114,7 @@ func New(cfg Config) (*Agent, error) {
 		cfg.Launcher = newLauncher(cfg.Root, cfg.Executable, filepath.Join(state, "run.log"))
 	}
 	d := host.Disk{NoSync: cfg.NoSync}
+	cfg.Watch = cmp.Or(cfg.Watch, newWatch(cfg, d))
 	root.Private = state
 	h := host.Host{Root: root, Disk: d, Clock: cfg.Clock, Units: cfg.Units}
 	store := release.New(h)
@@ -118,6 +125,7 @@ func New(cfg Config) (*Agent, error) {
 		disk:     d,
 		state:    stateDir{root: host.Root{Dir: cfg.Root}, dir: state, disk: d},
 		kinds:    kinds(h, store),
+		probes:   func(renewed bool) []probe.Probe { return probe.All(h, renewed) },
 		boundary: func(string) error { return nil },
 	}, nil
 }
@@ -152,7 +160,7 @@ func (a *Agent) checkMachine(m node.MachineID) error {
 	} else if last != nil {
 		known = last.Machine
 	}
-	if known.UID != "" && known.UID != m.UID {
+	if known.UID != "" && !m.Is(known) {
 		return reasonf(node.ReasonOtherMachine,
 			"this node has a record of Machine %s/%s (%s), not of %s/%s (%s); if the host was reused, remove %s on it",
 			known.Namespace, known.Name, known.UID, m.Namespace, m.Name, m.UID, stateRoot)

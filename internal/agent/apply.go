@@ -109,7 +109,7 @@ func (a *Agent) follow(ctx context.Context, last *lastRun, req node.Request, wan
 	if last == nil || last.Status.Digest != req.Digest {
 		return a.start(ctx, req, want, false)
 	}
-	if last.Status.State == node.Failed && !fresh && req.Token <= last.Fence {
+	if last.Status.State == node.Failed && (req.UnderWay || !fresh && req.Token <= last.Fence) {
 		return admission{next: answer}, nil
 	}
 	return a.start(ctx, req, want, last.Status.State == node.Succeeded)
@@ -134,6 +134,7 @@ func (a *Agent) start(ctx context.Context, req node.Request, want desired, succe
 	if len(p.work.Plan.Changes)+len(p.work.Plan.Actions) == 0 {
 		next = inline
 	}
+	p.work.WayIn = a.wayIn(&p.work)
 	return admission{next: next, digest: req.Digest}, a.begin(p.work, p.owed)
 }
 
@@ -202,7 +203,8 @@ func (a *Agent) begin(w work, owed *debt) error {
 	if err := a.boundary("work written"); err != nil {
 		return err
 	}
-	return a.state.save("status.json", lastRun{Machine: w.Machine, Offset: offset, Debt: owed, Status: node.Status{
+	boot, _ := bootOf(a.root) // where it can't be told, nothing reboots
+	return a.state.save("status.json", lastRun{Machine: w.Machine, Boot: boot, Offset: offset, Debt: owed, Left: w.Left, Guarded: w.WayIn != "", Status: node.Status{
 		State: node.Running, Digest: w.Digest, Token: w.Token, Total: len(a.steps(&w)), StartedAt: now,
 		Changes: w.Plan.Changes, Actions: w.Plan.Actions, Notes: w.Plan.Notes,
 	}})

@@ -203,6 +203,24 @@ func TestFence(t *testing.T) {
 	})
 }
 
+// clusterctl move gives a Machine another UID. Its node has a record of the former one until it is updated again.
+func TestAMachineThatWasMovedIsStillTheNodes(t *testing.T) {
+	n := newTestNode(t)
+	n.succeed(request(5, "/etc/quiet/a", "a"))
+	req := request(6, "/etc/quiet/a", "b")
+	req.Machine.UID, req.Machine.Former = "uid-2", []string{"uid-0"}
+	n.refuse(req, node.ReasonOtherMachine)
+
+	req.Machine.Former = []string{machine.UID, "uid-0"}
+	n.succeed(req)
+	rec, err := n.agent.state.loadRecord()
+	require.NoError(t, err)
+	assert.Equal(t, node.MachineID{Namespace: machine.Namespace, Name: machine.Name, UID: "uid-2"}, rec.Machine)
+
+	req = request(7, "/etc/quiet/a", "c")
+	n.refuse(req, node.ReasonOtherMachine) // the management cluster that it was moved from does not get it back
+}
+
 // busyNode is a node on which the run of a request is under way: something else holds the lock.
 func busyNode(t *testing.T, req node.Request) (n *testNode, release func()) {
 	n = newTestNode(t)

@@ -10,12 +10,13 @@ import (
 	"github.com/capi-refit/refit/internal/node"
 )
 
-const usage = "refit-node [--root DIR] version|plan|stage|apply|status|drift|journal|run|stage-run|gate"
+const usage = "refit-node [--root DIR] version|plan|stage|apply|status|drift|journal|run|stage-run|resume|gate"
 
 // The verbs of what goes on without whoever has asked for it.
 const (
 	verbRun      = "run"
 	verbStageRun = "stage-run"
+	verbResume   = "resume"
 )
 
 // Main carries out one command line and returns the exit status: 0 if it could be carried out, also if the run that it
@@ -64,6 +65,8 @@ func command(ctx context.Context, cfg Config, args []string, stdin io.Reader, st
 	case verbRun:
 		status, err := a.Run(ctx)
 		return node.Answer{Status: &status}, err
+	case verbResume:
+		return node.Answer{}, a.Resume(ctx)
 	case verbStageRun:
 		status, err := a.RunStage(ctx)
 		return node.Answer{Stage: &status}, err

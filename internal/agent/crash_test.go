@@ -172,7 +172,9 @@ func TestDeathAtEveryBoundaryOfARunThatFails(t *testing.T) {
 		n.newProcess()
 		require.Equal(t, status, n.fail(c.req), "the same token does not try again")
 		n.units.hook = nil
-		c.req.Token = 3
+		c.req.Token, c.req.UnderWay = 3, true
+		require.Equal(t, status, n.fail(c.req), "a run that was seen under way is not begun again when it has failed")
+		c.req.UnderWay = false
 		c.requireDone(n.succeed(c.req), *died)
 		if *died == "" {
 			break

@@ -136,10 +136,10 @@ func (a *Agent) compareOther(ctx context.Context, report *node.DriftReport, name
 // repairs says whether drift is brought back. What was never applied has not drifted.
 func (p *planner) repairs() bool { return p.req.Repair && p.current != nil }
 
-// toRepair says whether a file that the specs did not change has drifted and is to be brought back.
+// toRepair says whether a file that the specs did not change has drifted and is to be brought back, or a failed run has left it.
 func (p *planner) toRepair(path string, want host.State, unknownOwner error) bool {
 	if !p.repairs() {
-		return false
+		return p.isLeft(path)
 	}
 	observed, err := p.root.Observe(path)
 	return len(differences(want, observed, unknownOwner, err)) > 0

@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"cmp"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"io"
@@ -19,6 +20,10 @@ const (
 	journalOld  = "journal.jsonl.1"
 	// maxJournal is where the journal is rotated. It is looked at between runs only, so a run's entries stay together.
 	maxJournal = 4 << 20
+	// reserveFile takes up room for what a run has to note on a disk that is full, so that a node on which the way in is closed can reboot
+	// with what was put back.
+	reserveFile = "reserve"
+	maxReserve  = 64 << 10
 )
 
 // The events of a journal.
@@ -28,6 +33,7 @@ const (
 	eventRunStarted = "run-started"
 	eventStarted    = "step-started"
 	eventAsked      = "reboot-asked"
+	eventAwaited    = "login-awaited"
 	eventDone       = "step-done"
 	eventFailed     = "step-failed"
 	eventRolledBack = "rolled-back"
@@ -61,6 +67,17 @@ func (s stateDir) appendJournal(e node.JournalEntry) (int64, error) {
 		err = syscall.Fdatasync(int(f.Fd()))
 	}
 	return info.Size() + int64(n), err
+}
+
+// reserve takes up room on the disk.
+func (s stateDir) reserve() error {
+	return s.disk.Write(s.path(reserveFile), io.LimitReader(rand.Reader, maxReserve), private)
+}
+
+// spend gives up that room, and reports whether there was any.
+func (s stateDir) spend() bool {
+	_, err := s.disk.Lstat(s.path(reserveFile))
+	return err == nil && s.disk.Remove(s.path(reserveFile)) == nil
 }
 
 // torn says whether the last line was cut off, by a full disk or a loss of power. It then counts as not written.
@@ -132,10 +149,13 @@ func (a *Agent) Journal(w io.Writer) error {
 // progress is how far a run has come, as its part of the journal shows.
 type progress struct {
 	started, done map[string]bool
-	failed        *node.JournalEntry // the first failure, which is the cause of the others
-	last          string             // the step that was begun last
-	boot          string             // in which the reboot was begun
-	askedAt       *time.Time         // when systemd had agreed to it last
+	failed        *node.JournalEntry   // the first failure, which is the cause of the others
+	last          string               // the step that was begun last
+	boots         map[string]string    // in which boot a step was begun, of those for which it counts
+	askedAt       map[string]time.Time // when systemd had agreed last to a step that reboots
+	awaited       *node.JournalEntry   // the login
+	unconfirmed   bool                 // the login did not come
+	errors        map[string]string    // with what a step has failed last
 	notes         []string
 	rolledBack    bool
 	finished      bool
@@ -143,27 +163,32 @@ type progress struct {
 
 func (s stateDir) progress(offset int64) (progress, error) {
 	entries, err := s.journalFrom(offset)
-	p := progress{started: map[string]bool{}, done: map[string]bool{}}
+	p := progress{started: map[string]bool{}, done: map[string]bool{}, boots: map[string]string{}, askedAt: map[string]time.Time{}, errors: map[string]string{}}
 	for _, e := range entries {
 		p.add(e)
 	}
 	return p, err
 }
 
-func (p *progress) add(e node.JournalEntry) {
+func (p *progress) add(e node.JournalEntry) { //nolint:cyclop // one case for each event
 	switch e.Event {
 	case eventStarted:
 		p.started[e.Step] = true
 		p.last = e.Step
-		p.boot = cmp.Or(e.Boot, p.boot)
+		p.boots[e.Step] = cmp.Or(e.Boot, p.boots[e.Step])
 	case eventAsked:
-		p.askedAt = &e.Time
+		p.askedAt[e.Step] = e.Time
+	case eventAwaited:
+		p.started[e.Step] = true
+		p.last, p.awaited = e.Step, &e
 	case eventDone:
 		p.done[e.Step] = true
 		if e.Note != "" {
 			p.notes = append(p.notes, e.Note)
 		}
 	case eventFailed:
+		p.errors[e.Step] = e.Error
+		p.unconfirmed = p.unconfirmed || e.Step == stepConfirm || e.Step == stepConfirmLeft
 		if p.failed == nil {
 			p.failed = &e
 		}

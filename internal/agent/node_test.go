@@ -26,6 +26,7 @@ var testRules = disruption.Rules{Files: disruption.Table{
 	{Path: "/etc/crio", Actions: []disruption.Action{{Type: disruption.Reload, Unit: "crio.service"}}},
 	{Path: "/etc/kubelet", Actions: []disruption.Action{{Type: disruption.Restart, Unit: "kubelet.service"}}},
 	{Path: "/etc/ssh", Actions: []disruption.Action{{Type: disruption.Reload, Unit: "ssh.service"}}},
+	{Path: "/etc/nftables", Actions: []disruption.Action{{Type: disruption.Reload, Unit: "nftables.service"}}},
 	{Path: "/etc/drain", Actions: []disruption.Action{{Type: disruption.Drain}}},
 	{Path: "/etc/boot", Actions: []disruption.Action{{Type: disruption.Reboot}}},
 	{Path: "/etc/kubernetes/manifests", Actions: []disruption.Action{{Type: disruption.StaticPodRefresh}}},
@@ -43,6 +44,9 @@ type testNode struct {
 	root  string
 	units *fakeUnits
 	agent *Agent
+	watch *fakeWatch
+	// login is called while a run waits for one. It is refit's unless a test says otherwise.
+	login func()
 }
 
 func newTestNode(t *testing.T) *testNode {
@@ -55,7 +59,11 @@ func layOut(t interface {
 	Helper()
 }, root string,
 ) *testNode {
-	n := &testNode{t: t, root: root, units: newFakeUnits()}
+	n := &testNode{t: t, root: root, units: newFakeUnits(), watch: &fakeWatch{}}
+	n.login = n.logIn
+	n.put("/proc/uptime", "1000.00 1.00\n")
+	n.put("/proc/sys/kernel/random/boot_id", "boot-1\n")
+	n.put("/proc/1/stat", "1 (init) S 0 1 1 0 -1 4194560 2826 14281 119 108 4 6 12 13 20 0 1 0 1 19996672 27\n")
 	n.put("/etc/passwd", fmt.Sprintf("root:x:%d:%d::/root:/bin/sh\nother:x:4711:4711::/:/bin/sh\n", os.Getuid(), os.Getgid()))
 	n.put("/etc/group", fmt.Sprintf("root:x:%d:\nother:x:4711:\n", os.Getgid()))
 	n.agent = n.newAgent()
@@ -67,7 +75,7 @@ func (n *testNode) newAgent() *Agent {
 	n.t.Helper()
 	var a *Agent
 	a, err := New(Config{
-		Root: n.root, Clock: testClock{}, Units: n.units, NoSync: true, ActionTimeout: time.Minute, Settle: -1,
+		Root: n.root, Clock: upClock{n: n}, Units: n.units, Watch: n.watch, NoSync: true, ActionTimeout: time.Minute, Settle: -1,
 		Launcher: LauncherFunc(func(ctx context.Context, _, verb string) error {
 			if verb == verbStageRun {
 				_, _ = a.RunStage(ctx)

@@ -40,8 +40,15 @@ func (a *Agent) debt() (*debt, error) {
 func (r *runner) afterFailure(ctx context.Context) (outcome, error) {
 	switch r.work.Rules.OnFailure {
 	case disruption.StopOnFailure:
-		return r.stopHere(), nil
+		if lost, err := r.lost(ctx); err != nil {
+			return outcome{}, err
+		} else if !lost {
+			return r.stopHere(), nil
+		}
 	case disruption.RebootOnFailure:
+		if r.work.WayIn != "" {
+			break // nobody can have a node reboot that nobody comes in to
+		}
 		if boot, err := bootOf(r.root); err == nil && r.rebootHelps() {
 			return r.leaveToReboot(boot), nil
 		}
@@ -69,7 +76,7 @@ func (r *runner) stopHere() outcome {
 func (r *runner) names(of map[string]bool) []string {
 	var names []string
 	for _, s := range r.steps(r.work) {
-		if of[s.name] && !slices.Contains([]string{stepPrepare, stepVerify, stepRecord}, s.name) {
+		if of[s.name] && !slices.Contains([]string{stepArm, stepPrepare, stepVerify, stepConfirm, stepSoak, stepRecord}, s.name) {
 			names = append(names, s.name)
 		}
 	}

@@ -35,7 +35,7 @@ func kinds(h host.Host, releases *release.Store) map[node.Kind]kind.Kind {
 }
 
 // The order in which changes are made, beside files: units are there before files are removed, and accounts and what runs the
-// node come last: a new version of it with the arguments that are meant for it.
+// node come last: a new version of it with the arguments that are meant for it. Accounts that are new come before files, see accountsFirst.
 var (
 	beforeRemovals = []node.Kind{node.UnitKind, node.NTPKind}
 	afterRemovals  = []node.Kind{node.UserKind, node.KubeletKind, node.VersionKind, node.ControlPlaneKind}

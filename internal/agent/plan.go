@@ -72,14 +72,17 @@ func (a *Agent) plan(ctx context.Context, req node.Request, want desired) (*plan
 		owed: owed,
 		req:  req, root: a.root, kept: a.state.originals(), owners: o, kinds: a.kinds, desired: want, current: rec, applied: rec,
 		work: work{
-			Machine: req.Machine, Digest: req.Digest, Token: req.Token, Plan: node.Plan{Digest: req.Digest}, Rules: req.Rules, Login: req.Login,
-			Contents: map[string][]byte{}, Expect: map[string]host.State{},
-			Next:   record{Machine: req.Machine, Digest: req.Digest, Files: map[string]entry{}, Others: map[string]node.Resource{}},
+			Machine: req.Machine.Now(), Digest: req.Digest, Token: req.Token, Plan: node.Plan{Digest: req.Digest}, Rules: req.Rules, Login: req.Login,
+			Contents: map[string][]byte{}, Expect: map[string]host.State{}, Owners: map[string]string{},
+			Next:   record{Machine: req.Machine.Now(), Digest: req.Digest, Files: map[string]entry{}, Others: map[string]node.Resource{}},
 			Others: map[string]kind.Change{},
 		},
 	}
-	if last != nil && last.Status.State == node.Running {
-		p.underWay = &last.Status
+	if last != nil {
+		p.work.Left = last.Left
+		if last.Status.State == node.Running {
+			p.underWay = &last.Status
+		}
 	}
 	switch {
 	case rec == nil && req.Baseline != nil:
@@ -99,6 +102,9 @@ func (p *planner) run(ctx context.Context) error {
 	for path := range p.files {
 		paths[path] = true
 	}
+	for path := range p.work.Left {
+		paths[path] = true
+	}
 	if p.applied != nil {
 		for path := range p.applied.Files {
 			paths[path] = true
@@ -112,6 +118,7 @@ func (p *planner) run(ctx context.Context) error {
 	if err := p.decideOthers(ctx); err != nil {
 		return err
 	}
+	p.accountsFirst()
 	plan := &p.work.Plan
 	lists := make([][]disruption.Action, 0, len(plan.Changes))
 	for _, c := range plan.Changes {
@@ -130,7 +137,7 @@ func (p *planner) decide(path string) error {
 	}
 	switch {
 	case !listed:
-		return p.dropped(path, was)
+		return p.unlisted(path, was, applied)
 	case f.Unmanaged:
 		if applied { // should it be dropped one day, this is what it was
 			p.work.Next.Files[path] = was
@@ -150,7 +157,7 @@ func (p *planner) decide(path string) error {
 		p.unchanged(path, want, unknownOwner)
 		return nil
 	}
-	if unknownOwner != nil {
+	if !p.owned(path, f, &want, unknownOwner) {
 		p.block(path, unknownOwner)
 		return nil
 	}
@@ -211,8 +218,8 @@ func (p *planner) keepOriginal(path string, observed, want host.State) error {
 }
 
 // dropped plans a file that the specs no longer list.
-func (p *planner) dropped(path string, was entry) error {
-	if _, err := p.req.Rules.Actions(path); err != nil && p.current == nil {
+func (p *planner) dropped(path string, was entry, applied bool) error {
+	if _, err := p.req.Rules.Actions(path); err != nil && p.current == nil && applied {
 		return nil // bootstrap lays down much that is not the specs' own: certificates, kubeadm's configuration
 	}
 	want, operation := host.State{}, node.Remove
@@ -235,7 +242,7 @@ func (p *planner) dropped(path string, was entry) error {
 	if !observed.Exists || observed == want {
 		return nil
 	}
-	if p.propose(operation, path, observed, was, true) {
+	if p.propose(operation, path, observed, was, applied) {
 		p.work.Expect[path] = want
 	}
 	return nil
@@ -258,10 +265,7 @@ func (p *planner) propose(op node.Operation, path string, observed host.State, w
 		return false
 	}
 	c := node.Change{Ref: node.FileRef(path), Operation: op, Actions: actions}
-	if applied {
-		before, err := specState(was, p.owners)
-		c.Conflict = err != nil || before != observed
-	}
+	c.Conflict = p.conflicts(path, observed, was, applied)
 	if p.refuses(c.Conflict) {
 		p.block(path, fmt.Errorf("%s was changed on the node as well as in the specs, and conflicts are refused", path))
 		return false
@@ -322,7 +326,7 @@ func (p *planner) claimTarget(names map[string]string, path string, changed bool
 }
 
 func (p *planner) block(path string, err error) {
-	p.work.Plan.Blocked = append(p.work.Plan.Blocked, node.Problem{Path: path, Reason: err.Error()})
+	p.work.Plan.Blocked = append(p.work.Plan.Blocked, node.ProblemOf(path, err))
 }
 
 func (p *planner) note(text string) {

@@ -58,6 +58,37 @@ func TestArgumentsOfTheKubelet(t *testing.T) {
 		n.succeed(kubeletRequest(3, "8")).Notes)
 }
 
+// TestAKubeletWhoseHealthEndpointARunTurnsOff has a run turn it off, and one turn it on again at a kubelet that is not well.
+func TestAKubeletWhoseHealthEndpointARunTurnsOff(t *testing.T) {
+	const extra = "/etc/default/kubelet"
+	for name, by := range map[string]func(token int64, port string) node.Request{
+		"by an argument": func(token int64, port string) node.Request {
+			req := kubeletRequest(token, "9")
+			req.Resources[0].Kubelet.ExtraArgs = append(req.Resources[0].Kubelet.ExtraArgs, node.Arg{Name: "healthz-port", Value: port})
+			return req
+		},
+		"by its configuration": func(token int64, port string) node.Request {
+			req := request(token, "/etc/kubernetes/kubelet.conf.d/a.conf", "healthzPort: "+port+"\n")
+			req.Rules.Files = disruption.Table{{Path: "/etc/kubernetes/kubelet.conf.d", Actions: []disruption.Action{{Type: disruption.Restart, Unit: "kubelet.service"}}}}
+			return req
+		},
+		"by a file of arguments": func(token int64, port string) node.Request {
+			req := request(token, extra, "KUBELET_EXTRA_ARGS=--healthz-port="+port+"\n")
+			req.Rules.Files = disruption.Table{{Path: extra, Actions: []disruption.Action{{Type: disruption.Restart, Unit: "kubelet.service"}}}}
+			return req
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := kubeadmNode(t)
+			n.put(flagsFile, "KUBELET_KUBEADM_ARGS=\"--config-dir=/etc/kubernetes/kubelet.conf.d\"\n")
+			n.put("/etc/kubernetes/kubelet.conf.d/0.conf", "{}")
+			require.Contains(t, n.succeed(by(1, "0")).Notes, "the kubelet was not asked for its health: its health endpoint is turned off (healthzPort: 0)")
+			n.agent.cfg.Clock = &staticpodtest.Impatient{Left: 5}
+			require.Contains(t, n.fail(by(2, "1")).Message, "nothing answers at http://127.0.0.1:1/healthz")
+		})
+	}
+}
+
 func TestStaticPodsAreWaitedFor(t *testing.T) {
 	const manifest = "/etc/kubernetes/manifests/a.yaml"
 	newNode := func(t *testing.T) (*testNode, *staticpodtest.Node) {

@@ -18,12 +18,12 @@ const (
 	systemStopping = "stopping"
 )
 
-// bootLook is how often it is looked whether a boot has ended.
-const bootLook = time.Second
-
 // rebootPatience is how long a reboot that was asked for is waited for while systemd does not shut down yet: programs may
 // delay it, and the kubelet does so while pods end. After that it counts as lost, and is asked for again.
 const rebootPatience = 10 * time.Minute
+
+// rebootRetry is the pause before a reboot is asked for again that systemd has refused, and that the way in depends on.
+const rebootRetry = 15 * time.Second
 
 // startTimeField is where in /proc/PID/stat, after the name, the time is at which the process began, in ticks since the boot.
 const startTimeField = 19
@@ -31,8 +31,14 @@ const startTimeField = 19
 // errRebooting ends the process that has asked for a reboot. The run is taken up again after it.
 var errRebooting = errors.New("the node was asked to reboot; apply takes the run up again when it is back")
 
-// stepReboot is the name of the step that reboots the node.
-const stepReboot = "reboot"
+// errNotYet says that a reboot was refused which has to come.
+var errNotYet = errors.New("the node does not reboot yet")
+
+// The names of the steps that reboot the node: with what was changed, and, where that has closed the way in, once more with what was put back.
+const (
+	stepReboot     = "reboot"
+	stepRebootBack = "reboot again"
+)
 
 // reboots says whether a merged list of actions has the node reboot.
 func reboots(actions []disruption.Action) bool {
@@ -69,29 +75,29 @@ func readProc(r host.Root, p string) ([]byte, error) {
 	return data, nil
 }
 
-// reboot does the step that reboots the node. The journal tells which boot it was begun in. In another one it is done; in the
+// reboot does a step that reboots the node. The journal tells which boot it was begun in. In another one it is done; in the
 // same one it is asked for, again if need be, since however often a boot is ended it ends once. This process does not see
 // the end of the step, unless it is the one that comes after the boot. An error says that the run was interrupted, be it by
 // the reboot itself.
-func (r *runner) reboot(ctx context.Context) error {
-	if r.progress.done[stepReboot] {
+func (r *runner) reboot(ctx context.Context, name string) error {
+	if r.progress.done[name] {
 		return nil
 	}
 	if ctx.Err() != nil {
 		return errInterrupted
 	}
-	if err := r.boundary("before " + stepReboot); err != nil {
+	if err := r.boundary("before " + name); err != nil {
 		return err
 	}
 	boot, err := bootOf(r.root)
 	if err != nil {
-		return r.endReboot(err)
+		return r.endReboot(name, err)
 	}
-	if r.progress.boot != "" && r.progress.boot != boot {
-		return r.endReboot(r.enter(node.JournalEntry{Event: eventDone, Step: stepReboot, Boot: boot}))
+	if begun := r.progress.boots[name]; begun != "" && begun != boot {
+		return r.endReboot(name, r.noteBooted(name, boot))
 	}
-	asked := r.progress.askedAt != nil
-	failure, interrupted := r.askFrom(ctx, boot)
+	_, asked := r.progress.askedAt[name]
+	failure, interrupted := r.askFrom(ctx, name, boot)
 	switch {
 	case interrupted != nil:
 		return interrupted
@@ -100,60 +106,104 @@ func (r *runner) reboot(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return errInterrupted
 	}
-	return r.endReboot(failure)
+	return r.endReboot(name, failure)
 }
 
-// endReboot ends the step, with a failure if there is one.
-func (r *runner) endReboot(failure error) error {
-	if failure != nil {
-		r.fail(stepReboot, failure)
+// endReboot ends the step, with a failure if there is one. With what was put back the node has to reboot in the end: there it has not ended.
+func (r *runner) endReboot(name string, failure error) error {
+	if failure != nil && (name != stepRebootBack || r.progress.errors[name] != failure.Error()) {
+		r.fail(name, failure)
 	}
-	return r.boundary("ended " + stepReboot)
+	if err := r.boundary("ended " + name); err != nil {
+		return err
+	}
+	if failure != nil && name == stepRebootBack {
+		return errNotYet
+	}
+	return nil
+}
+
+// noteBooted notes that the node was booted. One that was booted with what was put back needs no note for that: that it was begun in
+// another boot tells it, too.
+func (r *runner) noteBooted(name, boot string) error {
+	done := node.JournalEntry{Event: eventDone, Step: name, Boot: boot}
+	err := r.enter(done)
+	if err != nil && name == stepRebootBack {
+		r.progress.add(done)
+		return nil
+	}
+	return err
+}
+
+// rebootBack has the node reboot with what was put back. refit can't come in to ask for it once more, so it is asked for until systemd
+// agrees. It is never done without a note of the boot in which it was begun: the node would boot on and on.
+func (r *runner) rebootBack(ctx context.Context) error {
+	for {
+		err := r.reboot(ctx, stepRebootBack)
+		if !errors.Is(err, errNotYet) {
+			return err
+		}
+		if r.cfg.Clock.Wait(ctx, rebootRetry) != nil {
+			return errInterrupted
+		}
+	}
 }
 
 // askFrom asks for the end of a boot, and notes before and after that it does.
-func (r *runner) askFrom(ctx context.Context, boot string) (failure, interrupted error) {
-	if err := r.enter(node.JournalEntry{Event: eventStarted, Step: stepReboot, Boot: boot}); err != nil {
-		return err, nil
+func (r *runner) askFrom(ctx context.Context, name, boot string) (failure, interrupted error) {
+	if r.progress.boots[name] != boot {
+		if err := r.enter(node.JournalEntry{Event: eventStarted, Step: name, Boot: boot}); err != nil {
+			return err, nil
+		}
 	}
-	if err := r.boundary("begun " + stepReboot); err != nil {
+	if err := r.boundary("begun " + name); err != nil {
 		return nil, err
 	}
-	if err := guard(func() error { return r.askForReboot(ctx, r.work) }); err != nil {
+	if err := guard(func() error { return r.askForReboot(ctx, name) }); err != nil {
 		return err, nil
 	}
-	if err := r.boundary("made " + stepReboot); err != nil {
+	if err := r.boundary("made " + name); err != nil {
 		return nil, err
 	}
 	// That it can't be noted changes nothing: the node goes down.
-	_ = r.enter(node.JournalEntry{Event: eventAsked, Step: stepReboot, Boot: boot})
-	return nil, r.boundary("asked " + stepReboot)
+	_ = r.enter(node.JournalEntry{Event: eventAsked, Step: name, Boot: boot})
+	return nil, r.boundary("asked " + name)
 }
 
 // askForReboot has systemd reboot the node in good order, unless it is shutting down already.
-func (a *Agent) askForReboot(ctx context.Context, w *work) error {
-	if down, err := a.stopping(ctx); down || err != nil {
+func (r *runner) askForReboot(ctx context.Context, name string) error {
+	if down, err := r.stopping(ctx); down || err != nil {
 		return err
 	}
-	for _, action := range unitActions(w) { // the SSH server starts anew too, and it is the way in
-		unit, _, err := a.loaded(ctx, action.Unit)
+	limited, cancel := context.WithTimeout(ctx, r.cfg.ActionTimeout)
+	defer cancel()
+	if name != stepRebootBack { // by which the way in can't get worse
+		if err := r.testSSHUnits(limited); err != nil {
+			return err
+		}
+	}
+	err := r.cfg.Units.Do(limited, "reboot", "")
+	if err == nil {
+		return nil
+	}
+	if down, _ := r.stopping(ctx); down { // so far that systemd does not answer properly any more
+		return nil
+	}
+	return fmt.Errorf("systemctl reboot: %w (see systemd-inhibit --list and journalctl -b on the node)", err)
+}
+
+// testSSHUnits tests the configuration of an SSH server that the run is about. It starts anew too, and it is the way in.
+func (r *runner) testSSHUnits(ctx context.Context) error {
+	for _, action := range unitActions(r.work) {
+		unit, _, err := r.loaded(ctx, action.Unit)
 		if err == nil {
-			err = a.testSSH(ctx, unit)
+			err = r.testSSH(ctx, unit)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	limited, cancel := context.WithTimeout(ctx, a.cfg.ActionTimeout)
-	defer cancel()
-	err := a.cfg.Units.Do(limited, "reboot", "")
-	if err == nil {
-		return nil
-	}
-	if down, _ := a.stopping(ctx); down { // so far that systemd does not answer properly any more
-		return nil
-	}
-	return fmt.Errorf("systemctl reboot: %w (see systemd-inhibit --list and journalctl -b on the node)", err)
+	return nil
 }
 
 // stopping says whether systemd shuts the node down.
@@ -177,44 +227,29 @@ func (a *Agent) systemState(ctx context.Context) (string, error) {
 
 // rebooting says whether the node is about to leave the boot in which the run has asked for its end.
 func (a *Agent) rebooting(ctx context.Context, p progress) (bool, error) {
-	if p.boot == "" || p.done[stepReboot] || p.failed != nil {
+	name := stepReboot
+	if p.failed != nil {
+		name = stepRebootBack
+	}
+	if p.boots[name] == "" || p.done[name] {
 		return false, nil
 	}
 	boot, err := bootOf(a.root)
-	if err != nil || boot != p.boot {
+	if err != nil || boot != p.boots[name] {
 		return false, err
 	}
-	if p.askedAt != nil && a.cfg.Clock.Now().Sub(*p.askedAt) < rebootPatience {
+	if at, asked := p.askedAt[name]; asked && a.cfg.Clock.Now().Sub(at) < rebootPatience {
 		return true, nil
 	}
 	return a.stopping(ctx)
 }
 
-// awaitUp waits until systemd has started all that a boot starts, and returns a note if not all of it is well.
-func (a *Agent) awaitUp(ctx context.Context) (note string, err error) {
-	state := ""
-	for waited := time.Duration(0); waited < bootPatience; waited += bootLook {
-		if state, err = a.systemState(ctx); err != nil {
-			return "", err
-		}
-		switch state {
-		case "initializing", "starting", systemStopping: // when it goes down, this process does so too
-		case "degraded":
-			return "not all units came up after the reboot (see systemctl --failed on the node)", nil
-		default:
-			return "", nil
-		}
-		if err := a.cfg.Clock.Wait(ctx, bootLook); err != nil {
-			return "", err
-		}
-	}
-	return "", fmt.Errorf("the node is still %s %s after the reboot (see systemctl list-jobs on the node)", state, bootPatience)
-}
-
 // unitActions returns the actions on units that a run takes, also those that a reboot makes needless.
-func unitActions(w *work) []disruption.Action {
+func unitActions(w *work) []disruption.Action { return changedUnits(w.Plan) }
+
+func changedUnits(plan node.Plan) []disruption.Action {
 	var all []disruption.Action
-	for _, c := range w.Plan.Changes {
+	for _, c := range plan.Changes {
 		all = append(all, c.Actions...)
 	}
 	return disruption.Merge(slices.DeleteFunc(all, func(a disruption.Action) bool { return a.Unit == "" }))

@@ -32,7 +32,8 @@ type outcome struct {
 // A reboot is not repeated: a node whose verification fails after one must not be rebooted on and on, and what made it fail
 // may be gone with the next. The files are put back all the same: whatever boots the node next, it boots with what it ran with
 // before, and a retry finds all of its work still to be done. Until then no run can say that the node shows what is desired,
-// so the next one, which a person or new specs ask for, has the node reboot whatever else it does.
+// so the next one, which a person or new specs ask for, has the node reboot whatever else it does. Where the reboot has closed the way
+// in, nobody could ask for one: there the node reboots once more, with what was put back.
 func (r *runner) rollBack(ctx context.Context) (outcome, error) {
 	cause := *r.progress.failed
 	changes, actions := r.begun()
@@ -49,6 +50,15 @@ func (r *runner) rollBack(ctx context.Context) (outcome, error) {
 	if len(failures) == 0 {
 		if err := r.forgetOriginals(); err != nil {
 			failures = append(failures, err.Error())
+		}
+	}
+	if len(changes) > 0 { // what could not be put back may be with the next boot, and locked out nobody can see to it
+		failure, interrupted := r.bootBack(ctx)
+		if interrupted != nil {
+			return outcome{}, interrupted
+		}
+		if failure != nil {
+			failures = append(failures, fmt.Sprintf("%s failed: %v", stepWorksBack, failure))
 		}
 	}
 	message := r.failureMessage(cause, changes, actions, failures)
@@ -76,16 +86,59 @@ func (r *runner) allBack(message string) outcome {
 	if r.progress.rolledBack {
 		return outcome{complete: true, message: message}
 	}
-	if r.progress.boot != "" && len(r.work.Plan.Changes) > 0 {
-		if boot, err := bootOf(r.root); err != nil || boot != r.progress.boot {
-			return outcome{message: message + ", " + rebootOnceMore, debt: rolledBackDebt(boot)}
-		}
+	if len(r.work.Plan.Changes) > 0 && r.booted() {
+		boot, _ := bootOf(r.root)
+		return outcome{message: message + ", " + rebootOnceMore, debt: rolledBackDebt(boot)}
 	}
 	if r.last.Debt != nil {
 		return outcome{message: message}
 	}
 	_ = r.journal(eventRolledBack, "", "", nil) // as with the end of a run
 	return outcome{complete: true, message: message}
+}
+
+// booted reports whether the node was booted since the run has begun to reboot it, and runs with what the run has written.
+func (r *runner) booted() bool {
+	begun := r.progress.boots[stepReboot]
+	if begun == "" || r.progress.done[stepRebootBack] {
+		return false
+	}
+	boot, err := bootOf(r.root)
+	return err != nil || boot != begun
+}
+
+// bootBack has a node reboot with what was put back if it was booted with what has closed the way in. Whatever the run failed for, be it
+// that the node found by itself that its network is gone, nobody has come in since that boot, or the way can have been closed after that.
+// What the node is like after it is seen before anybody is told that it is put back.
+func (r *runner) bootBack(ctx context.Context) (failure, interrupted error) {
+	if r.work.WayIn != "" && r.booted() {
+		if err := r.confirm(ctx, stepConfirmLeft); err != nil {
+			return nil, err
+		}
+	}
+	if !r.progress.unconfirmed || !r.booted() {
+		return nil, nil
+	}
+	if err := r.rebootBack(ctx); err != nil {
+		return nil, err
+	}
+	return r.step(ctx, r.worksBack())
+}
+
+// worksBack looks whether the node works as it did before the run, once what was put back has been read. One that was rebooted for that
+// has to come up.
+func (r *runner) worksBack() step {
+	return step{stepWorksBack, func(ctx context.Context) (note string, err error) {
+		if !r.progress.done[stepRebootBack] {
+			err = r.awaitBoot(ctx)
+		} else if note, err = r.awaitUp(ctx); err == nil {
+			err = r.verifyUnits(ctx, r.haveWorked(unitActions(r.work)), host.UnitState.CheckBooted)
+		}
+		if err != nil {
+			return "", err
+		}
+		return note, r.awaitWorks(ctx, r.work)
+	}}
 }
 
 // begun returns what has to be undone, last change first.
@@ -119,13 +172,21 @@ func (r *runner) stepsBack(changes []node.Change, actions []disruption.Action) [
 	}
 	for _, a := range actions {
 		steps = append(steps, step{actionName(a) + " again", func(ctx context.Context) (string, error) {
-			return r.again(ctx, a)
+			note, err := r.again(ctx, a)
+			return r.forgive(ctx, a, note, err)
 		}})
 	}
 	if len(actions) > 0 {
 		steps = append(steps, step{stepVerifyBack, func(ctx context.Context) (string, error) {
-			return "", r.verifyUnits(ctx, actions, host.UnitState.Check)
+			if err := r.awaitBoot(ctx); err != nil {
+				return "", err
+			}
+			return "", r.verifyUnits(ctx, r.haveWorked(actions), r.unitCheck())
 		}})
+	}
+	// A node that was booted with the new files runs with them until it is booted once more.
+	if len(changes)+len(actions) > 0 && !r.booted() {
+		steps = append(steps, r.worksBack())
 	}
 	return steps
 }
@@ -142,6 +203,9 @@ func (r *runner) forgetOriginals() error {
 // failureMessage says what happened, why, and how the node is left.
 func (r *runner) failureMessage(cause node.JournalEntry, changes []node.Change, actions []disruption.Action, failures []string) string {
 	message := fmt.Sprintf("%s failed: %s; ", cause.Step, cause.Error)
+	if r.progress.unconfirmed && cause.Step != stepConfirm {
+		message += "then refit could not log in any more; "
+	}
 	switch {
 	case len(failures) > 0:
 		return message + "the node could not be put back as it was: " + strings.Join(failures, "; ") +
@@ -161,6 +225,9 @@ func (r *runner) failureMessage(cause node.JournalEntry, changes []node.Change, 
 			message += ", "
 		}
 		message += past(a)
+	}
+	if r.progress.done[stepRebootBack] {
+		message += ", and the node was rebooted with that"
 	}
 	return message
 }

@@ -23,6 +23,8 @@ type runner struct {
 	progress progress
 	// verified says that a process before this one has verified the node.
 	verified bool
+	// waited says that this process has waited for a boot to end.
+	waited bool
 }
 
 // step is a part of a run that can be repeated. It returns a note for people, if there is something to note.
@@ -78,6 +80,9 @@ func (r *runner) run(ctx context.Context) (node.Status, error) {
 		end.State, end.Message = node.Succeeded, r.success()
 	} else {
 		outcome, err := r.afterFailure(ctx)
+		if errors.Is(err, errRebooting) {
+			return r.detail(ctx, r.last.Status), nil
+		}
 		if err != nil {
 			return node.Status{}, err
 		}
@@ -87,6 +92,8 @@ func (r *runner) run(ctx context.Context) (node.Status, error) {
 		owed = cmp.Or(outcome.debt, r.last.Debt)
 	}
 	end.Notes = slices.Concat(end.Notes, r.progress.notes)
+	r.last.Left = r.left(end)
+	r.endWorks(end)
 	return end, r.finish(end, owed)
 }
 
@@ -97,20 +104,31 @@ func (r *runner) forward(ctx context.Context) error {
 		if r.progress.failed != nil {
 			return nil
 		}
-		var interrupted error
-		switch {
-		case s.name == stepReboot:
-			interrupted = r.reboot(ctx)
-		case s.name == stepRecord && r.verified:
-			_, interrupted = r.step(ctx, r.afterAnotherLook(s))
-		default:
-			_, interrupted = r.step(ctx, s)
+		if r.progress.done[s.name] {
+			continue
 		}
-		if interrupted != nil {
-			return interrupted
+		if !r.waitsItself() && r.awaitBoot(ctx) != nil {
+			return errInterrupted
+		}
+		if err := r.stepForward(ctx, s); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// stepForward does a step as it is done when the run goes forward. An error says that the run was interrupted.
+func (r *runner) stepForward(ctx context.Context, s step) (interrupted error) {
+	switch {
+	case s.name == stepReboot:
+		return r.reboot(ctx, stepReboot)
+	case s.name == stepConfirm:
+		return r.confirm(ctx, stepConfirm)
+	case s.name == stepRecord && r.verified:
+		s = r.afterAnotherLook(s)
+	}
+	_, interrupted = r.step(ctx, s)
+	return interrupted
 }
 
 // step does one step unless it is done. After a failure the run goes back; after an interruption nothing may be done.
@@ -132,7 +150,7 @@ func (r *runner) step(ctx context.Context, s step) (failure, interrupted error) 
 		}
 		failure = guard(func() (err error) { note, err = s.do(ctx); return err })
 	}
-	if failure != nil && ctx.Err() != nil {
+	if failure != nil && r.endsHere(ctx, failure) {
 		return nil, errInterrupted
 	}
 	if err := r.boundary("made " + s.name); err != nil {
@@ -191,7 +209,11 @@ func (r *runner) journal(event, name, note string, failure error) error {
 // enter writes an entry of this run and takes note of it.
 func (r *runner) enter(e node.JournalEntry) error {
 	e.Time, e.Token, e.Digest = r.cfg.Clock.Now(), r.work.Token, r.work.Digest
-	if _, err := r.state.appendJournal(e); err != nil {
+	_, err := r.state.appendJournal(e)
+	if err != nil && r.state.spend() {
+		_, err = r.state.appendJournal(e)
+	}
+	if err != nil {
 		return fmt.Errorf("write the journal: %w", err)
 	}
 	r.progress.add(e)
@@ -226,6 +248,9 @@ func (r *runner) finish(end node.Status, owed *debt) error {
 	}
 	if err := r.disk.Remove(r.state.path("run.json")); err != nil {
 		return err
+	}
+	if r.work.WayIn != "" {
+		_ = r.disarm(context.Background())
 	}
 	return r.state.pruneBackups()
 }

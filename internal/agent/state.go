@@ -37,6 +37,12 @@ type lastRun struct {
 	Fence int64 `json:"fence"`
 	// Debt is what the node has not done yet so that it runs with the files that are there, or nil.
 	Debt *debt `json:"debt,omitempty"`
+	// Left are files that failed runs have left as they are, by path.
+	Left map[string]host.State `json:"left,omitempty"`
+	// Guarded says that the run is rolled back unless a login is confirmed.
+	Guarded bool `json:"guarded,omitempty"`
+	// Boot is the boot of the node in which the run has begun, if that can be told.
+	Boot string `json:"boot,omitempty"`
 	// Offset is where in the journal the run begins.
 	Offset int64       `json:"offset"`
 	Status node.Status `json:"status"`
@@ -51,12 +57,18 @@ type work struct {
 	// Rules and Login are what the request said of them.
 	Rules disruption.Rules `json:"rules"`
 	Login node.Login       `json:"login,omitzero"`
+	// WayIn is what the run touches of that by which the server comes in. Empty: nothing, and no login is awaited.
+	WayIn string `json:"wayIn,omitempty"`
+	// Left are those that failed runs before have left as they are.
+	Left map[string]host.State `json:"left,omitempty"`
 	// Contents of the files that are written.
 	Contents map[string][]byte `json:"contents"`
 	// Keep lists the paths of which an original has to be kept.
 	Keep []string `json:"keep,omitempty"`
 	// Expect is what the node shows when all is done.
 	Expect map[string]host.State `json:"expect"`
+	// Owners are those of files whose numbers are not known before the run has made them.
+	Owners map[string]string `json:"owners,omitempty"`
 	// Others are the changes of other kinds, by what they are called.
 	Others map[string]kind.Change `json:"others,omitempty"`
 	// Next is the record when all is done.

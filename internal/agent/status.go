@@ -17,6 +17,11 @@ func (a *Agent) Status(ctx context.Context, req node.StatusRequest) (node.Status
 	if err := a.checkMachine(req.Machine); err != nil {
 		return node.Status{}, err
 	}
+	if req.Confirm {
+		if err := a.confirmLogin(req); err != nil {
+			return node.Status{}, err
+		}
+	}
 	return a.await(ctx, req.Digest, time.Duration(req.WaitSeconds)*time.Second)
 }
 
@@ -44,7 +49,7 @@ func (a *Agent) await(ctx context.Context, digest string, patience time.Duration
 		} else {
 			unattended++
 		}
-		if patience <= 0 || unattended > launchChecks && !a.detail(ctx, last.Status).Rebooting {
+		if patience <= 0 || a.needsSomebody(ctx, *last, unattended) {
 			return a.underWay(ctx, *last, !alive)
 		}
 		pause := min(look, patience)
@@ -54,6 +59,11 @@ func (a *Agent) await(ctx context.Context, digest string, patience time.Duration
 		patience -= pause
 		look = min(look*3/2, longestLook)
 	}
+}
+
+// needsSomebody reports whether a run goes on only if whoever waits for its end does something: logs in, or has it taken up again.
+func (a *Agent) needsSomebody(ctx context.Context, last lastRun, unattended int) bool {
+	return a.awaitsLogin(last) || unattended > launchChecks && !a.detail(ctx, last.Status).Rebooting
 }
 
 // endOf returns the status of a run that has ended, as far as it is the one that is asked for.
@@ -81,6 +91,15 @@ func (a *Agent) underWay(ctx context.Context, run lastRun, unattended bool) (nod
 	return s, nil
 }
 
+// refused says why the node does not reboot with what was put back, if it does not.
+func (p progress) refused() string {
+	why := p.errors[stepRebootBack]
+	if why == "" || p.done[stepRebootBack] {
+		return ""
+	}
+	return "; the node has to reboot with what was put back, which is tried again: " + why
+}
+
 // detail adds to a run under way what the journal knows of it.
 func (a *Agent) detail(ctx context.Context, s node.Status) node.Status {
 	last, err := a.state.loadStatus()
@@ -93,8 +112,14 @@ func (a *Agent) detail(ctx context.Context, s node.Status) node.Status {
 	}
 	s.Step, s.Done = p.last, min(len(p.done), s.Total)
 	s.Notes = slices.Concat(s.Notes, p.notes)
+	if p.last == stepSoak && !p.done[stepSoak] {
+		s.Message = a.watching()
+	}
 	if p.failed != nil {
-		s.Message = p.failed.Step + " failed; it is being rolled back"
+		s.Message = p.failed.Step + " failed; it is being rolled back" + p.refused()
+	}
+	if s.AwaitsLogin = p.awaits(); s.AwaitsLogin {
+		s.Message = p.awaited.Note
 	}
 	if s.Rebooting, err = a.rebooting(ctx, p); err == nil && s.Rebooting {
 		s.Message = "the node was asked to reboot and is not back yet"

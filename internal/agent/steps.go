@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 )
@@ -23,19 +22,27 @@ const (
 // steps returns what a run does, in order. They follow from the work alone, so each process that works on the run has the
 // same.
 func (a *Agent) steps(w *work) []step {
-	steps := []step{{stepPrepare, func(ctx context.Context) (string, error) { return a.prepare(ctx, w) }}}
+	var steps []step
+	if w.WayIn != "" {
+		steps = append(steps, step{stepArm, func(ctx context.Context) (string, error) { return "", a.arm(ctx) }})
+	}
+	steps = append(steps, step{stepPrepare, func(ctx context.Context) (string, error) { return a.prepare(ctx, w) }})
 	for _, c := range w.Plan.Changes {
 		steps = append(steps, step{changeName(c), func(ctx context.Context) (string, error) { return a.change(ctx, w, c) }})
 	}
 	for _, action := range onNode(w.Plan.Actions) {
 		steps = append(steps, step{actionName(action), func(ctx context.Context) (string, error) {
-			return a.act(ctx, action)
+			return a.forgiving(ctx, w, action)
 		}})
 	}
-	return append(steps,
-		step{stepVerify, func(ctx context.Context) (string, error) { return a.verify(ctx, w) }},
-		step{stepRecord, func(context.Context) (string, error) { return "", a.record(w) }},
-	)
+	steps = append(steps, step{stepVerify, func(ctx context.Context) (string, error) { return a.verify(ctx, w) }})
+	if w.WayIn != "" {
+		steps = append(steps, step{name: stepConfirm}) // which the runner does
+	}
+	if w.soak() > 0 {
+		steps = append(steps, step{stepSoak, func(ctx context.Context) (string, error) { return a.watch(ctx, w) }})
+	}
+	return append(steps, step{stepRecord, func(context.Context) (string, error) { return "", a.record(w) }})
 }
 
 func changeName(c node.Change) string {
@@ -72,10 +79,11 @@ func actionNames(actions []disruption.Action) []string {
 	return names
 }
 
-// prepare keeps copies of all that is about to be overwritten, and looks for what the run needs before it changes
-// anything.
+// prepare keeps copies of all that is about to be overwritten, looks for what the run needs before it changes anything, and notes
+// what of the node works until then.
 func (a *Agent) prepare(ctx context.Context, w *work) (string, error) {
-	if err := errors.Join(a.able(w.Plan.Actions), a.notePods(ctx, w.Plan)); err != nil {
+	notes, err := a.noteBefore(ctx, w.Plan)
+	if err != nil {
 		return "", err
 	}
 	for _, p := range w.Keep {
@@ -91,7 +99,6 @@ func (a *Agent) prepare(ctx context.Context, w *work) (string, error) {
 	if err := backups.keepRecord(); err != nil {
 		return "", err
 	}
-	var notes []string
 	for _, c := range w.Plan.Changes {
 		if c.Kind != node.FileKind {
 			continue
@@ -106,6 +113,14 @@ func (a *Agent) prepare(ctx context.Context, w *work) (string, error) {
 		}
 	}
 	return strings.Join(notes, "; "), nil
+}
+
+// noteBefore looks for what the actions take, and notes what is to be compared with the node after them.
+func (a *Agent) noteBefore(ctx context.Context, plan node.Plan) (notes []string, err error) {
+	if err := errors.Join(a.able(plan.Actions), a.notePods(ctx, plan)); err != nil {
+		return nil, err
+	}
+	return a.noteWorks(ctx, plan)
 }
 
 // able returns an error if the node lacks what the actions take.
@@ -142,7 +157,11 @@ func (a *Agent) change(ctx context.Context, w *work, c node.Change) (string, err
 func (a *Agent) changeFile(w *work, c node.Change) error {
 	switch c.Operation {
 	case node.Write:
-		return a.host().WriteFile(c.Name, w.Contents[c.Name], w.Expect[c.Name])
+		want, err := a.expectedAt(w, c.Name)
+		if err != nil {
+			return err
+		}
+		return a.host().WriteFile(c.Name, w.Contents[c.Name], want)
 	case node.Remove:
 		return a.host().RemoveFile(c.Name)
 	case node.Restore:
@@ -152,26 +171,31 @@ func (a *Agent) changeFile(w *work, c node.Change) error {
 }
 
 // verify looks whether the node shows what the run was to bring about. After a reboot it does so when the boot has ended, and
-// at the units that a reload or a restart was meant for.
+// at the units that a reload or a restart was meant for. Last it looks whether the node works as it did before.
 func (a *Agent) verify(ctx context.Context, w *work) (note string, err error) {
-	actions, check := w.Plan.Actions, host.UnitState.Check
-	if reboots(actions) {
+	if reboots(w.Plan.Actions) {
 		if note, err = a.awaitUp(ctx); err != nil {
 			return "", err
 		}
-		actions, check = unitActions(w), host.UnitState.CheckBooted
 	}
 	if err := errors.Join(a.verifyFiles(w), a.verifyOthers(ctx, w)); err != nil {
 		return "", err
 	}
-	return note, a.verifyUnits(ctx, actions, check)
+	actions, check := a.unitsToVerify(w)
+	if err := a.verifyUnits(ctx, actions, check); err != nil {
+		return "", err
+	}
+	return note, a.awaitWorks(ctx, w)
 }
 
 func (a *Agent) verifyFiles(w *work) error {
 	var wrong []error
 	for _, p := range slices.Sorted(maps.Keys(w.Expect)) {
 		observed, err := a.root.Observe(p)
-		switch want := w.Expect[p]; {
+		want, unknown := a.expectedAt(w, p)
+		switch {
+		case unknown != nil:
+			wrong = append(wrong, unknown)
 		case err != nil:
 			wrong = append(wrong, err)
 		case observed != want && !want.Exists:

@@ -10,7 +10,7 @@ import (
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 )
 
 // VerbOther is a command of which nothing is known but its command line.
@@ -29,17 +29,17 @@ const (
 	OutcomeError        = "error"
 )
 
-// Dialer is a node.Dialer that records each command before it is sent, and how it ended.
+// Dialer is a remote.Dialer that records each command before it is sent, and how it ended.
 type Dialer struct {
-	node.Dialer
+	remote.Dialer
 	Log *Log
 }
 
-var _ node.Dialer = (*Dialer)(nil)
+var _ remote.Dialer = (*Dialer)(nil)
 
-// Dial implements node.Dialer. The Run of its connections fails with ErrNotRecorded, and sends nothing, when the command can't
+// Dial implements remote.Dialer. The Run of its connections fails with ErrNotRecorded, and sends nothing, when the command can't
 // be recorded.
-func (d *Dialer) Dial(ctx context.Context, t node.Target) (node.Conn, error) {
+func (d *Dialer) Dial(ctx context.Context, t remote.Target) (remote.Conn, error) {
 	c, err := d.Dialer.Dial(ctx, t)
 	if err != nil {
 		return nil, err
@@ -48,8 +48,8 @@ func (d *Dialer) Dial(ctx context.Context, t node.Target) (node.Conn, error) {
 }
 
 // addressOf returns where a connection goes, as far as it tells.
-func addressOf(c node.Conn, t node.Target) string {
-	if a, ok := c.(interface{ Address() node.Address }); ok {
+func addressOf(c remote.Conn, t remote.Target) string {
+	if a, ok := c.(interface{ Address() remote.Address }); ok {
 		return a.Address().String()
 	}
 	all := make([]string, len(t.Addresses))
@@ -60,12 +60,12 @@ func addressOf(c node.Conn, t node.Target) string {
 }
 
 type conn struct {
-	node.Conn
+	remote.Conn
 	log     *Log
 	address string
 }
 
-// Run implements node.Conn.
+// Run implements remote.Conn.
 func (c *conn) Run(ctx context.Context, command string, stdin io.Reader, stdout io.Writer) error {
 	sent, err := c.log.Append(c.entry(ctx, command))
 	if err != nil {
@@ -85,31 +85,30 @@ func (c *conn) Run(ctx context.Context, command string, stdin io.Reader, stdout 
 
 func (c *conn) entry(ctx context.Context, command string) Entry {
 	e := Entry{Event: EventSent, Address: c.address, Verb: VerbOther, Request: hashOf([]byte(command))}
-	known, ok := node.CommandFrom(ctx)
+	known, ok := remote.CommandFrom(ctx)
 	if !ok {
 		return e
 	}
 	e.Verb, e.Request, e.Token = cmp.Or(known.Verb, VerbOther), known.SHA256, known.Token
-	if known.Machine != (node.MachineID{}) {
-		m := Machine(known.Machine)
-		e.Machine = &m
+	if m := known.Machine; m.UID != "" {
+		e.Machine = &Machine{Namespace: m.Namespace, Name: m.Name, UID: m.UID}
 	}
 	return e
 }
 
 // outcome is the kind of an error. Its text stays out of the log: a node may have written it.
 func outcome(ctx context.Context, err error) string {
-	var command *node.CommandError
+	var command *remote.CommandError
 	switch {
 	case err == nil:
 		return OutcomeOK
 	case errors.As(err, &command):
 		return fmt.Sprintf("%s%d", OutcomeExit, command.Status)
-	case errors.Is(err, node.ErrUnauthorized):
+	case errors.Is(err, remote.ErrUnauthorized):
 		return OutcomeUnauthorized
-	case errors.Is(err, node.ErrConnectionLost):
+	case errors.Is(err, remote.ErrConnectionLost):
 		return OutcomeLost
-	case errors.Is(err, node.ErrUnreachable):
+	case errors.Is(err, remote.ErrUnreachable):
 		return OutcomeUnreachable
 	case errors.Is(err, context.DeadlineExceeded):
 		return OutcomeTimedOut

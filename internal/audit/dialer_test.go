@@ -16,6 +16,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 )
 
 // theNode is a node and the way to it. It fails with what it is told, one command after another.
@@ -27,7 +28,7 @@ type theNode struct {
 	refuse error
 }
 
-func (n *theNode) Dial(context.Context, node.Target) (node.Conn, error) {
+func (n *theNode) Dial(context.Context, remote.Target) (remote.Conn, error) {
 	if n.refuse != nil {
 		return nil, n.refuse
 	}
@@ -58,14 +59,14 @@ func (n *theNode) Run(_ context.Context, command string, _ io.Reader, stdout io.
 
 func (n *theNode) Close() error { return nil }
 
-func (n *theNode) Address() node.Address { return node.Address{Host: "10.0.0.9"} }
+func (n *theNode) Address() remote.Address { return remote.Address{Host: "10.0.0.9"} }
 
 // plain is a connection that does not tell where it goes.
-type plain struct{ node.Conn }
+type plain struct{ remote.Conn }
 
-type plainDialer struct{ node.Dialer }
+type plainDialer struct{ remote.Dialer }
 
-func (d plainDialer) Dial(ctx context.Context, t node.Target) (node.Conn, error) {
+func (d plainDialer) Dial(ctx context.Context, t remote.Target) (remote.Conn, error) {
 	c, err := d.Dialer.Dial(ctx, t)
 	return plain{c}, err
 }
@@ -83,11 +84,11 @@ func entries(t *testing.T, path string) []Entry {
 
 const secret = "c29tZXRoaW5nLXNlY3JldA"
 
-func agents(t *testing.T) *node.Agents {
+func agents(t *testing.T) *remote.Agents {
 	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "refit-node-linux-amd64"), []byte("agent"), 0o600))
-	a, err := node.LoadAgents(dir)
+	a, err := remote.LoadAgents(dir)
 	require.NoError(t, err)
 	return a
 }
@@ -97,7 +98,7 @@ func TestDialer(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(start)
 	l, err := Open(path, clock, Options{Instance: "refit-0"})
 	require.NoError(t, err)
-	missing := &node.CommandError{Status: 127, Stderr: secret}
+	missing := &remote.CommandError{Status: 127, Stderr: secret}
 	n := &theNode{
 		fails: []error{missing, nil, nil, nil}, answer: `{"status":{"state":"Idle"}}`,
 		during: func() {
@@ -106,9 +107,9 @@ func TestDialer(t *testing.T) {
 			clock.SetTime(clock.Now().Add(1500 * time.Millisecond))
 		},
 	}
-	c, err := (&Dialer{Dialer: n, Log: l}).Dial(t.Context(), node.Target{})
+	c, err := (&Dialer{Dialer: n, Log: l}).Dial(t.Context(), remote.Target{})
 	require.NoError(t, err)
-	client, err := node.NewClient(c, node.ClientOptions{Agents: agents(t)})
+	client, err := remote.NewClient(c, remote.ClientOptions{Agents: agents(t)})
 	require.NoError(t, err)
 	machine := node.MachineID{Namespace: "fleet", Name: "w1", UID: "u1"}
 	request := node.Request{
@@ -156,9 +157,9 @@ func TestOutcomes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	l := open(t, path, Options{})
 	c, err := (&Dialer{Dialer: plainDialer{&theNode{fails: []error{
-		node.ErrUnauthorized, fmt.Errorf("%w: %s", node.ErrConnectionLost, secret), node.ErrUnreachable, context.DeadlineExceeded,
-		context.Canceled, errors.New(secret), &node.CommandError{Status: 3, Stderr: secret},
-	}}}, Log: l}).Dial(t.Context(), node.Target{Addresses: []node.Address{{Host: "a"}, {Host: "b", Port: 2}}})
+		remote.ErrUnauthorized, fmt.Errorf("%w: %s", remote.ErrConnectionLost, secret), remote.ErrUnreachable, context.DeadlineExceeded,
+		context.Canceled, errors.New(secret), &remote.CommandError{Status: 3, Stderr: secret},
+	}}}, Log: l}).Dial(t.Context(), remote.Target{Addresses: []remote.Address{{Host: "a"}, {Host: "b", Port: 2}}})
 	require.NoError(t, err)
 	for range 7 {
 		require.Error(t, c.Run(t.Context(), "echo "+secret, nil, nil))
@@ -184,7 +185,7 @@ func TestWhatCantBeRecordedIsNotSent(t *testing.T) {
 	disk := &faulty{logFile: l.file, room: -1}
 	l.file = disk
 	n := &theNode{}
-	c, err := (&Dialer{Dialer: n, Log: l}).Dial(t.Context(), node.Target{})
+	c, err := (&Dialer{Dialer: n, Log: l}).Dial(t.Context(), remote.Target{})
 	require.NoError(t, err)
 	disk.room = 10
 	require.ErrorIs(t, c.Run(t.Context(), "true", nil, nil), ErrNotRecorded)
@@ -202,7 +203,7 @@ func TestWhatCantBeRecordedIsNotSent(t *testing.T) {
 	require.Len(t, report.Unfinished, 1)
 	require.Equal(t, 2, report.Interrupted)
 
-	n.refuse = node.ErrUnreachable
-	_, err = (&Dialer{Dialer: n, Log: l}).Dial(t.Context(), node.Target{})
-	require.ErrorIs(t, err, node.ErrUnreachable)
+	n.refuse = remote.ErrUnreachable
+	_, err = (&Dialer{Dialer: n, Log: l}).Dial(t.Context(), remote.Target{})
+	require.ErrorIs(t, err, remote.ErrUnreachable)
 }

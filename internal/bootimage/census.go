@@ -15,6 +15,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/selection"
 	"github.com/capi-refit/refit/updaters/image"
 )
 
@@ -81,10 +83,6 @@ func (s *Status) machines(ctx context.Context, p *Policy) ([]*machine, error) {
 	if err := s.Client.List(ctx, &list, client.InNamespace(p.Namespace)); err != nil {
 		return nil, fmt.Errorf("list Machines: %w", err)
 	}
-	all, err := s.Policies.read.In(p.Namespace)
-	if err != nil {
-		return nil, err
-	}
 	clusters := map[string]*clusterv1.Cluster{}
 	var out []*machine
 	for i := range list.Items {
@@ -105,7 +103,10 @@ func (s *Status) machines(ctx context.Context, p *Policy) ([]*machine, error) {
 		if cluster == nil || !m.DeletionTimestamp.IsZero() {
 			continue
 		}
-		policies := selecting(all, cluster.Labels, m.Labels)
+		policies, err := s.Policies.SelectingIn(cluster.Labels, selection.RoleOf(m.Labels), inplace.SubjectOf(m))
+		if err != nil {
+			return nil, err
+		}
 		if slices.ContainsFunc(policies, func(o *Policy) bool { return o.UID == p.UID }) {
 			out = append(out, &machine{Machine: m, kinds: Join(policies, m.Labels).Kinds})
 		}

@@ -12,7 +12,6 @@ import (
 
 // Reasons of the conditions.
 const (
-	reasonRead    = "Read"
 	reasonInvalid = "InvalidPolicy"
 	reasonOld     = "ImagesTooOld"
 	reasonUnknown = "ImagesUnknown"
@@ -30,19 +29,6 @@ func names(all []string) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(all[:maxNamed], ", "), more)
 	}
 	return strings.Join(all, ", ")
-}
-
-// setReady says whether the policy can be read.
-func (p *Policy) setReady(st *refitv1.BootImagePolicyStatus) {
-	c := metav1.Condition{
-		Type: refitv1.ReadyCondition, Status: metav1.ConditionTrue, Reason: reasonRead, Message: "the policy can be read",
-		ObservedGeneration: st.ObservedGeneration,
-	}
-	if p.Err != nil {
-		c.Status, c.Reason = metav1.ConditionFalse, reasonInvalid
-		c.Message = "the policy can't be read, and no change of an image is decided for the Machines that it selects: " + p.Err.Error()
-	}
-	meta.SetStatusCondition(&st.Conditions, c)
 }
 
 // setSkew says whether images are too old.

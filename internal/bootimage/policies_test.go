@@ -10,19 +10,19 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/updaters/image"
 )
 
 var (
-	worker  = handlers.Subject{Namespace: "fleet", Cluster: "c1", Labels: map[string]string{"pool": "gpu"}}
-	control = handlers.Subject{Namespace: "fleet", Cluster: "c1", Labels: map[string]string{clusterv1.MachineControlPlaneLabel: ""}}
+	worker  = inplace.Subject{Namespace: "fleet", Cluster: "c1", Labels: map[string]string{"pool": "gpu"}}
+	control = inplace.Subject{Namespace: "fleet", Cluster: "c1", Labels: map[string]string{clusterv1.MachineControlPlaneLabel: ""}}
 )
 
 func TestWhichPoliciesCount(t *testing.T) {
 	for name, tc := range map[string]struct {
 		policies []*refitv1.BootImagePolicy
-		of       handlers.Subject
+		of       inplace.Subject
 		names    []string
 		keep     []string
 	}{
@@ -82,7 +82,7 @@ func TestAnErrorIsNeverANo(t *testing.T) {
 		w.down = true
 		_, err := w.policies.For(t.Context(), worker)
 		require.ErrorIs(t, err, errDown)
-		_, err = w.policies.For(t.Context(), handlers.Subject{Namespace: "none", Cluster: "c1"})
+		_, err = w.policies.For(t.Context(), inplace.Subject{Namespace: "none", Cluster: "c1"})
 		require.NoError(t, err, "a namespace without policies needs no cluster")
 	})
 	t.Run("a policy that can't be read", func(t *testing.T) {

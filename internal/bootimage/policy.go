@@ -7,26 +7,16 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/internal/selection"
+	"github.com/capi-refit/refit/internal/policykind"
 	"github.com/capi-refit/refit/schedule"
 	"github.com/capi-refit/refit/updaters/image"
 )
 
 // Policy is a BootImagePolicy that was read. It does not change, and may be shared.
 type Policy struct {
-	types.NamespacedName
-
-	UID        types.UID
-	Generation int64
-	// Err says why the policy can't be read. No change of an image may be decided for a Machine that such a policy selects: whoever
-	// wrote it may have meant to keep the image, or to let it change.
-	Err error
-
-	// Selector says which Machines of the namespace the policy is for.
-	Selector selection.Selector
+	policykind.Header // where it can't be read, whoever wrote it may have meant to keep the image, or to let it change
 
 	mode    refitv1.BootImageMode
 	partial labels.Selector // of Partial
@@ -57,11 +47,10 @@ func (e *InvalidError) Unwrap() error { return e.Err }
 // can't be read selects every Machine of the namespace.
 func Compile(p *refitv1.BootImagePolicy) *Policy {
 	out := &Policy{
-		NamespacedName: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, UID: p.UID, Generation: p.Generation,
-		mode: p.Spec.Selection.Mode, pattern: defaultPattern, minimumText: p.Spec.MinimumVersion,
+		Header: policykind.HeaderOf(p, p.Spec.Selector),
+		mode:   p.Spec.Selection.Mode, pattern: defaultPattern, minimumText: p.Spec.MinimumVersion,
 	}
-	var errs [4]error
-	out.Selector, errs[0] = selection.Read(p.Spec.Selector)
+	errs := [4]error{out.Err}
 	out.partial, errs[1] = readPartial(p.Spec.Selection)
 	if minimum := p.Spec.MinimumVersion; minimum != "" {
 		v, ok := parseVersion(minimum)
@@ -82,14 +71,12 @@ func Compile(p *refitv1.BootImagePolicy) *Policy {
 	return out
 }
 
-// GetName returns the name of the policy.
-func (p *Policy) GetName() string { return p.Name }
-
 // readPartial returns what selects the machines of Partial.
 func readPartial(s refitv1.BootImageSelection) (labels.Selector, error) {
+	if err := policykind.Word("selection.mode", s.Mode, refitv1.AllBootImages, refitv1.PartialBootImages, refitv1.NoBootImages); err != nil {
+		return nil, err
+	}
 	switch {
-	case s.Mode != refitv1.AllBootImages && s.Mode != refitv1.PartialBootImages && s.Mode != refitv1.NoBootImages:
-		return nil, &schedule.FieldError{Field: "selection.mode", Err: fmt.Errorf("%q is not known", s.Mode)}
 	case s.Mode != refitv1.PartialBootImages && s.Machines != nil:
 		return nil, &schedule.FieldError{Field: "selection.machines", Err: fmt.Errorf("it is for Partial, and the mode is %s", s.Mode)}
 	case s.Mode != refitv1.PartialBootImages:

@@ -20,6 +20,8 @@ import (
 	"sigs.k8s.io/cluster-api/util/annotations"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/selection"
 	"github.com/capi-refit/refit/updaters/image"
 )
 
@@ -106,7 +108,7 @@ func (r *Recorder) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 // paths returns the image fields of a Machine's infrastructure machine, or none if no policy selects the Machine or nobody knows
 // the kind: with a change of the policies it is looked at again. It also says whether the Machine is paused.
 func (r *Recorder) paths(ctx context.Context, m *clusterv1.Machine) (paths []string, paused bool, err error) {
-	all, err := r.Policies.read.In(m.Namespace)
+	all, err := r.Policies.In(m.Namespace)
 	if err != nil || len(all) == 0 {
 		return nil, false, err
 	}
@@ -115,7 +117,11 @@ func (r *Recorder) paths(ctx context.Context, m *clusterv1.Machine) (paths []str
 	if err := r.Client.Get(ctx, key, &cluster); err != nil {
 		return nil, false, fmt.Errorf("read Cluster %s: %w", key, err)
 	}
-	selected := Join(selecting(all, cluster.Labels, m.Labels), m.Labels)
+	selecting, err := r.Policies.SelectingIn(cluster.Labels, selection.RoleOf(m.Labels), inplace.SubjectOf(m))
+	if err != nil {
+		return nil, false, err
+	}
+	selected := Join(selecting, m.Labels)
 	if len(selected.Policies) == 0 {
 		return nil, false, nil
 	}

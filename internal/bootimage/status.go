@@ -2,13 +2,9 @@ package bootimage
 
 import (
 	"context"
-	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -22,7 +18,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/internal/changemanagement"
+	"github.com/capi-refit/refit/internal/policykind"
 )
 
 // +kubebuilder:rbac:groups=capi-refit.dev,resources=bootimagepolicies/status,verbs=update
@@ -60,7 +56,7 @@ func (s *Status) SetupWithManager(mgr ctrl.Manager) error {
 // machinesChanged has the policies of a Machine's namespace counted again, some time later and once for many changes.
 func (s *Status) machinesChanged() handler.EventHandler {
 	later := func(o client.Object, queue workqueue.TypedRateLimitingInterface[ctrl.Request]) {
-		all, err := s.Policies.read.In(o.GetNamespace())
+		all, err := s.Policies.In(o.GetNamespace())
 		if err != nil {
 			return // each policy is counted when it is read
 		}
@@ -84,32 +80,24 @@ func (s *Status) machinesChanged() handler.EventHandler {
 // Reconcile writes the status of a policy, and comes back to count its Machines again.
 func (s *Status) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var policy refitv1.BootImagePolicy
-	if err := s.Client.Get(ctx, req.NamespacedName, &policy); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+	shown := policykind.Shown{
+		Client: s.Client, Recorder: s.Recorder, Kind: "BootImagePolicy", Policy: &policy, Conditions: &policy.Status.Conditions,
+		Alarms: []string{refitv1.BootImageSkewCondition, refitv1.ForeignMachinesCondition},
 	}
-	read := s.Policies.named(&policy)
-	if read == nil {
-		return ctrl.Result{RequeueAfter: time.Second}, nil // it is about to be read
-	}
-	before := policy.Status.DeepCopy()
-	st := &policy.Status
-	st.ObservedGeneration = policy.Generation
-	if err := s.fill(ctx, read, st); err != nil {
-		return ctrl.Result{}, err
-	}
-	if equality.Semantic.DeepEqual(before, st) {
-		return ctrl.Result{RequeueAfter: refresh}, nil
-	}
-	if err := s.Client.Status().Update(ctx, &policy); err != nil {
-		return ctrl.Result{}, fmt.Errorf("write the status of BootImagePolicy %s: %w", req, err)
-	}
-	s.tell(&policy, before)
-	return ctrl.Result{RequeueAfter: refresh}, nil
+	return shown.Show(ctx, req, func() (time.Duration, error) {
+		read, ok := s.Policies.Of(&policy)
+		if !ok {
+			return time.Second, nil // it is about to be read
+		}
+		policy.Status.ObservedGeneration = policy.Generation
+		return refresh, s.fill(ctx, read, &policy.Status)
+	})
 }
 
 // fill writes into a status what holds now. Of a policy that can't be read nothing is known but the history.
 func (s *Status) fill(ctx context.Context, p *Policy, st *refitv1.BootImagePolicyStatus) error {
-	p.setReady(st)
+	meta.SetStatusCondition(&st.Conditions, policykind.Ready(p.Generation, "policy", p.Err, reasonInvalid,
+		"can't be read, and no change of an image is decided for the Machines that it selects"))
 	if p.Err != nil {
 		st.Machines = nil
 		meta.RemoveStatusCondition(&st.Conditions, refitv1.BootImageSkewCondition)
@@ -125,26 +113,4 @@ func (s *Status) fill(ctx context.Context, p *Policy, st *refitv1.BootImagePolic
 	p.setSkew(st, found)
 	setForeign(st, found)
 	return nil
-}
-
-// tell has an Event for what operators have to know of: conditions that have come to say something else.
-func (s *Status) tell(policy *refitv1.BootImagePolicy, before *refitv1.BootImagePolicyStatus) {
-	for _, c := range []struct {
-		name string
-		bad  metav1.ConditionStatus
-	}{
-		{refitv1.ReadyCondition, metav1.ConditionFalse},
-		{refitv1.BootImageSkewCondition, metav1.ConditionTrue},
-		{refitv1.ForeignMachinesCondition, metav1.ConditionTrue},
-	} {
-		was, is := meta.FindStatusCondition(before.Conditions, c.name), meta.FindStatusCondition(policy.Status.Conditions, c.name)
-		if is == nil || was != nil && was.Status == is.Status && (was.Message == is.Message || c.name != refitv1.ReadyCondition) {
-			continue // that there is one machine more or less is in the status
-		}
-		if is.Status == c.bad {
-			s.Recorder.Eventf(policy, nil, corev1.EventTypeWarning, is.Reason, "Read", "%s", changemanagement.Note(is.Message))
-		} else if was != nil && was.Status == c.bad {
-			s.Recorder.Eventf(policy, nil, corev1.EventTypeNormal, is.Reason, "Read", "%s", changemanagement.Note(is.Message))
-		}
-	}
 }

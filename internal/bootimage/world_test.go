@@ -21,7 +21,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/internal/inplace"
 )
 
 const infrastructureGroup = "infrastructure.cluster.x-k8s.io"
@@ -202,7 +202,7 @@ func newWorld(t testing.TB, objects ...client.Object) *world {
 }
 
 // selected is what policies say of the machines that are asked about.
-func (w *world) ask(of handlers.Subject) (keep, names []string, err error) {
+func (w *world) ask(of inplace.Subject) (keep, names []string, err error) {
 	w.t.Helper()
 	out, err := w.policies.For(w.t.Context(), of)
 	require.NoError(w.t, err)

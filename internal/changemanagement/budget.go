@@ -11,10 +11,10 @@ import (
 
 // record is an update as budgets see it.
 type record struct {
-	key      types.NamespacedName
-	subject  *Subject
-	change   Change
-	policies []*Policy
+	key       types.NamespacedName
+	candidate *Candidate
+	change    Change
+	policies  []*Policy
 	// running: work on the node has started and not ended.
 	running bool
 	// waiting for a policy.
@@ -153,7 +153,7 @@ func (p *Policy) ahead(now time.Time, self record, records []record, limit int) 
 		if r.key == self.key || !r.waiting || !r.before(self) || !selectedBy(r.policies, p) {
 			continue
 		}
-		if Decide(now, r.subject, r.policies, r.change).Open && !p.elsewhere(now, r, records, used) {
+		if Decide(now, r.candidate, r.policies, r.change).Open && !p.elsewhere(now, r, records, used) {
 			n++
 		}
 	}

@@ -66,18 +66,18 @@ const collectTimeout = 10 * time.Second
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
-	current := c.Policies.current.Load()
-	if current == nil {
-		return
+	all := c.Policies.All()
+	if all == nil {
+		return // they are about to be read
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
 	defer cancel()
-	seen, err := c.look(ctx, current)
+	seen, err := c.look(ctx, all)
 	if err != nil {
 		ctrl.Log.WithName("metrics").Error(err, "Could not collect the metrics of change management")
 		return // an invalid metric would take all others with it
 	}
-	for _, policies := range current.byNamespace {
+	for _, policies := range all {
 		for _, p := range policies {
 			for _, s := range []schedule.Strategy{schedule.MaintenanceScheduleStrategy, schedule.PermissiveStrategy, schedule.RestrictiveStrategy} {
 				ch <- prometheus.MustNewConstMetric(strategyDesc, prometheus.GaugeValue, boolean(p.Strategy == s), p.Namespace, p.Name, string(s))
@@ -119,7 +119,7 @@ type seen struct {
 }
 
 // look goes through all machines.
-func (c *Collector) look(ctx context.Context, current *snapshot) (*seen, error) {
+func (c *Collector) look(ctx context.Context, all map[string][]*Policy) (*seen, error) {
 	var machines clusterv1.MachineList
 	var updates refitv1.MachineUpdateList
 	if err := cmp.Or(c.Client.List(ctx, &machines), c.Client.List(ctx, &updates)); err != nil {
@@ -135,39 +135,42 @@ func (c *Collector) look(ctx context.Context, current *snapshot) (*seen, error) 
 	out := &seen{now: now, groups: map[groupKey]*group{}, overrides: map[overrideKey]bool{}}
 	for i := range machines.Items {
 		m := &machines.Items[i]
-		s, err := (Subjects{c.Client}).Machine(ctx, m)
+		s, err := (Candidates{c.Client}).Machine(ctx, m)
 		if client.IgnoreNotFound(err) != nil {
 			return nil, err
 		}
 		mu := byName[client.ObjectKeyFromObject(m)]
-		policies := current.selecting(s)
+		policies, err := c.Policies.Select(s)
+		if err != nil {
+			return nil, err
+		}
 		out.note(now, s, policies, mu)
 		for _, p := range policies {
 			out.add(now, p, s, mu, p95)
 		}
 	}
-	out.addIdle(now, current)
+	out.addIdle(now, all)
 	return out, nil
 }
 
 // addIdle adds the policies that select no machine, without a cluster and a role: one that is invalid has to be seen before
 // there are machines under it.
-func (o *seen) addIdle(now time.Time, current *snapshot) {
+func (o *seen) addIdle(now time.Time, all map[string][]*Policy) {
 	busy := map[types.NamespacedName]bool{}
 	for key := range o.groups {
 		busy[key.policy] = true
 	}
-	for _, policies := range current.byNamespace {
+	for _, policies := range all {
 		for _, p := range policies {
 			if !busy[p.NamespacedName] {
-				o.groups[groupKey{policy: p.NamespacedName}] = newGroup(now, p, &Subject{}, nil)
+				o.groups[groupKey{policy: p.NamespacedName}] = newGroup(now, p, &Candidate{}, nil)
 			}
 		}
 	}
 }
 
 // note notes the overrides in force.
-func (o *seen) note(now time.Time, s *Subject, policies []*Policy, mu *refitv1.MachineUpdate) {
+func (o *seen) note(now time.Time, s *Candidate, policies []*Policy, mu *refitv1.MachineUpdate) {
 	limit, digest := defaultMaxOverride, ""
 	for i, p := range policies {
 		if i == 0 || p.MaxOverride < limit {
@@ -182,7 +185,7 @@ func (o *seen) note(now time.Time, s *Subject, policies []*Policy, mu *refitv1.M
 	}
 }
 
-func newGroup(now time.Time, p *Policy, s *Subject, p95 map[work]time.Duration) *group {
+func newGroup(now time.Time, p *Policy, s *Candidate, p95 map[work]time.Duration) *group {
 	g := &group{}
 	for w, d := range p95 {
 		if w.namespace == s.Namespace && w.role == s.Role {
@@ -212,7 +215,7 @@ func remaining(now time.Time, d schedule.Decision, p *Policy) int64 {
 	return 0
 }
 
-func (o *seen) add(now time.Time, p *Policy, s *Subject, mu *refitv1.MachineUpdate, p95 map[work]time.Duration) {
+func (o *seen) add(now time.Time, p *Policy, s *Candidate, mu *refitv1.MachineUpdate, p95 map[work]time.Duration) {
 	key := groupKey{p.NamespacedName, s.Cluster, s.Role}
 	g := o.groups[key]
 	if g == nil {

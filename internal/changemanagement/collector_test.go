@@ -51,7 +51,7 @@ func gathered(t testing.TB, c *Collector, names ...string) string {
 func TestNothingIsCollectedBeforeThePoliciesWereRead(t *testing.T) {
 	w := newWorld(t, cluster("c1", nil, nil), worker("w1"), saturdays("a"))
 	require.NotEmpty(t, w.collected())
-	w.policies = &Policies{}
+	w.policies = NewPolicies(nil, nil, nil)
 	require.Empty(t, w.collected())
 }
 

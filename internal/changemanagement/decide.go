@@ -26,7 +26,7 @@ type Decision struct {
 }
 
 // Decide says whether a change of a Machine may start, by the policies that select it.
-func Decide(now time.Time, s *Subject, policies []*Policy, c Change) Decision {
+func Decide(now time.Time, s *Candidate, policies []*Policy, c Change) Decision {
 	schedules := make([]*schedule.Schedule, len(policies))
 	maxOverride := defaultMaxOverride
 	for i, p := range policies {
@@ -97,7 +97,7 @@ func ask(q schedule.Query, policies []*Policy, schedules []*schedule.Schedule) s
 }
 
 // spread closes a window that has opened for as long as the policies' jitter takes for this Machine.
-func (d *Decision) spread(now time.Time, s *Subject, c Change) {
+func (d *Decision) spread(now time.Time, s *Candidate, c Change) {
 	if d.Window == nil || d.Window.Start.IsZero() {
 		return
 	}
@@ -127,7 +127,7 @@ const latest = time.Minute
 
 // delay returns how long after its start a window opens for a Machine: a part of the jitter, the same whenever it is asked. In a
 // window that is too short for all of the jitter, each part is as much shorter: so it moves only a little with what is expected.
-func (p *Policy) delay(s *Subject, w schedule.Window, expected time.Duration) time.Duration {
+func (p *Policy) delay(s *Candidate, w schedule.Window, expected time.Duration) time.Duration {
 	most := p.Jitter
 	if !w.End.IsZero() {
 		most = min(most, w.End.Sub(w.Start)-expected-latest)

@@ -72,7 +72,7 @@ func TestOrderOfEvaluation(t *testing.T) {
 		"jitter closes what is open":                               {now: opened, policies: some(saturdays("a", jitter("2h"))), reason: schedule.OutsideWindow},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &Subject{UID: "uid-1", Overrides: overrides(tc.overrides)}
+			s := &Candidate{UID: "uid-1", Overrides: overrides(tc.overrides)}
 			if tc.now.IsZero() {
 				tc.now = inside
 			}
@@ -103,7 +103,7 @@ func TestOrderOfEvaluation(t *testing.T) {
 func some(all ...*refitv1.ChangeManagementPolicy) []*refitv1.ChangeManagementPolicy { return all }
 
 func TestBypassOfAChangeThatIsNotIdentified(t *testing.T) {
-	s := &Subject{Overrides: overrides(map[string]string{bypassKey: ""})}
+	s := &Candidate{Overrides: overrides(map[string]string{bypassKey: ""})}
 	require.False(t, Decide(inside, s, read(never("a")), Change{}).Open)
 }
 
@@ -132,7 +132,7 @@ func TestMessagesStayTheSameWithinAState(t *testing.T) {
 		"bypassed":                       {some(never("a")), map[string]string{bypassKey: "d1"}, outside, inside},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &Subject{UID: "uid-3", Overrides: overrides(tc.overrides)}
+			s := &Candidate{UID: "uid-3", Overrides: overrides(tc.overrides)}
 			first := Decide(tc.from, s, read(tc.policies...), Change{Digest: "d1"})
 			last := Decide(tc.to, s, read(tc.policies...), Change{Digest: "d1"})
 			require.Equal(t, first.Message, last.Message)
@@ -153,7 +153,7 @@ func TestDecisionsKnowThePoliciesAndWhatTheyHold(t *testing.T) {
 		"there are none":     {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := Decide(inside, &Subject{}, read(tc.policies...), Change{})
+			d := Decide(inside, &Candidate{}, read(tc.policies...), Change{})
 			require.Equal(t, tc.want, d.HoldsAll())
 			require.Len(t, d.Policies, len(tc.policies))
 		})
@@ -183,7 +183,7 @@ func TestOverridesOfWhatAMachineBelongsTo(t *testing.T) {
 			}
 			w := newWorld(t, append(all, never("a"))...)
 			for machine, want := range map[string]bool{"w1": tc.worker, "cp1": tc.controlPlane} {
-				s, err := Subjects{w}.Machine(t.Context(), get(w, machine, &clusterv1.Machine{}))
+				s, err := Candidates{w}.Machine(t.Context(), get(w, machine, &clusterv1.Machine{}))
 				require.NoError(t, err)
 				policies, err := w.policies.Select(s)
 				require.NoError(t, err)
@@ -199,16 +199,16 @@ func TestOverridesOfWhatAMachineBelongsTo(t *testing.T) {
 
 func TestPoliciesThatNeverMeetAreNotAskedForEachMachine(t *testing.T) {
 	policies := read(saturdays("a"), weekly("b", "WE"))
-	none := Decide(inside, &Subject{}, policies, Change{})
+	none := Decide(inside, &Candidate{}, policies, Change{})
 	require.Equal(t, schedule.NoWindowWithinHorizon, none.Reason)
-	require.Equal(t, none, Decide(inside.Add(closedFor-1), &Subject{}, policies, Change{}), "it is known for a while")
-	require.NotEqual(t, none.Message, Decide(closes, &Subject{}, policies, Change{}).Message, "and then looked at again")
-	require.NotEqual(t, none.Message, Decide(inside.Add(-2*time.Hour), &Subject{}, policies, Change{}).Message, "as it is before")
+	require.Equal(t, none, Decide(inside.Add(closedFor-1), &Candidate{}, policies, Change{}), "it is known for a while")
+	require.NotEqual(t, none.Message, Decide(closes, &Candidate{}, policies, Change{}).Message, "and then looked at again")
+	require.NotEqual(t, none.Message, Decide(inside.Add(-2*time.Hour), &Candidate{}, policies, Change{}).Message, "as it is before")
 	for name, o := range map[string]map[string]string{
 		"permissive": {permissiveKey: text(inside.Add(time.Hour))}, "bypassed": {bypassKey: "d1"},
 	} {
-		require.True(t, Decide(inside, &Subject{Overrides: overrides(o)}, policies, Change{Digest: "d1"}).Open, name)
+		require.True(t, Decide(inside, &Candidate{Overrides: overrides(o)}, policies, Change{Digest: "d1"}).Open, name)
 	}
-	require.True(t, Decide(inside, &Subject{}, policies[:1], Change{}).Open, "one of them is open")
-	require.True(t, Decide(inside, &Subject{}, read(saturdays("a"), weekly("b", "WE,SA")), Change{}).Open, "one that was changed is another")
+	require.True(t, Decide(inside, &Candidate{}, policies[:1], Change{}).Open, "one of them is open")
+	require.True(t, Decide(inside, &Candidate{}, read(saturdays("a"), weekly("b", "WE,SA")), Change{}).Open, "one that was changed is another")
 }

@@ -41,7 +41,7 @@ type measured struct {
 
 // expected returns how long the update is expected to take by those before it, or 0 when too few were measured. What it takes
 // on the node is known once the node has planned it.
-func (g *Gate) expected(ctx context.Context, s *Subject, mu *refitv1.MachineUpdate) (time.Duration, error) {
+func (g *Gate) expected(ctx context.Context, s *Candidate, mu *refitv1.MachineUpdate) (time.Duration, error) {
 	if mu.Status.Plan == nil {
 		return 0, nil
 	}

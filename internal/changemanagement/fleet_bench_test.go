@@ -83,7 +83,7 @@ func large(clusters, workers, policies, namespaces int, days []string) (*fastCac
 			c.updates[namespace] = append(c.updates[namespace], mu)
 		}
 	}
-	all := map[string][]*Policy{}
+	var all policyList
 	for i := range policies {
 		p := weekly(fmt.Sprintf("p%d", i), days[i%len(days)], jitter("10m"), expects("20m"))
 		p.Namespace = fmt.Sprintf("ns%d", i%namespaces)
@@ -104,11 +104,30 @@ func large(clusters, workers, policies, namespaces int, days []string) (*fastCac
 			p.Spec.Selector.Clusters.MatchLabels = map[string]string{"env": "prod", "tier": fmt.Sprint(i % 3)}
 			p.Spec.Selector.Roles = []refitv1.Role{refitv1.WorkerRole}
 		}
-		all[p.Namespace] = append(all[p.Namespace], read(p)...)
+		all = append(all, *p)
 	}
-	out := &Policies{}
-	out.current.Store(&snapshot{byNamespace: all})
-	return c, out
+	return c, all.read()
+}
+
+// policyList is what a cache lists.
+type policyList []refitv1.ChangeManagementPolicy
+
+func (policyList) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return errDown
+}
+
+func (l policyList) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	list.(*refitv1.ChangeManagementPolicyList).Items = l
+	return nil
+}
+
+// read returns the policies as they are read.
+func (l policyList) read() *Policies {
+	p := NewPolicies(l, nil, nil)
+	if err := p.Prime(context.Background()); err != nil {
+		panic(err)
+	}
+	return p
 }
 
 // BenchmarkFleet selects the policies of 30,000 machines, and decides about each.
@@ -124,13 +143,13 @@ func BenchmarkFleet(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			cache, policies := large(300, 97, 200, tc.namespaces, tc.days)
 			require.Len(b, cache.machines, 30000)
-			subjects := Subjects{cache}
+			candidates := Candidates{cache}
 			selected, open := 0, 0
 			b.ReportAllocs()
 			for b.Loop() {
 				selected, open = 0, 0
 				for _, m := range cache.machines {
-					s, err := subjects.Machine(b.Context(), m)
+					s, err := candidates.Machine(b.Context(), m)
 					if err != nil {
 						b.Fatal(err)
 					}
@@ -154,8 +173,8 @@ func BenchmarkFleet(b *testing.B) {
 func BenchmarkAsk(b *testing.B) {
 	for _, machines := range []int{100, 1000, 10000} {
 		b.Run(fmt.Sprintf("machines=%d", machines), func(b *testing.B) {
-			cache, policies := large(max(1, machines/100), 97, 0, 1, nil)
-			policies.current.Store(&snapshot{byNamespace: map[string][]*Policy{"ns0": read(of("ns0", saturdays("a", budget(refitv1.Budget{MaxConcurrent: 10}))))}})
+			cache, _ := large(max(1, machines/100), 97, 0, 1, nil)
+			policies := policyList{*of("ns0", saturdays("a", budget(refitv1.Budget{MaxConcurrent: 10})))}.read()
 			gate := &Gate{Policies: policies, Client: cache, Live: cache, Clock: clocktesting.NewFakePassiveClock(inside)}
 			mu := &cache.updates["ns0"][0]
 			m := cache.machines[client.ObjectKeyFromObject(mu)]
@@ -175,7 +194,7 @@ func BenchmarkCollect(b *testing.B) {
 	c := &Collector{Client: cache, Policies: policies, Clock: clocktesting.NewFakePassiveClock(inside)}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := c.look(b.Context(), policies.current.Load()); err != nil {
+		if _, err := c.look(b.Context(), policies.All()); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -31,11 +31,22 @@ type Gate struct {
 	Metrics *Metrics
 
 	mu        sync.Mutex
-	admitted  map[types.NamespacedName]metav1.Time // that the cache may not know yet
-	primed    map[string]bool                      // namespaces whose updates were read from the API server
+	admitted  map[types.NamespacedName]start // that the cache may not know yet
+	primed    map[string]bool                // namespaces whose updates were read from the API server
 	durations measured
 	recent    map[string]recently // by namespace
 }
+
+// start is an admission that was written to a MachineUpdate, or may have been.
+type start struct {
+	update types.UID
+	at     metav1.Time
+	// unsure is when a write was not answered; zero if it was. By default an API server gives up a request after a minute.
+	unsure time.Time
+}
+
+// settled is how long after a write that was not answered the API server may still make it.
+const settled = 2 * time.Minute
 
 // recently are the updates of a namespace as they were read last.
 type recently struct {
@@ -73,7 +84,7 @@ func (g *Gate) Admit(ctx context.Context, machine *clusterv1.Machine, mu *refitv
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		// Others may have been admitted for a while: the window can have ended.
-		if d = Decide(g.Clock.Now(), self.subject, self.policies, self.change); d.counted() {
+		if d = Decide(g.Clock.Now(), self.candidate, self.policies, self.change); d.counted() {
 			records, err := g.records(ctx, self.key.Namespace)
 			if err != nil {
 				return d, err
@@ -84,11 +95,15 @@ func (g *Gate) Admit(ctx context.Context, machine *clusterv1.Machine, mu *refitv
 	if !d.Open {
 		return d, nil
 	}
-	a := d.admission(g.Clock.Now(), self.subject.Role)
+	a := d.admission(g.Clock.Now(), self.candidate.Role)
 	err = write(a)
 	// One that was not answered may have been written.
 	if refused := apierrors.IsConflict(err) || apierrors.IsNotFound(err); !refused && limited(self.policies) {
-		g.remember(self.key, a.AdmittedAt)
+		s := start{update: mu.UID, at: a.AdmittedAt}
+		if err != nil {
+			s.unsure = g.Clock.Now()
+		}
+		g.remember(self.key, s)
 	}
 	if err == nil {
 		g.tell(ctx, self, d.By)
@@ -100,7 +115,7 @@ func (g *Gate) Admit(ctx context.Context, machine *clusterv1.Machine, mu *refitv
 func (g *Gate) tell(ctx context.Context, self record, by Overrides) {
 	if len(by) > 0 {
 		ctrl.LoggerFrom(ctx).Info("Change management is overridden", "machine", self.key, "overrides", by)
-		g.Metrics.overridden(self.subject, by)
+		g.Metrics.overridden(self.candidate, by)
 	}
 }
 
@@ -109,20 +124,20 @@ func (g *Gate) decide(ctx context.Context, machine *clusterv1.Machine, mu *refit
 	if err != nil {
 		return Decision{}, self, err
 	}
-	if self.change.Expected, err = g.expected(ctx, self.subject, mu); err != nil {
+	if self.change.Expected, err = g.expected(ctx, self.candidate, mu); err != nil {
 		return Decision{}, self, err
 	}
-	return Decide(g.Clock.Now(), self.subject, self.policies, self.change), self, nil
+	return Decide(g.Clock.Now(), self.candidate, self.policies, self.change), self, nil
 }
 
 // record reads an update and its Machine as policies see them.
-func (g *Gate) record(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) (record, error) {
+func (g *Gate) record(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) (record, error) { //nolint:cyclop // one field after the other
 	r := record{key: client.ObjectKeyFromObject(mu), change: Change{Digest: mu.ChangeID()}, configured: machine.CreationTimestamp.Time}
 	var err error
-	if r.subject, err = (Subjects{g.Client}).Machine(ctx, machine); err != nil {
+	if r.candidate, err = (Candidates{g.Client}).Machine(ctx, machine); err != nil {
 		return r, err
 	}
-	if r.policies, err = g.Policies.Select(r.subject); err != nil {
+	if r.policies, err = g.Policies.Select(r.candidate); err != nil {
 		return r, err
 	}
 	st := mu.Status
@@ -134,7 +149,9 @@ func (g *Gate) record(ctx context.Context, machine *clusterv1.Machine, mu *refit
 		r.starts = append(r.starts, t.Time)
 	}
 	ended := st.Phase == refitv1.PhaseSucceeded || st.Phase == refitv1.PhaseFailed
-	r.running = st.Admission != nil && material && !ended
+	// Other specs that are asked for in the middle of the work take the admission away, and nothing of what is under way.
+	disturbed := st.Slot != nil && st.ApplyingSince != nil
+	r.running = (st.Admission != nil && material || disturbed) && !ended
 	r.failed = st.Phase == refitv1.PhaseFailed && st.ObservedDigest == mu.Spec.Digest
 	r.waiting = Holds(mu)
 	return r, nil
@@ -192,7 +209,7 @@ func (g *Gate) records(ctx context.Context, namespace string) ([]record, error) 
 	}
 	var out []record
 	for i := range list.Items {
-		mu := &list.Items[i]
+		mu := list.Items[i].Restored()
 		key := client.ObjectKeyFromObject(mu)
 		var machine clusterv1.Machine
 		if err := g.Client.Get(ctx, key, &machine); err != nil {
@@ -208,16 +225,25 @@ func (g *Gate) records(ctx context.Context, namespace string) ([]record, error) 
 		if err != nil {
 			continue // its Cluster is gone, which must not stop those of others
 		}
-		if at, ok := g.admitted[key]; ok {
-			if len(mu.Status.Starts) > 0 && !mu.Status.Starts[0].Before(&at) {
+		if s, ok := g.admitted[key]; ok {
+			if g.known(s, mu) {
 				delete(g.admitted, key)
 			} else {
-				r.running, r.waiting, r.starts = true, false, append(r.starts, at.Time)
+				r.running, r.waiting, r.starts = true, false, append(r.starts, s.at.Time)
 			}
 		}
 		out = append(out, r)
 	}
 	return out, nil
+}
+
+// known reports whether the cache knows of a start, or there is none to know of: the MachineUpdate is another one of the name, or the write
+// was not answered and has not been made since.
+func (g *Gate) known(s start, mu *refitv1.MachineUpdate) bool {
+	if mu.UID != s.update || len(mu.Status.Starts) > 0 && !mu.Status.Starts[0].Before(&s.at) {
+		return true
+	}
+	return !s.unsure.IsZero() && g.Clock.Since(s.unsure) > settled
 }
 
 // prime reads what another leader may have admitted just before, which a cache may not know yet.
@@ -230,8 +256,9 @@ func (g *Gate) prime(ctx context.Context, namespace string) error {
 		return fmt.Errorf("list MachineUpdates: %w", err)
 	}
 	for i := range list.Items {
-		if st := list.Items[i].Status; len(st.Starts) > 0 {
-			g.remember(client.ObjectKeyFromObject(&list.Items[i]), st.Starts[0])
+		mu := list.Items[i].Restored()
+		if starts := mu.Status.Starts; len(starts) > 0 {
+			g.remember(client.ObjectKeyFromObject(mu), start{update: mu.UID, at: starts[0]})
 		}
 	}
 	if g.primed == nil {
@@ -242,11 +269,11 @@ func (g *Gate) prime(ctx context.Context, namespace string) error {
 }
 
 // remember keeps a start until the cache knows it.
-func (g *Gate) remember(key types.NamespacedName, at metav1.Time) {
+func (g *Gate) remember(key types.NamespacedName, s start) {
 	if g.admitted == nil {
-		g.admitted = map[types.NamespacedName]metav1.Time{}
+		g.admitted = map[types.NamespacedName]start{}
 	}
-	g.admitted[key] = at
+	g.admitted[key] = s
 }
 
 // Forget forgets an admission that was taken back before anything was done. mu is as the API server has it: what is not among its
@@ -255,8 +282,8 @@ func (g *Gate) Forget(mu *refitv1.MachineUpdate) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	key := client.ObjectKeyFromObject(mu)
-	at, ok := g.admitted[key]
-	if ok && !slices.ContainsFunc(mu.Status.Starts, func(start metav1.Time) bool { return start.Equal(&at) }) {
+	s, ok := g.admitted[key]
+	if ok && !slices.ContainsFunc(mu.Status.Starts, func(at metav1.Time) bool { return at.Equal(&s.at) }) {
 		delete(g.admitted, key)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/policykind"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -169,7 +170,43 @@ func TestWhatMayBeWrittenIsCounted(t *testing.T) {
 	_, err := w.gate.Admit(t.Context(), machine, mu, func(refitv1.Admission) error { return errDown })
 	require.ErrorIs(t, err, errDown)
 	require.False(t, w.admit("w01").Open, "nobody knows whether it was written")
-	require.True(t, w.admit("w00").Open, "it may try again itself")
+	w.clock.SetTime(w.clock.Now().Add(settled + time.Second))
+	require.True(t, w.admit("w01").Open, "the API server has not made it, and won't any more")
+}
+
+func TestWhatMayBeWrittenMayBeTriedAgain(t *testing.T) {
+	w := newWorld(t, fleet(twenty(), nil, anytime("a", budget(refitv1.Budget{MaxConcurrent: 1})))...)
+	machine, mu := get(w, "w00", &clusterv1.Machine{}), get(w, "w00", &refitv1.MachineUpdate{})
+	_, err := w.gate.Admit(t.Context(), machine, mu, func(refitv1.Admission) error { return errDown })
+	require.ErrorIs(t, err, errDown)
+	require.True(t, w.admit("w00").Open)
+	w.freeze()
+	w.clock.SetTime(w.clock.Now().Add(settled + time.Second))
+	require.False(t, w.admit("w01").Open, "now it is known to be written, however long the cache takes")
+}
+
+func TestANameThatIsUsedAgainHasNoStart(t *testing.T) {
+	w := newWorld(t, fleet(twenty(), nil, anytime("a", budget(refitv1.Budget{MaxConcurrent: 1})))...)
+	require.True(t, w.admit("w00").Open)
+	old := get(w, "w00", &refitv1.MachineUpdate{})
+	require.NoError(t, w.Delete(t.Context(), old))
+	again := update("w00")
+	again.UID = "another"
+	require.NoError(t, w.Create(t.Context(), again))
+	require.True(t, w.admit("w01").Open)
+}
+
+// TestOtherSpecsInMidRunFreeNothing has Cluster API ask for other specs while a node is worked on, which takes the admission away.
+func TestOtherSpecsInMidRunFreeNothing(t *testing.T) {
+	w := newWorld(t, fleet(twenty(), nil, anytime("a", budget(refitv1.Budget{MaxConcurrent: 1})))...)
+	require.True(t, w.admit("w00").Open)
+	w.edit("w00", func(mu *refitv1.MachineUpdate) {
+		at := metav1.NewTime(w.clock.Now())
+		mu.Status.Phase, mu.Status.Admission = refitv1.PhasePending, nil
+		mu.Status.Slot, mu.Status.ApplyingSince = &refitv1.Slot{TakenAt: at}, &at
+	})
+	require.False(t, w.admit("w01").Open)
+	require.True(t, w.admit("w00").Open, "it goes on by itself")
 }
 
 func TestWhatIsTakenBackCountsNoMore(t *testing.T) {
@@ -257,9 +294,9 @@ func TestWhatIsRecordedOfAnAdmission(t *testing.T) {
 
 func TestTheGateNeedsThePoliciesAndTheCluster(t *testing.T) {
 	w := newWorld(t, fleet(map[string]states{"w": {}}, nil)...)
-	w.gate.Policies = &Policies{Client: w, Live: w, Clock: w.clock}
+	w.gate.Policies = NewPolicies(w, w, w.clock)
 	_, err := w.tryAdmit("w")
-	require.ErrorIs(t, err, errUnread)
+	require.ErrorIs(t, err, policykind.ErrUnread)
 	w = newWorld(t, worker("w"), update("w"))
 	_, err = w.tryAdmit("w")
 	require.ErrorContains(t, err, "Cluster fleet/c1")

@@ -20,7 +20,8 @@ import (
 	"sigs.k8s.io/cluster-api/util/labels/format"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/policykind"
 )
 
 // Hooks asks the policies before an answer commits Cluster API to something. It reads caches only, and every replica has it.
@@ -33,8 +34,6 @@ type Hooks struct {
 	Recorder events.EventRecorder
 }
 
-var _ handlers.Policies = (*Hooks)(nil)
-
 // Versions says to which versions of Kubernetes machines can be brought in place.
 type Versions interface {
 	// InPlace returns nil if a Machine can be brought to a version in place, or else an error for people: why not, or why that is
@@ -42,9 +41,9 @@ type Versions interface {
 	InPlace(ctx context.Context, m *clusterv1.Machine, version string) error
 }
 
-// Permit implements handlers.Policies. A machine is replaced only if no policy forbids it and all are open; with whenClosed
+// Permit implements the hooks' Policies. A machine is replaced only if no policy forbids it and all are open; with whenClosed
 // Refuse, the same holds for a change in place.
-func (h *Hooks) Permit(ctx context.Context, namespace string, replaces bool, proposal func() (handlers.Proposal, error)) error {
+func (h *Hooks) Permit(ctx context.Context, namespace string, replaces bool, proposal func() (inplace.Proposal, error)) error {
 	// Without a policy, an override can hold back a replacement, but nothing refuses a change in place.
 	if some, err := h.Policies.Any(namespace); err != nil || !some && !replaces {
 		return err
@@ -53,15 +52,15 @@ func (h *Hooks) Permit(ctx context.Context, namespace string, replaces bool, pro
 	if err != nil {
 		return err
 	}
-	subject, err := h.subject(ctx, p)
+	candidate, err := h.candidate(ctx, p)
 	if err != nil {
 		return err
 	}
-	d, err := h.decide(subject, Change{Digest: p.Digest})
+	d, err := h.decide(candidate, Change{Digest: p.Digest})
 	if err != nil {
 		return err
 	}
-	h.overridden(ctx, subject, d.By)
+	h.overridden(ctx, candidate, d.By)
 	if err := refusal(p, d); err != nil || p.Machine != nil || len(p.Left) == 0 {
 		return err
 	}
@@ -69,7 +68,7 @@ func (h *Hooks) Permit(ctx context.Context, namespace string, replaces bool, pro
 }
 
 // permitEach asks for each Machine that a MachineSet has, and that would be replaced: one may have labels and overrides of its own.
-func (h *Hooks) permitEach(ctx context.Context, set handlers.Proposal) error {
+func (h *Hooks) permitEach(ctx context.Context, set inplace.Proposal) error {
 	var list clusterv1.MachineList
 	of := client.MatchingLabels{clusterv1.MachineSetNameLabel: format.MustFormatValue(set.Name)}
 	if err := h.Client.List(ctx, &list, client.InNamespace(set.Namespace), of); err != nil {
@@ -83,12 +82,12 @@ func (h *Hooks) permitEach(ctx context.Context, set handlers.Proposal) error {
 		if err := ctx.Err(); err != nil {
 			return err // nobody waits for the answer any more
 		}
-		subject, err := (Subjects{h.Client}).Machine(ctx, &list.Items[i])
+		candidate, err := (Candidates{h.Client}).Machine(ctx, &list.Items[i])
 		if err != nil {
 			return err
 		}
-		subject.UID = types.UID(set.Name) // the starts of MachineSets are spread, not those of their Machines
-		d, err := h.decide(subject, Change{Digest: set.Digest})
+		candidate.UID = types.UID(set.Name) // the starts of MachineSets are spread, not those of their Machines
+		d, err := h.decide(candidate, Change{Digest: set.Digest})
 		if err != nil {
 			return err
 		}
@@ -102,7 +101,7 @@ func (h *Hooks) permitEach(ctx context.Context, set handlers.Proposal) error {
 }
 
 // decide decides by the policies that select a Machine, as of now.
-func (h *Hooks) decide(s *Subject, c Change) (Decision, error) {
+func (h *Hooks) decide(s *Candidate, c Change) (Decision, error) {
 	policies, err := h.Policies.Select(s)
 	if err != nil {
 		return Decision{}, err
@@ -114,7 +113,7 @@ func (h *Hooks) decide(s *Subject, c Change) (Decision, error) {
 func byMachineName(a, b clusterv1.Machine) int { return strings.Compare(a.Name, b.Name) }
 
 // refusal returns why a decision does not let Cluster API act on the answer, or nil.
-func refusal(p handlers.Proposal, d Decision) error {
+func refusal(p inplace.Proposal, d Decision) error {
 	left := strings.Join(p.Left, "; ")
 	refuses := func(p *Policy) bool { return p.Refuse }
 	switch i := slices.IndexFunc(d.Policies, func(p *Policy) bool { return p.Forbid }); {
@@ -132,12 +131,12 @@ func refusal(p handlers.Proposal, d Decision) error {
 }
 
 // howToBypass says how to let one change go.
-func howToBypass(p handlers.Proposal) string {
+func howToBypass(p inplace.Proposal) string {
 	return fmt.Sprintf("to let this one change go now, annotate its MachineDeployment, KubeadmControlPlane or Cluster with %s=%s", refitv1.BypassAnnotation, p.Digest)
 }
 
-// subject is the Machine that a proposal is about, or that the Machines of its MachineSet are like.
-func (h *Hooks) subject(ctx context.Context, p handlers.Proposal) (*Subject, error) {
+// candidate is the Machine that a proposal is about, or that the Machines of its MachineSet are like.
+func (h *Hooks) candidate(ctx context.Context, p inplace.Proposal) (*Candidate, error) {
 	if p.Machine != nil {
 		machine := &clusterv1.Machine{ObjectMeta: *p.Machine}
 		machine.Spec.ClusterName = p.Cluster
@@ -145,20 +144,18 @@ func (h *Hooks) subject(ctx context.Context, p handlers.Proposal) (*Subject, err
 		if err := h.Client.Get(ctx, client.ObjectKeyFromObject(machine), machine); client.IgnoreNotFound(err) != nil {
 			return nil, fmt.Errorf("read Machine %s/%s: %w", p.Namespace, p.Name, err)
 		}
-		return (Subjects{h.Client}).Machine(ctx, machine)
+		return (Candidates{h.Client}).Machine(ctx, machine)
 	}
-	s := &Subject{
-		Namespace: p.Namespace, Cluster: p.Cluster, Role: RoleOf(p.Labels), MachineLabels: p.Labels, UID: types.UID(p.Name),
-	}
+	s := &Candidate{Subject: p.Subject, Role: RoleOf(p.Labels), UID: types.UID(p.Name)}
 	var o owner
 	if name := p.Labels[clusterv1.MachineDeploymentNameLabel]; name != "" {
 		o = owner{clusterv1.GroupVersion.String(), "MachineDeployment", name}
 	}
-	return s, (Subjects{h.Client}).complete(ctx, s, o)
+	return s, (Candidates{h.Client}).complete(ctx, s, o)
 }
 
 // overridden tells about overrides that have made an answer, at the Cluster.
-func (h *Hooks) overridden(ctx context.Context, s *Subject, by Overrides) {
+func (h *Hooks) overridden(ctx context.Context, s *Candidate, by Overrides) {
 	if len(by) == 0 {
 		return
 	}
@@ -168,42 +165,42 @@ func (h *Hooks) overridden(ctx context.Context, s *Subject, by Overrides) {
 		return // it is being deleted
 	}
 	for _, o := range by {
-		h.Recorder.Eventf(&cluster, nil, corev1.EventTypeWarning, "ChangeManagementOverridden", "Override", "%s", Note(o.String()))
+		h.Recorder.Eventf(&cluster, nil, corev1.EventTypeWarning, "ChangeManagementOverridden", "Override", "%s", policykind.Note(o.String()))
 	}
 }
 
 // retryUpgrade is how long Cluster API waits before it asks again about an upgrade that is held back.
 const retryUpgrade = 15 * time.Second
 
-// Upgrade implements handlers.Policies. A part of a cluster may be upgraded when the first of its machines may be updated, and none
+// Upgrade implements the hooks' Policies. A part of a cluster may be upgraded when the first of its machines may be updated, and none
 // would have to be replaced for the version that a policy forbids to replace. The others wait for their own windows: each is asked
 // about again.
-func (h *Hooks) Upgrade(ctx context.Context, u handlers.Upgrade) (handlers.Progress, error) {
+func (h *Hooks) Upgrade(ctx context.Context, u inplace.Upgrade) (inplace.Progress, error) {
 	machines, err := h.machinesOf(ctx, u)
 	if err != nil {
-		return handlers.Progress{}, err
+		return inplace.Progress{}, err
 	}
 	digest := upgradeDigest(u)
 	first, forbidden, err := h.first(ctx, machines, Change{Digest: digest}, u.To)
 	if err != nil {
-		return handlers.Progress{}, err
+		return inplace.Progress{}, err
 	}
-	h.overridden(ctx, machines[0].subject, first.By)
+	h.overridden(ctx, machines[0].candidate, first.By)
 	what := fmt.Sprintf("the upgrade of the %s from %s to %s", u.Part, u.From, u.To)
 	if u.From == u.To { // after a control plane, the version of the workers is not known
 		what = fmt.Sprintf("the upgrade of the %s to %s", u.Part, u.To)
 	}
 	if forbidden != nil {
-		return handlers.Progress{Message: fmt.Sprintf("%s is held back: %v; set replacement: Allow, or take the version back", what, forbidden), RetryAfter: retryUpgrade}, nil
+		return inplace.Progress{Message: fmt.Sprintf("%s is held back: %v; set replacement: Allow, or take the version back", what, forbidden), RetryAfter: retryUpgrade}, nil
 	}
 	if first.Open {
-		return handlers.Progress{Done: true, Message: fmt.Sprintf("%s may start: %s", what, first.Message)}, nil
+		return inplace.Progress{Done: true, Message: fmt.Sprintf("%s may start: %s", what, first.Message)}, nil
 	}
 	retry := retryUpgrade
 	if eta := time.Duration(first.NextChangeETASeconds) * time.Second; eta > 0 {
 		retry = min(retry, eta)
 	}
-	return handlers.Progress{
+	return inplace.Progress{
 		Message: fmt.Sprintf("%s is held back: %s; to let it go now: kubectl annotate cluster -n %s %s %s=%s",
 			what, first.Message, u.Namespace, u.Cluster, refitv1.BypassAnnotation, digest),
 		RetryAfter: retry,
@@ -212,7 +209,7 @@ func (h *Hooks) Upgrade(ctx context.Context, u handlers.Upgrade) (handlers.Progr
 
 // upgraded is a machine of a part of a cluster that is upgraded.
 type upgraded struct {
-	subject *Subject
+	candidate *Candidate
 	// machine is nil if the part has none yet. It is shared and is not to be changed.
 	machine *clusterv1.Machine
 }
@@ -221,7 +218,7 @@ type upgraded struct {
 // have to be.
 func (h *Hooks) first(ctx context.Context, machines []upgraded, c Change, to string) (first *Decision, forbidden, err error) {
 	for _, m := range machines {
-		d, err := h.decide(m.subject, c)
+		d, err := h.decide(m.candidate, c)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -257,9 +254,9 @@ func (d *Decision) later(o Decision) bool {
 }
 
 // machinesOf returns the machines of a part of a cluster. A part without any stands for one without labels.
-func (h *Hooks) machinesOf(ctx context.Context, u handlers.Upgrade) ([]upgraded, error) {
+func (h *Hooks) machinesOf(ctx context.Context, u inplace.Upgrade) ([]upgraded, error) {
 	role := refitv1.WorkerRole
-	if u.Part == handlers.UpgradedControlPlane {
+	if u.Part == inplace.UpgradedControlPlane {
 		role = refitv1.ControlPlaneRole
 	}
 	var list clusterv1.MachineList
@@ -274,7 +271,7 @@ func (h *Hooks) machinesOf(ctx context.Context, u handlers.Upgrade) ([]upgraded,
 		if RoleOf(list.Items[i].Labels) != role {
 			continue
 		}
-		s, err := (Subjects{h.Client}).Machine(ctx, &list.Items[i])
+		s, err := (Candidates{h.Client}).Machine(ctx, &list.Items[i])
 		if err != nil {
 			return nil, err
 		}
@@ -284,13 +281,13 @@ func (h *Hooks) machinesOf(ctx context.Context, u handlers.Upgrade) ([]upgraded,
 	if len(out) > 0 {
 		return out, nil
 	}
-	s := &Subject{Namespace: u.Namespace, Cluster: u.Cluster, Role: role, UID: uid}
-	return []upgraded{{subject: s}}, (Subjects{h.Client}).complete(ctx, s, owner{})
+	s := &Candidate{Subject: inplace.Subject{Namespace: u.Namespace, Cluster: u.Cluster}, Role: role, UID: uid}
+	return []upgraded{{candidate: s}}, (Candidates{h.Client}).complete(ctx, s, owner{})
 }
 
 // upgradeDigest identifies an upgrade of a part, for a bypass. Not all hooks know from which version, and one change has one
 // digest.
-func upgradeDigest(u handlers.Upgrade) string {
+func upgradeDigest(u inplace.Upgrade) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s %s %s", u.Namespace, u.Cluster, u.Part, u.To))
 	return hex.EncodeToString(sum[:8])
 }

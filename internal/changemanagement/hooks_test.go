@@ -11,7 +11,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/policykind"
 )
 
 func refuses(s *spec) { s.WhenClosed = refitv1.RefuseWhenClosed }
@@ -19,9 +20,9 @@ func forbids(s *spec) { s.Replacement = refitv1.ForbidReplacement }
 func holds(s *spec)   { s.Hold = refitv1.HoldAll }
 
 // propose is a change of the Machine w1 that can be made in place and disturbs the node.
-func propose(edits ...func(*handlers.Proposal)) handlers.Proposal {
+func propose(edits ...func(*inplace.Proposal)) inplace.Proposal {
 	m := worker("w1")
-	p := handlers.Proposal{Namespace: "fleet", Cluster: "c1", Name: "w1", Labels: m.Labels, Machine: &m.ObjectMeta, Digest: "d1", Material: true}
+	p := inplace.Proposal{Subject: inplace.SubjectOf(m), Name: m.Name, Machine: &m.ObjectMeta, Digest: "d1", Material: true}
 	for _, e := range edits {
 		e(&p)
 	}
@@ -29,18 +30,18 @@ func propose(edits ...func(*handlers.Proposal)) handlers.Proposal {
 }
 
 // replacing has the change replace the Machine.
-func replacing(p *handlers.Proposal) {
+func replacing(p *inplace.Proposal) {
 	p.Left = []string{"spec.version of the Machine: no updater covers it", "spec.users of the KubeadmConfig: no updater covers it"}
 }
 
-func immaterial(p *handlers.Proposal) { p.Material = false }
+func immaterial(p *inplace.Proposal) { p.Material = false }
 
 // ofMachineSet has the change be one of a MachineSet.
-func ofMachineSet(p *handlers.Proposal) { p.Machine, p.Name = nil, "md-abc" }
+func ofMachineSet(p *inplace.Proposal) { p.Machine, p.Name = nil, "md-abc" }
 
 // permit asks, and says whether the proposal was asked for.
-func (w *world) permit(p handlers.Proposal) (asked bool, err error) {
-	err = w.hooks.Permit(w.t.Context(), p.Namespace, len(p.Left) > 0, func() (handlers.Proposal, error) {
+func (w *world) permit(p inplace.Proposal) (asked bool, err error) {
+	err = w.hooks.Permit(w.t.Context(), p.Namespace, len(p.Left) > 0, func() (inplace.Proposal, error) {
 		asked = true
 		return p, nil
 	})
@@ -52,7 +53,7 @@ func TestPermit(t *testing.T) {
 	untilNextWindow := "opens at " + text(opened)
 	for name, tc := range map[string]struct {
 		policies []*refitv1.ChangeManagementPolicy
-		proposal handlers.Proposal
+		proposal inplace.Proposal
 		now      time.Time // outside, unless it is given
 		cluster  map[string]string
 		says     []string // nothing: Cluster API may go on
@@ -133,7 +134,7 @@ func TestAMachineSetIsAskedAboutForEachMachine(t *testing.T) {
 	for name, tc := range map[string]struct {
 		machine  *clusterv1.Machine
 		policy   *refitv1.ChangeManagementPolicy
-		proposal handlers.Proposal
+		proposal inplace.Proposal
 		says     string
 	}{
 		"one is held back":            {worker("w2", ofSet("md-abc"), annotated(restrictiveKey, "true")), nil, propose(ofMachineSet, replacing), "w2 would be replaced, and is not now"},
@@ -162,7 +163,7 @@ func TestAMachineSetIsAskedAboutForEachMachine(t *testing.T) {
 func TestPermitAsksForAProposalOnlyIfItMatters(t *testing.T) {
 	for name, tc := range map[string]struct {
 		policies []client.Object
-		proposal handlers.Proposal
+		proposal inplace.Proposal
 		asked    bool
 	}{
 		"no policies":                      {nil, propose(), false},
@@ -180,13 +181,13 @@ func TestPermitAsksForAProposalOnlyIfItMatters(t *testing.T) {
 
 func TestPermitNeedsToKnow(t *testing.T) {
 	w := newWorld(t, cluster("c1", nil, nil), worker("w1"), never("a"))
-	err := w.hooks.Permit(t.Context(), "fleet", false, func() (handlers.Proposal, error) { return handlers.Proposal{}, errDown })
+	err := w.hooks.Permit(t.Context(), "fleet", false, func() (inplace.Proposal, error) { return inplace.Proposal{}, errDown })
 	require.ErrorIs(t, err, errDown)
-	_, err = w.permit(propose(func(p *handlers.Proposal) { p.Cluster, p.Machine = "gone", nil }))
+	_, err = w.permit(propose(func(p *inplace.Proposal) { p.Cluster, p.Machine = "gone", nil }))
 	require.ErrorContains(t, err, "Cluster fleet/gone")
-	w.hooks.Policies = &Policies{}
+	w.hooks.Policies = NewPolicies(nil, nil, nil)
 	_, err = w.permit(propose())
-	require.ErrorIs(t, err, errUnread)
+	require.ErrorIs(t, err, policykind.ErrUnread)
 	w.hooks.Policies, w.hooks.Client = w.policies, broken{}
 	_, err = w.permit(propose())
 	require.ErrorIs(t, err, errDown)
@@ -196,7 +197,7 @@ func TestOverridesOfAProposal(t *testing.T) {
 	hour := text(outside.Add(time.Hour))
 	for name, tc := range map[string]struct {
 		object, annotation, value string
-		proposal                  handlers.Proposal
+		proposal                  inplace.Proposal
 		open                      bool
 	}{
 		"of the MachineDeployment of a MachineSet": {"MachineDeployment md", permissiveKey, hour, propose(ofMachineSet), true},
@@ -205,12 +206,12 @@ func TestOverridesOfAProposal(t *testing.T) {
 		"of one Machine is not of its MachineSet":  {"Machine w1", permissiveKey, hour, propose(ofMachineSet), false},
 		"of the Machine":                           {"Machine w1", permissiveKey, hour, propose(), true},
 		"of the Machine's MachineDeployment":       {"MachineDeployment md", permissiveKey, hour, propose(), true},
-		"that nobody has set but the one who asks": {"", "", "", propose(func(p *handlers.Proposal) { p.Machine.Annotations = map[string]string{permissiveKey: hour} }), false},
-		"of a Machine that the cache does not know yet": {"", "", "", propose(func(p *handlers.Proposal) {
+		"that nobody has set but the one who asks": {"", "", "", propose(func(p *inplace.Proposal) { p.Machine.Annotations = map[string]string{permissiveKey: hour} }), false},
+		"of a Machine that the cache does not know yet": {"", "", "", propose(func(p *inplace.Proposal) {
 			p.Machine.Name, p.Name = "w9", "w9"
 			p.Machine.Annotations = noted(map[string]string{permissiveKey: hour})
 		}), true},
-		"that is not noted yet": {"", "", "", propose(func(p *handlers.Proposal) {
+		"that is not noted yet": {"", "", "", propose(func(p *inplace.Proposal) {
 			p.Machine.Name, p.Name = "w9", "w9"
 			p.Machine.Annotations = map[string]string{permissiveKey: hour}
 		}), false},

@@ -10,11 +10,12 @@ import (
 	"pgregory.net/rapid"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/schedule"
 )
 
 // startOf returns when the window of a Saturday opens for a Machine.
-func startOf(t testing.TB, opens time.Time, s *Subject, policies []*Policy, c Change) time.Time {
+func startOf(t testing.TB, opens time.Time, s *Candidate, policies []*Policy, c Change) time.Time {
 	d := Decide(opens, s, policies, c)
 	if d.Open {
 		return opens
@@ -29,8 +30,8 @@ func startOf(t testing.TB, opens time.Time, s *Subject, policies []*Policy, c Ch
 	return start
 }
 
-func subject(uid string) *Subject {
-	return &Subject{Namespace: "fleet", Cluster: "c1", Role: refitv1.WorkerRole, UID: types.UID(uid)}
+func candidate(uid string) *Candidate {
+	return &Candidate{Subject: inplace.Subject{Namespace: "fleet", Cluster: "c1"}, Role: refitv1.WorkerRole, UID: types.UID(uid)}
 }
 
 func TestJitterSpreadsTheStarts(t *testing.T) {
@@ -39,7 +40,7 @@ func TestJitterSpreadsTheStarts(t *testing.T) {
 	var perPart [parts]int
 	other := 0
 	for i := range machines {
-		s := subject(fmt.Sprintf("6a2f3b0c-0000-4000-8000-%012d", i))
+		s := candidate(fmt.Sprintf("6a2f3b0c-0000-4000-8000-%012d", i))
 		start := startOf(t, opened, s, policies, Change{})
 		delay := start.Sub(opened)
 		require.Less(t, delay, time.Hour)
@@ -75,7 +76,7 @@ func TestWhatStartsLateStillFits(t *testing.T) {
 			policies := read(tc.policies...)
 			var latest time.Duration
 			for i := range 300 {
-				delay := startOf(t, opened, subject(fmt.Sprint(i)), policies, tc.change).Sub(opened)
+				delay := startOf(t, opened, candidate(fmt.Sprint(i)), policies, tc.change).Sub(opened)
 				require.LessOrEqual(t, delay, tc.longest)
 				latest = max(latest, delay)
 			}
@@ -91,7 +92,7 @@ func TestJitterHasABeginning(t *testing.T) {
 		"windows that touch without an end": saturdays("a", jitter("10h"), forever),
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := Decide(inside, subject("uid"), read(p), Change{})
+			d := Decide(inside, candidate("uid"), read(p), Change{})
 			require.True(t, d.Open, d.Message)
 			require.Equal(t, schedule.Open, d.Reason)
 		})
@@ -99,7 +100,7 @@ func TestJitterHasABeginning(t *testing.T) {
 }
 
 func TestTheLongestJitterOfThePoliciesCounts(t *testing.T) {
-	s := subject("uid-1")
+	s := candidate("uid-1")
 	alone := func(p *refitv1.ChangeManagementPolicy) time.Time { return startOf(t, opened, s, read(p), Change{}) }
 	short, long := saturdays("a", jitter("1m")), saturdays("b", jitter("4h"))
 	both := startOf(t, opened, s, read(short, long), Change{})
@@ -126,7 +127,7 @@ func TestWhatHasOpenedStaysOpen(t *testing.T) {
 			all = append(all, p)
 		}
 		policies := read(all...)
-		s := subject(rapid.StringN(1, 8, -1).Draw(t, "uid"))
+		s := candidate(rapid.StringN(1, 8, -1).Draw(t, "uid"))
 		c := Change{Expected: time.Duration(rapid.IntRange(0, 2).Draw(t, "measured")) * 50 * time.Minute}
 		without := read(all...) // the same ones without jitter
 		for _, p := range without {
@@ -156,7 +157,7 @@ func TestWhatHasOpenedStaysOpen(t *testing.T) {
 func TestJitterMovesLittleWithTheMeasurement(t *testing.T) {
 	policies := read(saturdays("a", jitter("8h")))
 	for i := range 100 {
-		s := subject(fmt.Sprint(i))
+		s := candidate(fmt.Sprint(i))
 		before := startOf(t, opened, s, policies, Change{Expected: time.Hour})
 		after := startOf(t, opened, s, policies, Change{Expected: time.Hour + 7*time.Second})
 		require.LessOrEqual(t, before.Sub(after).Abs(), 7*time.Second)

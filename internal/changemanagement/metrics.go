@@ -17,7 +17,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-func (m *Metrics) overridden(s *Subject, by Overrides) {
+func (m *Metrics) overridden(s *Candidate, by Overrides) {
 	for _, o := range by {
 		m.overrides.WithLabelValues(s.Namespace, s.Cluster, o.Kind).Inc()
 	}

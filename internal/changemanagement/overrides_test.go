@@ -71,7 +71,7 @@ func TestPermissiveUntilIsBounded(t *testing.T) {
 			if !tc.since.IsZero() {
 				annotations[refitv1.PermissiveSinceAnnotation] = text(tc.since) + " " + tc.value
 			}
-			d := Decide(inside, &Subject{Overrides: overrides(annotations)}, read(tc.policies...), Change{})
+			d := Decide(inside, &Candidate{Overrides: overrides(annotations)}, read(tc.policies...), Change{})
 			require.Equal(t, tc.open, d.Open, d.Message)
 			if !tc.open {
 				require.Equal(t, schedule.Paused, d.Reason)
@@ -92,13 +92,13 @@ func TestTheLatestOfMoreOverridesCounts(t *testing.T) {
 	for hours, kind := range map[int]string{1: "Cluster", 3: "MachineDeployment", 2: "Machine"} {
 		o.read(kind, cluster("c1", nil, map[string]string{permissiveKey: text(inside.Add(time.Duration(hours) * time.Hour))}))
 	}
-	d := Decide(inside, &Subject{Overrides: o}, read(never("a")), Change{})
+	d := Decide(inside, &Candidate{Overrides: o}, read(never("a")), Change{})
 	require.Contains(t, d.Message, "permissive until "+text(inside.Add(3*time.Hour)))
 	require.Len(t, d.By, 3)
 }
 
 func TestPermissiveThenRestrictive(t *testing.T) {
-	s := &Subject{Overrides: overrides(map[string]string{permissiveKey: text(inside.Add(time.Hour)), restrictiveKey: text(inside.Add(2 * time.Hour))})}
+	s := &Candidate{Overrides: overrides(map[string]string{permissiveKey: text(inside.Add(time.Hour)), restrictiveKey: text(inside.Add(2 * time.Hour))})}
 	policies := read(saturdays("a"))
 	for at, open := range map[time.Duration]bool{0: true, time.Hour - time.Second: true, time.Hour: false, 2*time.Hour - time.Second: false, 2 * time.Hour: true} {
 		require.Equal(t, open, Decide(inside.Add(at), s, policies, Change{}).Open, at)
@@ -119,7 +119,7 @@ func TestAnOverrideIsNotedBeforeItIsInForce(t *testing.T) {
 		c := &clusterv1.Cluster{ObjectMeta: objectMeta{Name: "c1", Annotations: map[string]string{permissiveKey: hour, refitv1.PermissiveSinceAnnotation: note}}}
 		var o Overrides
 		o.read("Cluster", c)
-		d := Decide(inside, &Subject{Overrides: o}, read(never("a")), Change{})
+		d := Decide(inside, &Candidate{Overrides: o}, read(never("a")), Change{})
 		require.Equal(t, open, d.Open, note)
 		if !open {
 			require.Contains(t, d.Message, "is not in force yet: refit's leader has not noted yet since when it is there")

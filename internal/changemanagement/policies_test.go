@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/policykind"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -31,23 +33,23 @@ func (w *world) reread(name string) ctrl.Result {
 // selected are the names of the policies that select a worker of the cluster c1 with labels.
 func (w *world) selected(clusterLabels map[string]string) []string {
 	w.t.Helper()
-	policies, err := w.policies.Select(&Subject{Namespace: "fleet", Cluster: "c1", ClusterLabels: clusterLabels, Role: refitv1.WorkerRole})
+	policies, err := w.policies.Select(&Candidate{Subject: inplace.Subject{Namespace: "fleet", Cluster: "c1"}, ClusterLabels: clusterLabels, Role: refitv1.WorkerRole})
 	require.NoError(w.t, err)
 	return names(policies)
 }
 
 func TestUnreadPoliciesAreNotNoPolicies(t *testing.T) {
-	p := &Policies{}
-	_, err := p.Select(&Subject{})
-	require.ErrorIs(t, err, errUnread)
+	p := NewPolicies(nil, nil, nil)
+	_, err := p.Select(&Candidate{})
+	require.ErrorIs(t, err, policykind.ErrUnread)
 	_, err = p.Any("fleet")
-	require.ErrorIs(t, err, errUnread)
-	require.ErrorIs(t, p.Ready(), errUnread)
+	require.ErrorIs(t, err, policykind.ErrUnread)
+	require.ErrorIs(t, p.Ready(), policykind.ErrUnread)
 
 	w := newWorld(t, saturdays("a"))
-	w.policies = &Policies{Client: w, Live: w, Clock: w.clock}
+	w.policies = NewPolicies(w, w, w.clock)
 	require.Equal(t, time.Second, w.reread("a").RequeueAfter, "one of them is not all of them")
-	require.ErrorIs(t, w.policies.Ready(), errUnread)
+	require.ErrorIs(t, w.policies.Ready(), policykind.ErrUnread)
 	require.NoError(t, w.policies.Prime(t.Context()))
 	require.NoError(t, w.policies.Ready())
 	require.Equal(t, []string{"a"}, w.selected(nil))
@@ -62,9 +64,9 @@ func (failing) Get(context.Context, client.ObjectKey, client.Object, ...client.G
 }
 
 func TestPoliciesThatCannotBeListedStayUnread(t *testing.T) {
-	p := &Policies{Client: failing{}}
+	p := NewPolicies(failing{}, nil, nil)
 	require.ErrorIs(t, p.Prime(t.Context()), errDown)
-	require.ErrorIs(t, p.Ready(), errUnread)
+	require.ErrorIs(t, p.Ready(), policykind.ErrUnread)
 }
 
 func TestPoliciesAreReadAgain(t *testing.T) {
@@ -99,7 +101,7 @@ func TestPoliciesAreReadAgain(t *testing.T) {
 
 func TestAPolicyThatCannotBeReadAgainStays(t *testing.T) {
 	w := newWorld(t, saturdays("a"))
-	w.policies.Client = failing{}
+	w.Client = failing{}
 	_, err := w.policies.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "fleet", Name: "a"}})
 	require.ErrorIs(t, err, errDown)
 	require.Equal(t, []string{"a"}, w.selected(nil))

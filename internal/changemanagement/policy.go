@@ -2,15 +2,12 @@ package changemanagement
 
 import (
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/lru"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/internal/selection"
+	"github.com/capi-refit/refit/internal/policykind"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -19,11 +16,9 @@ const defaultMaxOverride = 48 * time.Hour
 
 // Policy is a ChangeManagementPolicy that was read. It does not change, and may be shared.
 type Policy struct {
-	types.NamespacedName
+	policykind.Header
 
-	UID        types.UID
-	Generation int64
-	Strategy   schedule.Strategy
+	Strategy schedule.Strategy
 	// Schedule says when. That of a policy that can't be read is closed and says why.
 	Schedule *schedule.Schedule
 	Budget   Budget
@@ -38,7 +33,6 @@ type Policy struct {
 	// HoldAll holds back what does not disturb a node, too.
 	HoldAll bool
 
-	selector selection.Selector
 	// closed keeps for a moment with which other policies this one, the first of them, has no window.
 	closed *lru.Cache
 }
@@ -54,8 +48,7 @@ type Budget struct {
 func Compile(p *refitv1.ChangeManagementPolicy, calendars schedule.Calendars) (*Policy, error) {
 	s := p.Spec
 	out := &Policy{
-		NamespacedName: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, UID: p.UID, Generation: p.Generation, Strategy: s.Strategy,
-		closed: lru.New(closedMost),
+		Header: policykind.HeaderOf(p, s.Selector), Strategy: s.Strategy, closed: lru.New(closedMost),
 		Refuse: s.WhenClosed == refitv1.RefuseWhenClosed, Forbid: s.Replacement == refitv1.ForbidReplacement,
 		HoldAll: s.Hold == refitv1.HoldAll,
 		Budget: Budget{
@@ -63,9 +56,7 @@ func Compile(p *refitv1.ChangeManagementPolicy, calendars schedule.Calendars) (*
 			StopAfterFailures: int(s.Budget.StopAfterFailures),
 		},
 	}
-	selector, err := selection.Read(s.Selector)
-	out.selector = selector
-	errs := []error{err}
+	errs := []error{out.Err}
 	duration := func(field, value string, preset time.Duration) time.Duration {
 		if value == "" {
 			return preset
@@ -80,9 +71,9 @@ func Compile(p *refitv1.ChangeManagementPolicy, calendars schedule.Calendars) (*
 	out.Budget.MinSpacing = duration("budget.minSpacing", s.Budget.MinSpacing, 0)
 	compiled, err := schedule.Compile(p.Name, s.Policy, calendars)
 	errs = append(errs, err, out.check(&s))
-	if err := errors.Join(errs...); err != nil {
-		out.Schedule = schedule.Invalid(p.Name, err)
-		return out, err
+	if out.Err = errors.Join(errs...); out.Err != nil {
+		out.Schedule = schedule.Invalid(p.Name, out.Err)
+		return out, out.Err
 	}
 	out.Schedule = compiled
 	return out, nil
@@ -90,18 +81,10 @@ func Compile(p *refitv1.ChangeManagementPolicy, calendars schedule.Calendars) (*
 
 // check looks at what the CRD has checked before, for an API server that has not the same one.
 func (p *Policy) check(s *refitv1.ChangeManagementPolicySpec) error {
-	var errs []error
-	for _, f := range []struct {
-		field, value string
-		known        []string
-	}{
-		{"whenClosed", string(s.WhenClosed), []string{"", string(refitv1.HoldWhenClosed), string(refitv1.RefuseWhenClosed)}},
-		{"replacement", string(s.Replacement), []string{"", string(refitv1.AllowReplacement), string(refitv1.ForbidReplacement)}},
-		{"hold", string(s.Hold), []string{"", string(refitv1.HoldMaterial), string(refitv1.HoldAll)}},
-	} {
-		if !slices.Contains(f.known, f.value) {
-			errs = append(errs, &schedule.FieldError{Field: f.field, Err: fmt.Errorf("%q is not known", f.value)})
-		}
+	errs := []error{
+		policykind.Word("whenClosed", s.WhenClosed, "", refitv1.HoldWhenClosed, refitv1.RefuseWhenClosed),
+		policykind.Word("replacement", s.Replacement, "", refitv1.AllowReplacement, refitv1.ForbidReplacement),
+		policykind.Word("hold", s.Hold, "", refitv1.HoldMaterial, refitv1.HoldAll),
 	}
 	if b := p.Budget; min(b.MaxConcurrent, b.MaxStartsPerWindow, b.StopAfterFailures) < 0 {
 		errs = append(errs, &schedule.FieldError{Field: "budget", Err: errors.New("it has a negative number")})
@@ -113,13 +96,6 @@ func (p *Policy) check(s *refitv1.ChangeManagementPolicySpec) error {
 func (p *Policy) limited() bool { return p.Budget != Budget{} }
 
 // Selects says whether the policy is for the Machine.
-func (p *Policy) Selects(s *Subject) bool {
-	return p.Namespace == s.Namespace && p.selector.Cluster(s.ClusterLabels) && p.selectsInCluster(s)
+func (p *Policy) Selects(s *Candidate) bool {
+	return p.Namespace == s.Namespace && p.Selector.Cluster(s.ClusterLabels) && p.Selector.Machine(s.Role, s.Labels)
 }
-
-func (p *Policy) selectsInCluster(s *Subject) bool {
-	return p.selector.Machine(s.Role, s.MachineLabels)
-}
-
-// CanMeet says whether some Machine could be selected by both policies, as far as their roles and the values of labels tell.
-func (p *Policy) CanMeet(o *Policy) bool { return p.selector.CanMeet(o.selector) }

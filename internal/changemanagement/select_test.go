@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -16,12 +17,12 @@ func unreadable(s *metav1.LabelSelector) {
 }
 
 func TestSelection(t *testing.T) {
-	worker := Subject{
-		Namespace: "fleet", Cluster: "c1", Role: refitv1.WorkerRole,
-		ClusterLabels: labels.Set{"env": "prod", "region": "eu"}, MachineLabels: labels.Set{"pool": "gpu"},
+	worker := Candidate{
+		Subject: inplace.Subject{Namespace: "fleet", Cluster: "c1", Labels: labels.Set{"pool": "gpu"}}, Role: refitv1.WorkerRole,
+		ClusterLabels: labels.Set{"env": "prod", "region": "eu"},
 	}
 	controlPlane := worker
-	controlPlane.Role, controlPlane.MachineLabels = refitv1.ControlPlaneRole, nil
+	controlPlane.Role, controlPlane.Labels = refitv1.ControlPlaneRole, nil
 	for name, tc := range map[string]struct {
 		policy               *refitv1.ChangeManagementPolicy
 		worker, controlPlane bool
@@ -78,7 +79,7 @@ func TestWhatCannotBeReadIsClosed(t *testing.T) {
 		t.Run(field, func(t *testing.T) {
 			p, err := Compile(anytime("a", edit), schedule.NoCalendars)
 			require.ErrorContains(t, err, field)
-			s := &Subject{Namespace: "fleet", Overrides: overrides(map[string]string{bypassKey: "d1"})}
+			s := &Candidate{Subject: inplace.Subject{Namespace: "fleet"}, Overrides: overrides(map[string]string{bypassKey: "d1"})}
 			require.True(t, p.Selects(s))
 			d := Decide(inside, s, []*Policy{p}, Change{Digest: "d1"})
 			require.False(t, d.Open)

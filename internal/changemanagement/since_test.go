@@ -92,7 +92,7 @@ func (n *noting) set(value string) {
 // ask asks about the Machine of the object.
 func (n *noting) ask() Decision {
 	m := get(n.world, map[bool]string{true: "cp1", false: "w1"}[n.object == "KubeadmControlPlane kcp" || n.object == "Machine cp1"], &clusterv1.Machine{})
-	s, err := Subjects{n}.Machine(n.t.Context(), m)
+	s, err := Candidates{n}.Machine(n.t.Context(), m)
 	require.NoError(n.t, err)
 	policies, err := n.policies.Select(s)
 	require.NoError(n.t, err)

@@ -3,11 +3,8 @@ package changemanagement
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
@@ -18,6 +15,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/policykind"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -46,43 +45,23 @@ func (s *Status) SetupWithManager(mgr ctrl.Manager) error {
 // Reconcile writes the status of a policy, and comes back when it changes.
 func (s *Status) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var policy refitv1.ChangeManagementPolicy
-	if err := s.Client.Get(ctx, req.NamespacedName, &policy); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
-	}
-	read := s.Policies.named(&policy)
-	if read == nil {
-		return ctrl.Result{RequeueAfter: time.Second}, nil // it is about to be read
-	}
-	before := policy.Status.DeepCopy()
 	st := &policy.Status
-	st.ObservedGeneration = policy.Generation
-	now := s.Clock.Now()
-	if err := s.count(ctx, read, st); err != nil {
-		return ctrl.Result{}, err
+	shown := policykind.Shown{
+		Client: s.Client, Recorder: s.Recorder, Kind: "ChangeManagementPolicy", Policy: &policy, Conditions: &st.Conditions,
 	}
-	read.show(now, st)
-	if equality.Semantic.DeepEqual(before, st) { // times in whatever zone
-		return ctrl.Result{RequeueAfter: untilNext(now, st)}, nil
-	}
-	if err := s.Client.Status().Update(ctx, &policy); err != nil {
-		return ctrl.Result{}, fmt.Errorf("write the status of ChangeManagementPolicy %s: %w", req, err)
-	}
-	s.tell(&policy, before)
-	return ctrl.Result{RequeueAfter: untilNext(now, st)}, nil
-}
-
-// named returns what was read of this very version of a policy, or nil.
-func (p *Policies) named(policy *refitv1.ChangeManagementPolicy) *Policy {
-	current := p.current.Load()
-	if current == nil {
-		return nil
-	}
-	for _, one := range current.byNamespace[policy.Namespace] {
-		if one.UID == policy.UID && one.Generation == policy.Generation {
-			return one
+	return shown.Show(ctx, req, func() (time.Duration, error) {
+		read, ok := s.Policies.Of(&policy)
+		if !ok {
+			return time.Second, nil // it is about to be read
 		}
-	}
-	return nil
+		st.ObservedGeneration = policy.Generation
+		now := s.Clock.Now()
+		if err := s.count(ctx, read, st); err != nil {
+			return 0, err
+		}
+		read.show(now, st)
+		return untilNext(now, st), nil
+	})
 }
 
 // count counts the Machines that the policy selects, and those whose update waits.
@@ -91,21 +70,21 @@ func (s *Status) count(ctx context.Context, p *Policy, st *refitv1.ChangeManagem
 	if err := s.Client.List(ctx, &machines, client.InNamespace(p.Namespace)); err != nil {
 		return fmt.Errorf("list Machines: %w", err)
 	}
-	clusters := map[string]*Subject{}
+	clusters := map[string]*Candidate{}
 	var selected, pending int32
 	for i := range machines.Items {
 		m := &machines.Items[i]
-		subject := &Subject{Namespace: m.Namespace, Cluster: m.Spec.ClusterName, Role: RoleOf(m.Labels), MachineLabels: m.Labels}
-		known := clusters[subject.Cluster]
+		candidate := &Candidate{Subject: inplace.SubjectOf(m), Role: RoleOf(m.Labels)}
+		known := clusters[candidate.Cluster]
 		if known == nil {
-			known = &Subject{Namespace: m.Namespace, Cluster: m.Spec.ClusterName}
-			if err := (Subjects{s.Client}).complete(ctx, known, owner{}); client.IgnoreNotFound(err) != nil {
+			known = &Candidate{Subject: candidate.Subject}
+			if err := (Candidates{s.Client}).complete(ctx, known, owner{}); client.IgnoreNotFound(err) != nil {
 				return err
 			}
-			clusters[subject.Cluster] = known
+			clusters[candidate.Cluster] = known
 		}
-		subject.ClusterLabels = known.ClusterLabels
-		if !p.Selects(subject) {
+		candidate.ClusterLabels = known.ClusterLabels
+		if !p.Selects(candidate) {
 			continue
 		}
 		selected++
@@ -159,11 +138,8 @@ func (p *Policy) conditions(now time.Time, invalid error, st *refitv1.ChangeMana
 		})
 	}
 	d := schedule.Decide(schedule.Query{Now: now}, p.Schedule)
-	if invalid != nil {
-		set(refitv1.ReadyCondition, false, string(schedule.InvalidPolicy), "the policy is closed: "+invalid.Error())
-	} else {
-		set(refitv1.ReadyCondition, true, "Read", "the policy can be read")
-	}
+	meta.SetStatusCondition(&st.Conditions,
+		policykind.Ready(st.ObservedGeneration, "policy", invalid, string(schedule.InvalidPolicy), "is closed"))
 	// What is not Ready counts as restricted. A window that is open, but too short for an update, is not.
 	restricted := !*st.Open
 	message := d.Message
@@ -191,29 +167,4 @@ func untilNext(now time.Time, st *refitv1.ChangeManagementPolicyStatus) time.Dur
 		next = min(next, max(st.NextChange.Sub(now), 0)+time.Millisecond)
 	}
 	return next
-}
-
-// tell has an Event for what operators have to know of.
-func (s *Status) tell(policy *refitv1.ChangeManagementPolicy, before *refitv1.ChangeManagementPolicyStatus) {
-	was, is := meta.FindStatusCondition(before.Conditions, refitv1.ReadyCondition), meta.FindStatusCondition(policy.Status.Conditions, refitv1.ReadyCondition)
-	if was != nil && was.Status == is.Status && was.Message == is.Message {
-		return
-	}
-	if is.Status == metav1.ConditionFalse {
-		s.Recorder.Eventf(policy, nil, corev1.EventTypeWarning, is.Reason, "Read", "%s", Note(is.Message))
-	} else if was != nil {
-		s.Recorder.Eventf(policy, nil, corev1.EventTypeNormal, is.Reason, "Read", "%s", is.Message)
-	}
-}
-
-// maxNote is how long the note of an Event may be, in bytes. An API server refuses longer ones.
-const maxNote = 1024
-
-// Note returns a message as an Event takes it.
-func Note(message string) string {
-	const more = "…"
-	if len(message) <= maxNote {
-		return message
-	}
-	return strings.ToValidUTF8(message[:maxNote-len(more)], "") + more
 }

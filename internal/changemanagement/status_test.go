@@ -211,7 +211,7 @@ func TestStatusOfWhatIsNotThere(t *testing.T) {
 	require.Zero(t, r)
 	w = newWorld(t, saturdays("a"))
 	s, _ = w.status()
-	s.Policies = &Policies{}
+	s.Policies = NewPolicies(nil, nil, nil)
 	_, again := w.show(s)
 	require.Equal(t, time.Second, again, "the policies were not read yet")
 }

@@ -14,15 +14,16 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/policykind"
 )
 
-func upgrade(part handlers.UpgradedPart) handlers.Upgrade {
-	return handlers.Upgrade{Namespace: "fleet", Cluster: "c1", Part: part, From: "v1.35.1", To: "v1.36.0"}
+func upgrade(part inplace.UpgradedPart) inplace.Upgrade {
+	return inplace.Upgrade{Namespace: "fleet", Cluster: "c1", Part: part, From: "v1.35.1", To: "v1.36.0"}
 }
 
 // upgraded asks, and checks what holds for every answer.
-func (w *world) upgraded(u handlers.Upgrade) handlers.Progress {
+func (w *world) upgraded(u inplace.Upgrade) inplace.Progress {
 	w.t.Helper()
 	p, err := w.hooks.Upgrade(w.t.Context(), u)
 	require.NoError(w.t, err)
@@ -37,7 +38,7 @@ func (w *world) upgraded(u handlers.Upgrade) handlers.Progress {
 }
 
 func TestUpgrade(t *testing.T) {
-	const controlPlanes, workers = handlers.UpgradedControlPlane, handlers.UpgradedWorkers
+	const controlPlanes, workers = inplace.UpgradedControlPlane, inplace.UpgradedWorkers
 	sunday := opened.Add(25 * time.Hour)
 	byRole := some(saturdays("cp", roles(refitv1.ControlPlaneRole)), weekly("w", "SU", roles(refitv1.WorkerRole)))
 	pool := map[string]string{"pool": "gpu"}
@@ -47,7 +48,7 @@ func TestUpgrade(t *testing.T) {
 		machines []client.Object
 		cluster  map[string]string
 		now      time.Time // inside, unless it is given
-		part     handlers.UpgradedPart
+		part     inplace.UpgradedPart
 		done     bool
 		says     string
 	}{
@@ -113,9 +114,9 @@ func TestMessagesDoNotDependOnTheOrderOfMachines(t *testing.T) {
 	w := newWorld(t, cluster("c1", nil, nil), worker("w1", ofPool("a")), worker("w2", ofPool("b")),
 		saturdays("a", machines(map[string]string{"pool": "a"})), saturdays("b", machines(map[string]string{"pool": "b"})))
 	w.clock.SetTime(outside)
-	p := w.upgraded(upgrade(handlers.UpgradedWorkers))
+	p := w.upgraded(upgrade(inplace.UpgradedWorkers))
 	w.hooks.Client = reversed{w}
-	require.Equal(t, p, w.upgraded(upgrade(handlers.UpgradedWorkers)))
+	require.Equal(t, p, w.upgraded(upgrade(inplace.UpgradedWorkers)))
 }
 
 func TestAnUpgradeIsAskedForAgainWhenItsWindowOpens(t *testing.T) {
@@ -124,14 +125,14 @@ func TestAnUpgradeIsAskedForAgainWhenItsWindowOpens(t *testing.T) {
 		time.Hour: retryUpgrade, 15 * time.Second: 15 * time.Second, 3 * time.Second: 3 * time.Second, 200 * time.Millisecond: time.Second,
 	} {
 		w.clock.SetTime(opened.Add(-before))
-		require.Equal(t, want, w.upgraded(upgrade(handlers.UpgradedWorkers)).RetryAfter)
+		require.Equal(t, want, w.upgraded(upgrade(inplace.UpgradedWorkers)).RetryAfter)
 	}
 }
 
 func TestAnUpgradeIsLetGoByTheDigestOfItsMessage(t *testing.T) {
 	w := newWorld(t, cluster("c1", nil, nil), controlPlane("cp1"), worker("w1"), never("a"))
 	command := regexp.MustCompile(`kubectl annotate cluster -n fleet c1 (\S+)=(\S+)$`)
-	u := upgrade(handlers.UpgradedControlPlane)
+	u := upgrade(inplace.UpgradedControlPlane)
 	m := command.FindStringSubmatch(w.upgraded(u).Message)
 	require.Len(t, m, 3)
 	require.Equal(t, bypassKey, m[1])
@@ -141,7 +142,7 @@ func TestAnUpgradeIsLetGoByTheDigestOfItsMessage(t *testing.T) {
 
 	require.True(t, w.upgraded(u).Done)
 	require.Contains(t, <-w.events.Events, m[2])
-	require.False(t, w.upgraded(upgrade(handlers.UpgradedWorkers)).Done, "the workers are another change")
+	require.False(t, w.upgraded(upgrade(inplace.UpgradedWorkers)).Done, "the workers are another change")
 	u.To = "v1.36.1"
 	p, err := w.hooks.Upgrade(t.Context(), u)
 	require.NoError(t, err)
@@ -151,7 +152,7 @@ func TestAnUpgradeIsLetGoByTheDigestOfItsMessage(t *testing.T) {
 // TestOneUpgradeHasOneDigest asks as two hooks do: the one after the control plane knows just the version that it has reached.
 func TestOneUpgradeHasOneDigest(t *testing.T) {
 	w := newWorld(t, cluster("c1", nil, nil), never("a"))
-	u := upgrade(handlers.UpgradedWorkers)
+	u := upgrade(inplace.UpgradedWorkers)
 	before := w.upgraded(u)
 	u.From = u.To
 	after, err := w.hooks.Upgrade(t.Context(), u)
@@ -167,25 +168,25 @@ func TestJitterSpreadsClustersNotTheirMachines(t *testing.T) {
 		objects = append(objects, worker(fmt.Sprintf("w%d", i)))
 	}
 	w := newWorld(t, append(objects, cluster("c1", nil, nil), saturdays("a", jitter("4h")))...)
-	s := &Subject{UID: "fleet/c1"}
-	policies, err := w.policies.Select(&Subject{Namespace: "fleet"})
+	s := &Candidate{UID: "fleet/c1"}
+	policies, err := w.policies.Select(&Candidate{Subject: inplace.Subject{Namespace: "fleet"}})
 	require.NoError(t, err)
 	start := startOf(t, opened, s, policies, Change{})
 	w.clock.SetTime(start.Add(-time.Second))
-	require.False(t, w.upgraded(upgrade(handlers.UpgradedWorkers)).Done)
+	require.False(t, w.upgraded(upgrade(inplace.UpgradedWorkers)).Done)
 	w.clock.SetTime(start)
-	require.True(t, w.upgraded(upgrade(handlers.UpgradedWorkers)).Done)
+	require.True(t, w.upgraded(upgrade(inplace.UpgradedWorkers)).Done)
 }
 
 func TestUpgradeNeedsToKnow(t *testing.T) {
 	w := newWorld(t, cluster("c1", nil, nil), worker("w1"))
-	w.hooks.Policies = &Policies{}
-	_, err := w.hooks.Upgrade(t.Context(), upgrade(handlers.UpgradedWorkers))
-	require.ErrorIs(t, err, errUnread)
+	w.hooks.Policies = NewPolicies(nil, nil, nil)
+	_, err := w.hooks.Upgrade(t.Context(), upgrade(inplace.UpgradedWorkers))
+	require.ErrorIs(t, err, policykind.ErrUnread)
 	w.hooks.Client = broken{}
-	_, err = w.hooks.Upgrade(t.Context(), upgrade(handlers.UpgradedWorkers))
+	_, err = w.hooks.Upgrade(t.Context(), upgrade(inplace.UpgradedWorkers))
 	require.ErrorIs(t, err, errDown)
 	w = newWorld(t)
-	_, err = w.hooks.Upgrade(t.Context(), upgrade(handlers.UpgradedWorkers))
+	_, err = w.hooks.Upgrade(t.Context(), upgrade(inplace.UpgradedWorkers))
 	require.ErrorContains(t, err, "Cluster fleet/c1")
 }

@@ -216,7 +216,7 @@ func newWorld(t testing.TB, objects ...client.Object) *world {
 		WithStatusSubresource(&refitv1.MachineUpdate{}, &refitv1.ChangeManagementPolicy{}).Build()
 	w := &world{Client: c, t: t, clock: clocktesting.NewFakePassiveClock(inside), registry: prometheus.NewPedanticRegistry()}
 	w.events = events.NewFakeRecorder(1000)
-	w.policies = &Policies{Client: c, Live: c, Clock: w.clock}
+	w.policies = NewPolicies(w, w, w.clock)
 	require.NoError(t, w.policies.Prime(t.Context()))
 	counters := NewMetrics(w.registry)
 	w.gate = &Gate{Policies: w.policies, Client: c, Live: c, Clock: w.clock, Metrics: counters}

@@ -1,10 +1,12 @@
 package disruption
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // PolicyRules are the rules of one policy.
@@ -17,8 +19,9 @@ type PolicyRules struct {
 
 // Override returns base with the rules of policies over it, entry by entry: what policies say about a path, a unit or a domain
 // replaces what base says about the same one, and of the rest base holds. What several policies say about one is merged, with
-// the longest timeouts. Of what becomes of failures the most careful counts: Stop, then Rollback, then Reboot. The result does
-// not depend on the order of the policies, and shares nothing with them or with base.
+// the longest timeouts. Of what becomes of failures the most careful counts: Stop, then Rollback, then Reboot. Of the times for which
+// nodes are watched the longest counts, and of those for which a login is awaited the shortest. The result does not depend on the order of
+// the policies, and shares nothing with them or with base.
 func Override(base Rules, policies ...PolicyRules) Rules {
 	files, units, domains := entries{}, entries{}, entries{}
 	for _, r := range base.Files {
@@ -30,15 +33,16 @@ func Override(base Rules, policies ...PolicyRules) Rules {
 	for d, actions := range base.Domains {
 		domains.set(string(d), actions, base.DomainsFrom[d])
 	}
-	said, onFailure := join(policies)
+	said := join(policies)
 	maps.Copy(files, said.files)
 	maps.Copy(units, said.units)
 	maps.Copy(domains, said.domains)
 
-	out := Rules{OnFailure: base.OnFailure, Domains: map[Domain][]Action{}, DomainsFrom: map[Domain]string{}}
-	if onFailure != "" {
-		out.OnFailure = onFailure
+	out := Rules{
+		OnFailure: cmp.Or(said.onFailure, base.OnFailure), Soak: clone(cmp.Or(said.soak, base.Soak)),
+		Domains: map[Domain][]Action{}, DomainsFrom: map[Domain]string{},
 	}
+	out.ConfirmWithin = cmp.Or(shortestWait(policies), base.ConfirmWithin)
 	for path, e := range files.sorted() {
 		out.Files = append(out.Files, Rule{Path: path, Actions: e.actions, From: e.origin()})
 	}
@@ -55,11 +59,15 @@ func Override(base Rules, policies ...PolicyRules) Rules {
 }
 
 // joined is what policies say together.
-type joined struct{ files, units, domains entries }
+type joined struct {
+	files, units, domains entries
+	onFailure             OnFailure
+	soak                  *time.Duration
+}
 
 // join returns what policies say together.
-func join(policies []PolicyRules) (joined, OnFailure) {
-	said, onFailure := joined{entries{}, entries{}, entries{}}, OnFailure("")
+func join(policies []PolicyRules) joined {
+	said := joined{files: entries{}, units: entries{}, domains: entries{}}
 	for _, p := range policies {
 		for _, r := range p.Rules.Files {
 			said.files.add(r.Path, r.Actions, p.Name)
@@ -70,9 +78,30 @@ func join(policies []PolicyRules) (joined, OnFailure) {
 		for d, actions := range p.Rules.Domains {
 			said.domains.add(string(d), actions, p.Name)
 		}
-		onFailure = moreCareful(onFailure, p.Rules.OnFailure)
+		said.onFailure = moreCareful(said.onFailure, p.Rules.OnFailure)
+		if soak := p.Rules.Soak; soak != nil && (said.soak == nil || *soak > *said.soak) {
+			said.soak = soak
+		}
 	}
-	return said, onFailure
+	return said
+}
+
+func clone(d *time.Duration) *time.Duration {
+	if d == nil {
+		return nil
+	}
+	return new(*d)
+}
+
+// shortestWait returns the shortest time for which one of the policies has a login be awaited, or 0: the sooner a node is put back that
+// nobody comes in to, the better.
+func shortestWait(policies []PolicyRules) (shortest time.Duration) {
+	for _, p := range policies {
+		if d := p.Rules.ConfirmWithin; d > 0 && (shortest == 0 || d < shortest) {
+			shortest = d
+		}
+	}
+	return shortest
 }
 
 // moreCareful returns which of two answers to failures is the more careful one. One that is not known is taken for Stop, which

@@ -117,6 +117,38 @@ func TestOverrideOnFailure(t *testing.T) {
 	}
 }
 
+func TestOverrideSoak(t *testing.T) {
+	const short, long = 10 * time.Second, 5 * time.Minute
+	for name, tc := range map[string]struct {
+		base, want *time.Duration
+		said       []*time.Duration
+	}{
+		"nobody says":                        {said: []*time.Duration{nil}},
+		"the base does":                      {base: new(short), said: []*time.Duration{nil, nil}, want: new(short)},
+		"a policy replaces what the base is": {base: new(long), said: []*time.Duration{nil, new(short)}, want: new(short)},
+		"also by nothing":                    {base: new(long), said: []*time.Duration{new(time.Duration(0))}, want: new(time.Duration(0))},
+		"the longest counts":                 {base: new(short), said: []*time.Duration{new(long), new(time.Duration(0)), new(short)}, want: new(long)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var policies []PolicyRules
+			for _, d := range tc.said {
+				policies = append(policies, PolicyRules{Rules: Rules{Soak: d}})
+			}
+			require.Equal(t, tc.want, Override(Rules{Soak: tc.base}, policies...).Soak)
+			slices.Reverse(policies)
+			require.Equal(t, tc.want, Override(Rules{Soak: tc.base}, policies...).Soak)
+		})
+	}
+}
+
+func TestDisturbs(t *testing.T) {
+	for _, a := range []ActionType{Restart, StaticPodRefresh, Drain, Reboot} {
+		require.True(t, Disturbs([]Action{{Type: DaemonReload}, {Type: a}}), a)
+	}
+	require.False(t, Disturbs([]Action{{Type: None}, {Type: DaemonReload}, {Type: TrustStoreUpdate}, {Type: Reload}}))
+	require.False(t, Disturbs(nil))
+}
+
 // somePolicies draws policies that name the same few things.
 func somePolicies() *rapid.Generator[[]PolicyRules] {
 	paths := []string{"/etc/motd", "/etc/containerd", "/opt/app", "/opt/app/conf"}

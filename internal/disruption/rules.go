@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 )
 
 // Domain is a part of a machine that is no file: what a change of it takes does not depend on a path.
@@ -69,7 +70,20 @@ type Rules struct {
 	DomainsFrom map[Domain]string `json:"domainsFrom,omitempty"`
 	// OnFailure is what becomes of a node on which an action has failed. Empty: nobody has said.
 	OnFailure OnFailure `json:"onFailure,omitempty"`
+	// Soak is how long a node that was disturbed is watched before its update has succeeded, in nanoseconds where it is written as
+	// JSON. Nil: nobody has said, and it is not watched.
+	Soak *time.Duration `json:"soak,omitempty"`
+	// ConfirmWithin is how long a node that has changed the way in waits for a login of refit's, before it puts everything back. 0: nobody
+	// has said, and it is DefaultConfirmWithin.
+	ConfirmWithin time.Duration `json:"confirmWithin,omitempty"`
 }
+
+// How long a node may wait for a login. Within less, refit may not get there: it connects, proves who it is, and asks.
+const (
+	DefaultConfirmWithin = 2 * time.Minute
+	MinConfirmWithin     = 30 * time.Second
+	MaxConfirmWithin     = time.Hour
+)
 
 // BuiltinRules returns the rules that hold where an operator has said nothing else.
 func BuiltinRules() Rules {
@@ -91,21 +105,29 @@ func BuiltinRules() Rules {
 func (r Rules) Actions(p string) ([]Action, error) {
 	rule, err := r.file(p)
 	if err != nil {
-		return nil, err
+		return nil, &RuleError{err}
 	}
 	return rule.takes(p)
 }
+
+// RuleError says why rules do not let a change be made in place: none is about it, or one says so.
+type RuleError struct{ err error }
+
+func (e *RuleError) Error() string { return e.err.Error() }
+
+func (e *RuleError) Unwrap() error { return e.err }
 
 // Domain returns what a change within a domain takes, or an error that says why it can't be done in place.
 func (r Rules) Domain(d Domain) ([]Action, error) {
 	actions, ok := r.Domains[d]
 	if !ok {
-		return nil, fmt.Errorf("no rule says what a change of %s takes on a node", d)
+		return nil, &RuleError{fmt.Errorf("no rule says what a change of %s takes on a node", d)}
 	}
 	return Rule{Path: string(d), Actions: actions, From: r.DomainsFrom[d]}.takes(string(d))
 }
 
-// Check returns an error if an action of any rule names a unit that no action may name, whether or not something follows the rule.
+// Check returns an error if an action of any rule names a unit that no action may name, whether or not something follows the rule, or if
+// ConfirmWithin is out of bounds.
 func (r Rules) Check() error {
 	var lists [][]Action
 	for _, f := range r.Files {
@@ -119,7 +141,17 @@ func (r Rules) Check() error {
 			return err
 		}
 	}
+	if d := r.ConfirmWithin; d != 0 && (d < MinConfirmWithin || d > MaxConfirmWithin) {
+		return fmt.Errorf("confirmWithin is %s, and has to be from %s to %s", d, MinConfirmWithin, MaxConfirmWithin)
+	}
 	return nil
+}
+
+// Disturbs reports whether actions restart something, or empty the node.
+func Disturbs(actions []Action) bool {
+	return slices.ContainsFunc(actions, func(a Action) bool {
+		return slices.Contains([]ActionType{Restart, StaticPodRefresh, Drain, Reboot}, a.Type)
+	})
 }
 
 // file returns the rule that a change of the file p follows.
@@ -160,6 +192,14 @@ func (r Rules) unitFile(p, name string, rule Rule, found bool) (Rule, bool) {
 
 // takes returns the actions of the rule for a change of what, or an error that says why it is not made in place.
 func (r Rule) takes(what string) ([]Action, error) {
+	actions, err := r.actionsFor(what)
+	if err != nil {
+		return nil, &RuleError{err}
+	}
+	return actions, nil
+}
+
+func (r Rule) actionsFor(what string) ([]Action, error) {
 	actions := slices.Clone(r.Actions)
 	if len(actions) == 0 {
 		return nil, fmt.Errorf("rule for %s: it has no actions; a change that takes nothing takes %s", r.Path, None)

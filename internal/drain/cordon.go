@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,7 +44,7 @@ func (d *Drainer) Cordon(ctx context.Context, ref NodeRef, owner types.UID) (our
 	err = d.change(ctx, ref, func(node *corev1.Node) error {
 		of, annotated := node.Annotations[CordonedAnnotation]
 		switch {
-		case annotated && of != string(owner):
+		case annotated && !d.owns(of, owner):
 			return otherOwner(node, of)
 		case !annotated && node.Spec.Unschedulable:
 			ours = false
@@ -78,9 +79,9 @@ func (d *Drainer) Uncordon(ctx context.Context, ref NodeRef, owner types.UID) er
 		switch {
 		case !annotated:
 			return nil
-		case of != string(owner) && node.Spec.Unschedulable:
+		case !d.owns(of, owner) && node.Spec.Unschedulable:
 			return otherOwner(node, of)
-		case of != string(owner):
+		case !d.owns(of, owner):
 			return nil
 		}
 		node.Spec.Unschedulable = false
@@ -91,6 +92,11 @@ func (d *Drainer) Uncordon(ctx context.Context, ref NodeRef, owner types.UID) er
 		return fmt.Errorf("uncordon Node %s: %w", ref.Name, err)
 	}
 	return nil
+}
+
+// owns reports whether an annotation is that of a Machine, by the UID that it has or by one that it had.
+func (d *Drainer) owns(annotation string, owner types.UID) bool {
+	return annotation == string(owner) || slices.Contains(d.Former, types.UID(annotation))
 }
 
 // change writes what edit does to the Node, if that is anything. The resourceVersion guards the write: it is refused if the

@@ -92,6 +92,25 @@ func TestUncordon(t *testing.T) {
 	}
 }
 
+// clusterctl move gives a Machine another UID, and what refit has put on its Node has the former one.
+func TestTheCordonOfAMachineThatWasMovedIsItsOwn(t *testing.T) {
+	for name, before := range map[string]cordon{"cordoned": another, "opened since": leftover} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.drainer.Former = []types.UID{"another-uid"}
+			w.edit(before.on)
+			ok, err := w.drainer.Cordon(t.Context(), ref, owner)
+			require.NoError(t, err)
+			require.True(t, ok)
+			require.Equal(t, ours, cordonOf(w.node()))
+
+			w.edit(before.on)
+			require.NoError(t, w.drainer.Uncordon(t.Context(), ref, owner))
+			require.Equal(t, free, cordonOf(w.node()))
+		})
+	}
+}
+
 func TestOtherOwnerSaysHowToMend(t *testing.T) {
 	w := newWorld(t)
 	w.edit(another.on)

@@ -28,6 +28,8 @@ type Drainer struct {
 	// Rules reads MachineDrainRules and Clusters in the management cluster.
 	Rules client.Reader
 	Clock clock.PassiveClock
+	// Former are UIDs that the Machine had in management clusters from which it was moved. A cordon for one of them is its own.
+	Former []types.UID
 }
 
 // Request asks for one round of a drain.
@@ -37,6 +39,9 @@ type Request struct {
 	Node    NodeRef
 	// Since is when the drain began. The Machine's nodeDrainTimeoutSeconds count from here.
 	Since time.Time
+	// DetachingSince is when a round first found that only volumes were left; zero if none has. The Machine's
+	// nodeVolumeDetachTimeoutSeconds count from here.
+	DetachingSince time.Time
 	// Self is the pod that refit runs in; zero when that is in no pod of this workload cluster. It is not evicted.
 	Self types.NamespacedName
 }
@@ -49,9 +54,11 @@ type Progress struct {
 	Skipped string
 	// Left counts the pods that are still to leave.
 	Left int
+	// Volumes counts the volumes that are still attached when no pod is to leave any more.
+	Volumes int
 	// Blocked says which pods can't leave now and why: ten at most, in order, each of 1024 characters at most.
 	Blocked []string
-	// TimedOut says that the Machine's nodeDrainTimeoutSeconds are over and pods are left. Nothing more is evicted.
+	// TimedOut says that the Machine's nodeDrainTimeoutSeconds are over and pods or volumes are left. Nothing more is evicted.
 	TimedOut bool
 	// HandOver says that the drain goes on when another instance of refit does it, because this one's pod is to leave.
 	HandOver bool
@@ -90,7 +97,7 @@ func (d *Drainer) pass(ctx context.Context, req Request) (Progress, error) {
 		return Progress{}, err
 	}
 	if len(pods) == 0 {
-		return Progress{Done: true, Message: "the node is drained: it has no pods that are to leave"}, nil
+		return d.detach(ctx, req, node)
 	}
 	switch others, err := d.elsewhere(ctx, node); {
 	case err != nil:
@@ -140,7 +147,10 @@ func skipped(why string) Progress { return Progress{Done: true, Skipped: why, Me
 
 // overdue returns the timeout of the drain, and whether it is over. Without a timeout it never is.
 func overdue(machine *clusterv1.Machine, elapsed time.Duration) (time.Duration, bool) {
-	seconds := machine.Spec.Deletion.NodeDrainTimeoutSeconds
+	return overdueAfter(machine.Spec.Deletion.NodeDrainTimeoutSeconds, elapsed)
+}
+
+func overdueAfter(seconds *int32, elapsed time.Duration) (time.Duration, bool) {
 	if seconds == nil || *seconds <= 0 {
 		return 0, false
 	}

@@ -81,7 +81,7 @@ func (r *round) progress() Progress {
 			parts = append(parts, fmt.Sprintf("%d %s (%s)", len(kind.pods), kind.what, named(kind.pods)))
 		}
 	}
-	message := fmt.Sprintf("%s left: %s", counted(len(r.pods)), strings.Join(parts, ", "))
+	message := fmt.Sprintf("%s left: %s", counted(len(r.pods), "pod"), strings.Join(parts, ", "))
 	if len(blocked) > 0 {
 		message += "; " + blocked[0]
 	}
@@ -91,11 +91,11 @@ func (r *round) progress() Progress {
 	return Progress{Left: len(r.pods), Blocked: blocked[:min(len(blocked), maxBlocked)], Message: message}
 }
 
-func counted(pods int) string {
-	if pods == 1 {
-		return "1 pod"
+func counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
 	}
-	return fmt.Sprintf("%d pods", pods)
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 func named(pods []string) string {

@@ -35,7 +35,7 @@ func RolloutFields(spec any) any {
 // part of a KubeadmConfig, whose tokens change by themselves.
 func Digest(specs map[Object]any) (string, error) {
 	view := maps.Clone(specs)
-	view[Machine] = RolloutFields(view[Machine])
+	view[Machine] = set(RolloutFields(view[Machine]))
 	if config, ok := view[BootstrapConfig].(map[string]any); ok {
 		if join, ok := config["joinConfiguration"].(map[string]any); ok {
 			config = maps.Clone(config)
@@ -49,6 +49,38 @@ func Digest(specs map[Object]any) (string, error) {
 	}
 	sum := sha256.Sum256(canonical)
 	return hex.EncodeToString(sum[:]), nil
+}
+
+// set leaves out of a decoded spec what is there and says nothing: null, "", {} and []. Cluster API's own requests have a Machine as its Go
+// types write it, which leave these out or not; the API server has it as whoever wrote it did.
+func set(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for name, value := range v {
+			if value = set(value); value != nil {
+				out[name] = value
+			}
+		}
+		if len(out) > 0 {
+			return out
+		}
+	case []any:
+		out := make([]any, len(v))
+		for i, value := range v {
+			out[i] = set(value)
+		}
+		if len(out) > 0 {
+			return out
+		}
+	case string:
+		if v != "" {
+			return v
+		}
+	default:
+		return v
+	}
+	return nil
 }
 
 func without(m map[string]any, fields ...string) map[string]any {

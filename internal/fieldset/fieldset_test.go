@@ -272,6 +272,8 @@ func TestDigest(t *testing.T) {
 		"another version":               {`{"version":"v2"}`, `{"joinConfiguration":{"nodeRegistration":{}}}`, false},
 		"another bootstrap config":      {`{"version":"v1"}`, `{"joinConfiguration":{}}`, false},
 		"a join token":                  {`{"version":"v1"}`, `{"joinConfiguration":{"nodeRegistration":{},"discovery":{"bootstrapToken":{"token":"a"}}}}`, true},
+		"what is there and empty":       {`{"version":"v1","failureDomain":"","deletion":{},"newer":{"a":[],"b":null}}`, `{"joinConfiguration":{"nodeRegistration":{}}}`, true},
+		"a field that is not known":     {`{"version":"v1","newer":{"a":false}}`, `{"joinConfiguration":{"nodeRegistration":{}}}`, false},
 		"what is synced without update": {`{"version":"v1","providerID":"x","readinessGates":[],"deletion":{"nodeDrainTimeoutSeconds":1}}`, `{"joinConfiguration":{"nodeRegistration":{}}}`, true},
 	} {
 		t.Run(name, func(t *testing.T) {

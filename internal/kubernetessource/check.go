@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/policykind"
 	"github.com/capi-refit/refit/internal/repository"
 	"github.com/capi-refit/refit/schedule"
 )
@@ -50,9 +51,7 @@ func (c *checker) err() error { return errors.Join(c.errs...) }
 
 // spec checks what a source says.
 func (c *checker) spec(s *refitv1.KubernetesSourceSpec) {
-	if !slices.Contains([]refitv1.Staging{"", refitv1.EarlyStaging, refitv1.InWindowStaging}, s.Staging) {
-		c.wrong("staging", "%q is not known", s.Staging)
-	}
+	c.join(policykind.Word("staging", s.Staging, "", refitv1.EarlyStaging, refitv1.InWindowStaging))
 	c.origin(s)
 	if len(s.Images.Archives) > maxArchives {
 		c.wrong("images.archives", "it has %d entries, of which %d are allowed", len(s.Images.Archives), maxArchives)
@@ -145,9 +144,7 @@ func (c *checker) directory(dir string) {
 }
 
 func (c *checker) packages(p *refitv1.PackagesSource) {
-	if p.Manager != refitv1.APTPackages && p.Manager != refitv1.DNFPackages {
-		c.wrong("packages.manager", "%q is not known", p.Manager)
-	}
+	c.join(policykind.Word("packages.manager", p.Manager, refitv1.APTPackages, refitv1.DNFPackages))
 	if login.MatchString(p.Repository) {
 		c.wrong("packages.repository", "it has a URL with a login in it; whoever can read this object can read it")
 	}

@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/internal/snapshot"
+	"github.com/capi-refit/refit/internal/policykind"
 )
 
 var readyDesc = prometheus.NewDesc("refit_kubernetes_source_ready",
@@ -13,7 +13,5 @@ var readyDesc = prometheus.NewDesc("refit_kubernetes_source_ready",
 
 // Collector shows to Prometheus which sources can be read.
 func (s *Sources) Collector() prometheus.Collector {
-	return &snapshot.ReadCollector[*refitv1.KubernetesSource, *Source]{
-		Reader: s.read, Desc: readyDesc, Err: func(one *Source) error { return one.Err },
-	}
+	return &policykind.Collector[*refitv1.KubernetesSource, *Source]{Reader: s.Reader, Desc: readyDesc}
 }

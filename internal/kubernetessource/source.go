@@ -5,42 +5,24 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/node"
-	"github.com/capi-refit/refit/internal/selection"
+	"github.com/capi-refit/refit/internal/policykind"
 )
 
 // Source is a KubernetesSource that was read. It does not change, and may be shared.
 type Source struct {
-	types.NamespacedName
-
-	UID        types.UID
-	Generation int64
-	// Err says why the source can't be read. No version may be claimed for a Machine that such a source selects.
-	Err error
-
-	// Selector says which Machines of the namespace the source is for.
-	Selector selection.Selector
+	policykind.Header // where it can't be read, no version may be claimed for a Machine that it selects
 
 	spec refitv1.KubernetesSourceSpec
 }
 
-// GetName implements snapshot.Named.
-func (s *Source) GetName() string { return s.Name }
-
 // Compile reads a source. What the CRD checks is checked again, for an API server that has not the same one. A selector that
 // can't be read selects every Machine of the namespace.
 func Compile(k *refitv1.KubernetesSource) *Source {
-	out := &Source{
-		NamespacedName: types.NamespacedName{Namespace: k.Namespace, Name: k.Name}, UID: k.UID, Generation: k.Generation,
-		spec: *k.Spec.DeepCopy(),
-	}
+	out := &Source{Header: policykind.HeaderOf(k, k.Spec.Selector), spec: *k.Spec.DeepCopy()}
 	var c checker
-	var err error
-	out.Selector, err = selection.Read(k.Spec.Selector)
-	c.join(err)
+	c.join(out.Err)
 	c.spec(&out.spec)
 	out.Err = c.err()
 	return out

@@ -5,17 +5,14 @@ import (
 	"fmt"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/internal/node"
-	"github.com/capi-refit/refit/internal/selection"
-	"github.com/capi-refit/refit/internal/snapshot"
+	"github.com/capi-refit/refit/internal/policykind"
 )
 
 // +kubebuilder:rbac:groups=capi-refit.dev,resources=kubernetessources,verbs=get;list;watch
@@ -23,35 +20,18 @@ import (
 
 // Sources holds the sources as they were read last. Every replica has them.
 type Sources struct {
-	client client.Reader
-	read   *snapshot.Reader[*refitv1.KubernetesSource, *Source]
+	*policykind.Reader[*refitv1.KubernetesSource, *Source]
 }
 
 // New returns Sources that are read from a cache.
 func New(cached client.Reader) *Sources {
-	return &Sources{client: cached, read: snapshot.New(cached, snapshot.Kind[*refitv1.KubernetesSource, *Source]{
-		Name: "KubernetesSources",
+	return &Sources{policykind.NewReader(cached, policykind.Kind[*refitv1.KubernetesSource, *Source]{
+		Name: "KubernetesSource", Plural: "KubernetesSources",
 		New:  func() *refitv1.KubernetesSource { return &refitv1.KubernetesSource{} },
 		List: func() client.ObjectList { return &refitv1.KubernetesSourceList{} },
-		Read: Compile,
+		Read: func(_ context.Context, k *refitv1.KubernetesSource) *Source { return Compile(k) },
 	})}
 }
-
-// SetupWithManager has the manager keep the sources up to date, on every replica.
-func (s *Sources) SetupWithManager(mgr ctrl.Manager) error {
-	return s.read.SetupWithManager(mgr, "kubernetessource-reader")
-}
-
-// Prime reads all sources. Before that there is no telling which selects a Machine.
-func (s *Sources) Prime(ctx context.Context) error { return s.read.Prime(ctx) }
-
-// Reconcile reads one source again.
-func (s *Sources) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	return s.read.Reconcile(ctx, req)
-}
-
-// Ready returns an error until the sources were read.
-func (s *Sources) Ready() error { return s.read.Ready() }
 
 // Selected is the source of a Machine. It is shared and is not to be changed.
 type Selected struct {
@@ -68,27 +48,15 @@ func (s *Selected) For(version string) (*node.Source, error) { return s.source.v
 
 // Machine returns the source of a Machine; nil if none selects it.
 func (s *Sources) Machine(ctx context.Context, m *clusterv1.Machine) (*Selected, error) {
-	return s.For(ctx, handlers.Subject{Namespace: m.Namespace, Cluster: m.Spec.ClusterName, Labels: m.Labels})
+	return s.For(ctx, inplace.SubjectOf(m))
 }
 
 // For returns the source of a Machine, or of the Machines of a MachineSet; nil if none selects it. The error is an *InvalidError
 // or an *AmbiguousError if somebody must correct sources first; any other one passes.
-func (s *Sources) For(ctx context.Context, of handlers.Subject) (*Selected, error) {
-	all, err := s.read.In(of.Namespace)
-	if err != nil || len(all) == 0 {
+func (s *Sources) For(ctx context.Context, of inplace.Subject) (*Selected, error) {
+	selecting, err := s.Selecting(ctx, of)
+	if err != nil {
 		return nil, err
-	}
-	var cluster clusterv1.Cluster
-	key := types.NamespacedName{Namespace: of.Namespace, Name: of.Cluster}
-	if err := s.client.Get(ctx, key, &cluster); err != nil {
-		return nil, fmt.Errorf("which KubernetesSource selects the Machine can't be told: read Cluster %s: %w", key, err)
-	}
-	role := selection.RoleOf(of.Labels)
-	var selecting []*Source
-	for _, one := range all {
-		if one.Selector.Cluster(cluster.Labels) && one.Selector.Machine(role, of.Labels) {
-			selecting = append(selecting, one)
-		}
 	}
 	return One(selecting...)
 }

@@ -9,10 +9,10 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/internal/inplace"
 )
 
-var controlPlane = handlers.Subject{Namespace: "fleet", Cluster: "c1", Labels: map[string]string{clusterv1.MachineControlPlaneLabel: ""}}
+var controlPlane = inplace.Subject{Namespace: "fleet", Cluster: "c1", Labels: map[string]string{clusterv1.MachineControlPlaneLabel: ""}}
 
 func TestUnreadSourcesAreNotNoSources(t *testing.T) {
 	w := newWorld(t, cluster("c1", nil), source("a"))
@@ -33,14 +33,14 @@ func TestWhichSourceCounts(t *testing.T) {
 		source("of-control-planes", roles(refitv1.ControlPlaneRole), inWindow),
 		source("of-pool", func(s *spec) { s.Selector.Machines.MatchLabels = map[string]string{"pool": "gpu"} }))
 	for name, tc := range map[string]struct {
-		of   handlers.Subject
+		of   inplace.Subject
 		want string
 	}{
 		"a worker":                        {worker, "of-prod"},
 		"a control plane":                 {controlPlane, "of-control-planes"},
-		"by a label of the machine":       {handlers.Subject{Namespace: "fleet", Cluster: "c2", Labels: map[string]string{"pool": "gpu"}}, "of-pool"},
-		"one that none selects":           {handlers.Subject{Namespace: "fleet", Cluster: "c2"}, ""},
-		"a namespace without any sources": {handlers.Subject{Namespace: "none", Cluster: "c1"}, ""},
+		"by a label of the machine":       {inplace.Subject{Namespace: "fleet", Cluster: "c2", Labels: map[string]string{"pool": "gpu"}}, "of-pool"},
+		"one that none selects":           {inplace.Subject{Namespace: "fleet", Cluster: "c2"}, ""},
+		"a namespace without any sources": {inplace.Subject{Namespace: "none", Cluster: "c1"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, tc.want, w.selected(tc.of))

@@ -18,7 +18,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/internal/inplace"
 )
 
 var errDown = errors.New("the API server is down")
@@ -84,7 +84,7 @@ func machine(name, cluster string, labels map[string]string) *clusterv1.Machine 
 }
 
 // worker is what is asked about a worker of the cluster c1.
-var worker = handlers.Subject{Namespace: "fleet", Cluster: "c1"}
+var worker = inplace.Subject{Namespace: "fleet", Cluster: "c1"}
 
 // world is a management cluster, a fake of one.
 type world struct {
@@ -123,7 +123,7 @@ func newWorld(t testing.TB, objects ...client.Object) *world {
 }
 
 // selected returns the name of the source of a machine, or nothing.
-func (w *world) selected(s handlers.Subject) string {
+func (w *world) selected(s inplace.Subject) string {
 	w.t.Helper()
 	selected, err := w.sources.For(w.t.Context(), s)
 	require.NoError(w.t, err)

@@ -42,7 +42,7 @@ func (l *Locker) Hold(ctx context.Context, node, admin, reason string, d time.Du
 	}
 	lease := taken(current, l.key(node), n, holder)
 	if reason != "" {
-		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, holdReasonAnnotation, reason)
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, HoldReasonAnnotation, reason)
 	}
 	renewed(lease, l.Clock.Now(), min(cmp.Or(d, holdForever), holdForever))
 	return l.write(ctx, n, current == nil, lease)
@@ -83,7 +83,7 @@ func (l *Locker) Sweep(ctx context.Context, leftover func(machine types.UID) boo
 		if !ours || !lease.DeletionTimestamp.IsZero() || !leftover(types.UID(machine)) {
 			continue
 		}
-		done, err := l.giveBack(ctx, lease)
+		done, err := l.release(ctx, lease)
 		if done {
 			swept = append(swept, lease.Name)
 		}
@@ -92,19 +92,19 @@ func (l *Locker) Sweep(ctx context.Context, leftover func(machine types.UID) boo
 	return swept, errors.Join(errs...)
 }
 
-// GiveBack releases the lease of a node if it is refit's for the Machine, whichever process has acquired it. What somebody else writes at
+// Release releases the lease of a node if it is refit's for the Machine, whichever process has acquired it. What somebody else writes at
 // the same time is left alone.
-func (l *Locker) GiveBack(ctx context.Context, node string, machine types.UID) error {
+func (l *Locker) Release(ctx context.Context, node string, machine types.UID) error {
 	lease, err := l.read(ctx, node)
 	if err != nil || !isHolder(lease, machine) {
 		return err
 	}
-	_, err = l.giveBack(ctx, lease)
+	_, err = l.release(ctx, lease)
 	return err
 }
 
-// giveBack releases a lease as it was read. It returns false when somebody else has written it since.
-func (l *Locker) giveBack(ctx context.Context, lease *coordinationv1.Lease) (bool, error) {
+// release releases a lease as it was read. It returns false when somebody else has written it since.
+func (l *Locker) release(ctx context.Context, lease *coordinationv1.Lease) (bool, error) {
 	released(lease, l.Clock.Now())
 	err := l.Client.Update(ctx, lease)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {

@@ -181,7 +181,7 @@ var acquiring = map[string]func(context.Context, *world){
 		require.NoError(w.t, w.locker.Unhold(ctx, "w1", "ann"))
 		require.False(w.t, valid(w.lease(), w.clock.Now()))
 		h := w.acquire(ctx)
-		require.NotContains(w.t, w.lease().Annotations, holdReasonAnnotation)
+		require.NotContains(w.t, w.lease().Annotations, HoldReasonAnnotation)
 		require.ErrorAs(w.t, w.locker.Hold(ctx, "w1", "ann", "", 0), &held, "an update is under way")
 		require.NoError(w.t, h.Release(ctx))
 		require.NoError(w.t, w.locker.Hold(ctx, "w1", "ann", "", 0))
@@ -231,7 +231,7 @@ var acquiring = map[string]func(context.Context, *world){
 			w.cluster.Spec.Paused = nil
 		}
 	},
-	"16 a lease of an earlier try can't be given back: that is told": func(ctx context.Context, w *world) {
+	"16 a lease of an earlier try can't be released: that is told": func(ctx context.Context, w *world) {
 		w.acquire(ctx)
 		w.cluster.Spec.Paused = ptr.To(true)
 		w.fail = func(verb string, _ client.Object) error {

@@ -7,7 +7,7 @@
 // Laws:
 //
 //   - An error is never "free". Acquire returns either a Held or an error, and with an error the lease is not ours, or is
-//     given back.
+//     released.
 //   - The lease of another holder lapses only when its record has not changed for its duration and a tenth on our monotonic
 //     clock, counted from when this process saw it first. Whoever reads no times in it waits for ever.
 //   - Each acquisition has a token that is greater than those of all acquisitions before it. The node refuses lower ones, which

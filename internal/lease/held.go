@@ -16,7 +16,7 @@ import (
 // writeAttempts is how often a write is tried when others write at the same time.
 const writeAttempts = 5
 
-// Why a lease is lost that was given back, and one of which only the answer to that is missing: another may have it.
+// Why a lease is lost that was released, and one of which only the answer to that is missing: another may have it.
 var (
 	errReleased  = fmt.Errorf("%w: it was released", ErrLost)
 	errReleasing = fmt.Errorf("%w: it is being released", ErrLost)
@@ -151,8 +151,8 @@ func (h *Held) Keep(ctx context.Context) error {
 	}
 }
 
-// Release gives the lease back, so that medik8s can take it at once. From its beginning on nothing may start, even if it fails; it
-// can be tried again. It does nothing if that was done before, and returns ErrLost if there is nothing left to give back.
+// Release releases the lease, so that medik8s can take it at once. From its beginning on nothing may start, even if it fails; it
+// can be tried again. It does nothing if that was done before, and returns ErrLost if there is nothing left to release.
 func (h *Held) Release(ctx context.Context) error {
 	h.writing.Lock()
 	defer h.writing.Unlock()

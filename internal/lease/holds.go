@@ -132,9 +132,8 @@ func deleting(kind string, obj metav1.Object) []Hold {
 
 // annotated returns the hold of an annotation. resource is the object's for kubectl.
 func annotated(resource string, obj metav1.Object, now time.Time) []Hold {
-	all := obj.GetAnnotations()
-	value, ok := all[refitv1.HoldAnnotation]
-	if !ok {
+	hold, held := PersonsHoldOf(obj)
+	if !held || hold.Over(now) {
 		return nil
 	}
 	namespace := ""
@@ -142,17 +141,12 @@ func annotated(resource string, obj metav1.Object, now time.Time) []Hold {
 		namespace = " -n " + obj.GetNamespace()
 	}
 	h := Hold{
-		Kind: Annotation, What: resource + " " + obj.GetName(), Reason: all[holdReasonAnnotation],
+		Kind: Annotation, What: resource + " " + obj.GetName(), Reason: hold.Reason,
 		Release: fmt.Sprintf("release it with: kubectl annotate %s%s %s %s-", resource, namespace, obj.GetName(), refitv1.HoldAnnotation),
 	}
 	h.Holder, h.Since = annotator(obj, refitv1.HoldAnnotation)
-	switch until, err := time.Parse(time.RFC3339, value); {
-	case err == nil && !now.Before(until):
-		return nil
-	case err == nil:
-		h.Release = fmt.Sprintf("it ends at %s; %s", until.UTC().Format(time.RFC3339), h.Release)
-	case value != "true" && h.Reason == "":
-		h.Reason = value
+	if hold.Ends {
+		h.Release = fmt.Sprintf("it ends at %s; %s", hold.Until.UTC().Format(time.RFC3339), h.Release)
 	}
 	return []Hold{h}
 }

@@ -36,7 +36,7 @@ func annotateNode(value, reason string) func(*world) {
 		setNode(w, func(n *corev1.Node) {
 			n.Annotations = map[string]string{refitv1.HoldAnnotation: value}
 			if reason != "" {
-				n.Annotations[holdReasonAnnotation] = reason
+				n.Annotations[HoldReasonAnnotation] = reason
 			}
 		})
 	}

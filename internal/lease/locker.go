@@ -60,7 +60,7 @@ type Request struct {
 // put a hold in between could not know of us. No connection to the node may be made before it has returned a Held.
 //
 // The lease of the same Machine is taken at once, whichever instance holds it: there is one leader, and the token fences the
-// one before. When there is a hold, or the second look fails, it stays if the operation is under way, and is given back otherwise.
+// one before. When there is a hold, or the second look fails, it stays if the operation is under way, and is released otherwise.
 //
 // It returns a HeldError when the node is another's, a ClockError, ErrNoNode, ErrNodeGone, ErrNodeReplaced, or what went wrong.
 func (l *Locker) Acquire(ctx context.Context, req Request) (*Held, error) {
@@ -108,12 +108,12 @@ func (l *Locker) free(ctx context.Context, req Request, facts Facts) (*Survey, *
 	return survey, current, l.checkClock(ctx)
 }
 
-// withdraw gives a lease back that is the Machine's though nothing is under way by it, and returns why it is not acquired anew.
+// withdraw releases a lease that is the Machine's though nothing is under way by it, and returns why it is not acquired again.
 func (l *Locker) withdraw(ctx context.Context, req Request, machine *clusterv1.Machine, current *coordinationv1.Lease, why error) error {
 	if req.UnderWay || !isHolder(current, machine.UID) {
 		return why
 	}
-	if _, err := l.giveBack(ctx, current); err != nil {
+	if _, err := l.release(ctx, current); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "The node lease of an earlier try stays until it lapses", "lease", client.ObjectKeyFromObject(current))
 		return fmt.Errorf("%w; and the lease of an earlier try stays until it lapses: %s", why, err.Error())
 	}

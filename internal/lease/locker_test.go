@@ -91,7 +91,7 @@ func TestUntilWhenALeaseIsKept(t *testing.T) {
 	require.NoError(t, h.Renew(t.Context()))
 	require.WithinDuration(t, w.clock.Now().Add(WorkerDuration), until(), time.Millisecond)
 	require.NoError(t, h.Release(t.Context()))
-	require.Zero(t, until(), "it was given back")
+	require.Zero(t, until(), "it was released")
 	w.foreign("admin/ann", start, 60)
 	require.Zero(t, until(), "it is another's")
 	w.fail = away

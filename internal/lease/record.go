@@ -12,8 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
-
-	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 )
 
 const (
@@ -31,9 +29,6 @@ const (
 	// RecordAnnotation on a lease that refit holds says which acquisition it is. It counts for nothing when another holds the
 	// lease: whoever steals one leaves the annotations as they are.
 	RecordAnnotation = "capi-refit.dev/lease"
-
-	// holdReasonAnnotation is why an administrator holds a node, on the node lease or beside a hold annotation.
-	holdReasonAnnotation = refitv1.HoldAnnotation + refitv1.OverrideReasonSuffix
 
 	// Tolerance is how far clocks may be apart. medik8s takes a lease whose renewTime is in the reader's future, so that ours
 	// is written that much into the past.
@@ -113,7 +108,7 @@ func sinceOf(lease *coordinationv1.Lease) time.Time {
 // reasonOf returns why a lease is held, if its holder is one of whom it is known where that stands.
 func reasonOf(lease *coordinationv1.Lease) string {
 	if IsPerson(holderOf(lease)) {
-		return lease.Annotations[holdReasonAnnotation]
+		return lease.Annotations[HoldReasonAnnotation]
 	}
 	r, _ := RecordOf(lease)
 	return strings.Trim(r.Operation+", "+r.Step, ", ")
@@ -131,7 +126,7 @@ func taken(current *coordinationv1.Lease, key types.NamespacedName, node *corev1
 		}
 	}
 	delete(lease.Annotations, RecordAnnotation)
-	delete(lease.Annotations, holdReasonAnnotation)
+	delete(lease.Annotations, HoldReasonAnnotation)
 	// With the Node goes its lease. An owner that is a former Node of the name would take it away too early.
 	lease.OwnerReferences = slices.DeleteFunc(lease.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Node" })
 	lease.OwnerReferences = append(lease.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID})
@@ -157,5 +152,5 @@ func released(lease *coordinationv1.Lease, now time.Time) {
 	lease.Spec.LeaseDurationSeconds = ptr.To[int32](1)
 	lease.Spec.RenewTime = &at
 	delete(lease.Annotations, RecordAnnotation)
-	delete(lease.Annotations, holdReasonAnnotation)
+	delete(lease.Annotations, HoldReasonAnnotation)
 }

@@ -1,242 +1,73 @@
 package machineupdate
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"net"
-	"net/netip"
-	"slices"
-	"strings"
 
-	"golang.org/x/crypto/ssh"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	corev1 "k8s.io/api/core/v1"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/nodeaccess"
 )
 
-// Keys of Secrets where a NodeAccess names none.
-const (
-	defaultPrivateKey = "ssh-privatekey"
-	defaultKnownHosts = "known_hosts"
-	defaultHostCA     = "ca.pub"
-)
-
-// access is how the node of a Machine is reached.
-type access struct {
-	target node.Target
-	spec   refitv1.NodeAccessSpec
-}
-
-// secretFunc returns the value of a key of a Secret.
-type secretFunc func(name, key string) ([]byte, error)
-
-// findAccess returns the one NodeAccess that selects the Machine.
-func (r *Reconciler) findAccess(ctx context.Context, machine *clusterv1.Machine) (*refitv1.NodeAccess, error) {
-	var list refitv1.NodeAccessList
-	if err := r.Client.List(ctx, &list, client.InNamespace(machine.Namespace)); err != nil {
-		return nil, fmt.Errorf("list NodeAccesses: %w", err)
-	}
-	var selected []refitv1.NodeAccess
-	for _, na := range list.Items {
-		ok, err := selects(&na, machine)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			selected = append(selected, na)
+// access returns how the Machine's node is reached, or what the update waits for.
+func (u *update) access(ctx context.Context, machine *clusterv1.Machine) (*nodeaccess.Access, *wait) {
+	na, err := nodeaccess.Find(ctx, u.Client, machine)
+	recorded := ""
+	if err == nil {
+		if u.firstUse = na.Spec.SSH.HostKeys.Policy == refitv1.HostKeyTrustOnFirstUse; u.firstUse {
+			recorded, err = u.knownHost(ctx, machine)
 		}
 	}
-	switch len(selected) {
-	case 0:
-		return nil, fmt.Errorf("no NodeAccess in namespace %s selects Machine %s, so refit does not know how to reach its node; create one", machine.Namespace, machine.Name)
-	case 1:
-		return &selected[0], nil
+	if errors.Is(err, nodeaccess.ErrForeignHost) {
+		return nil, &wait{reason: refitv1.ReasonHostKey, message: err.Error()}
 	}
-	names := make([]string, len(selected))
-	for i, na := range selected {
-		names[i] = na.Name
+	var a *nodeaccess.Access
+	if err == nil {
+		record := func(ctx context.Context, key string) error { return u.knownHosts().Record(ctx, machine, key) }
+		a, err = nodeaccess.Resolve(na, machine, u.secretReader(ctx, machine.Namespace), recorded, record)
 	}
-	slices.Sort(names)
-	return nil, fmt.Errorf("the NodeAccesses %s all select Machine %s; narrow their clusterName or machineSelector so that one does", strings.Join(names, ", "), machine.Name)
-}
-
-func selects(na *refitv1.NodeAccess, machine *clusterv1.Machine) (bool, error) {
-	if na.Spec.ClusterName != "" && na.Spec.ClusterName != machine.Spec.ClusterName {
-		return false, nil
-	}
-	selector, err := metav1.LabelSelectorAsSelector(&na.Spec.MachineSelector)
 	if err != nil {
-		return false, fmt.Errorf("NodeAccess %s: spec.machineSelector: %w", na.Name, err)
-	}
-	return selector.Matches(labels.Set(machine.Labels)), nil
-}
-
-// resolveAccess reads what a NodeAccess refers to. With TrustOnFirstUse, recorded is the host key of the first contact,
-// and record keeps a new one.
-func resolveAccess(na *refitv1.NodeAccess, machine *clusterv1.Machine, secret secretFunc, recorded string, record node.RecordFunc) (*access, error) {
-	fail := func(field string, err error) (*access, error) {
-		return nil, fmt.Errorf("NodeAccess %s: %s: %w", na.Name, field, err)
-	}
-	addresses, err := addressesOf(machine, na.Spec)
-	if err != nil {
-		return nil, err
-	}
-	within, err := parseCIDRs(na.Spec.AddressCIDRs)
-	if err != nil {
-		return fail("spec.addressCIDRs", err)
-	}
-	if addresses, err = bound(addresses, within, na.Spec.SSH.JumpHost != nil); err != nil {
-		return fail("spec.addressCIDRs", err)
-	}
-	ssh := na.Spec.SSH
-	hostKeys, err := resolveHostKeys(ssh.HostKeys, secret, recorded, record)
-	if err != nil {
-		return fail("spec.ssh.hostKeys", err)
-	}
-	a := &access{spec: na.Spec, target: node.Target{Addresses: addresses, User: ssh.User, HostKeys: hostKeys, Within: within}}
-	if field, err := authenticate(&a.target, ssh.PrivateKeySecretRef, ssh.UserCertificate, certificateOf(ssh, machine), secret); err != nil {
-		return fail("spec.ssh."+field, err)
-	}
-	if j := ssh.JumpHost; j != nil {
-		hostKeys, err := resolveHostKeys(j.HostKeys, secret, "", nil)
-		if err != nil {
-			return fail("spec.ssh.jumpHost.hostKeys", err)
-		}
-		a.target.Jump = &node.Target{
-			Addresses: []node.Address{{Host: j.Address, Port: int(j.Port)}}, User: j.User, HostKeys: hostKeys,
-		}
-		o := node.CertificateOptions{KeyID: keyID(machine), JumpHost: true}
-		if field, err := authenticate(a.target.Jump, j.PrivateKeySecretRef, j.UserCertificate, o, secret); err != nil {
-			return fail("spec.ssh.jumpHost."+field, err)
-		}
-		if sameAuthority(a.target) {
-			return fail("spec.ssh.jumpHost.userCertificate", errors.New("the jump host needs an authority of its own, which nodes don't trust: "+
-				"with the nodes' its certificates could forward connections on the nodes"))
-		}
+		return nil, &wait{reason: refitv1.ReasonNodeAccess, message: err.Error()}
 	}
 	return a, nil
 }
 
-// login is how the node is come in to: no update may close that way.
-func (a *access) login() node.Login {
-	signers := slices.Clone(a.target.Signers)
-	if s, err := ssh.ParsePrivateKey(a.target.PrivateKey); err == nil { // what is wrong with it, the connection tells
-		signers = append(signers, s)
-	}
-	l := node.Login{User: a.target.User, Gate: gateMode(a.spec.SSH)}
-	if c := a.target.Certificates; c != nil {
-		l.Keys = append(l.Keys, c.Authority()) // sshd may trust it by authorized_keys
-		l.Command = c.ForceCommand()
-	}
-	for _, s := range signers {
-		key := s.PublicKey()
-		if c, ok := key.(*ssh.Certificate); ok {
-			key = c.Key // a certificate itself is in no authorized_keys
-		}
-		l.Keys = append(l.Keys, strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))))
-	}
-	return l
+func (u *update) knownHosts() nodeaccess.KnownHosts {
+	return nodeaccess.KnownHosts{Live: u.Live, Client: u.Client}
 }
 
-func resolveHostKeys(h refitv1.HostKeys, secret secretFunc, recorded string, record node.RecordFunc) (node.HostKeys, error) {
-	if h.Policy == refitv1.HostKeyTrustOnFirstUse {
-		return node.TrustOnFirstUse(recorded, record)
-	}
-	if h.SecretRef == nil {
-		return nil, fmt.Errorf("policy %s needs a secretRef", h.Policy)
-	}
-	defaultKey := defaultKnownHosts
-	if h.Policy == refitv1.HostKeyCertificateAuthority {
-		defaultKey = defaultHostCA
-	}
-	data, err := secret(h.SecretRef.Name, cmp.Or(h.SecretRef.Key, defaultKey))
+// knownHost returns the host key that was recorded for the Machine, which was read live; "" if none was. One that an earlier version of
+// refit has kept in the status moves to where it is kept now.
+func (u *update) knownHost(ctx context.Context, machine *clusterv1.Machine) (string, error) {
+	key, forgotten, err := u.knownHosts().Find(ctx, machine)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	switch h.Policy {
-	case refitv1.HostKeyPinned:
-		return node.KnownHosts(data)
-	case refitv1.HostKeyCertificateAuthority:
-		return node.HostAuthorities(data)
-	default:
-		return nil, fmt.Errorf("unknown policy %q", h.Policy)
+	if forgotten {
+		u.event(corev1.EventTypeNormal, "HostKeyForgotten", "Connect", "the recorded host key was that of the node of an earlier Machine of this name")
 	}
+	if u.mu.Status.HostKey == "" {
+		return key, nil
+	}
+	if key == "" {
+		key = u.mu.Status.HostKey
+		if err := u.knownHosts().Record(ctx, machine, key); err != nil {
+			return "", err
+		}
+	}
+	// Who deletes the KnownHost is not to find it again.
+	return key, u.set(ctx, func(s *refitv1.MachineUpdateStatus) { s.HostKey = "" })
 }
 
-func parseCIDRs(texts []string) ([]netip.Prefix, error) {
-	var within []netip.Prefix
-	for _, text := range texts {
-		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			return nil, fmt.Errorf("%q is not a range of addresses such as 10.0.0.0/8", text)
-		}
-		within = append(within, p)
+// met returns what the update waits for after an error on the way to the node, as waitFor does. Where the host key was recorded at the
+// first contact it says how a person accepts another one.
+func (u *update) met(err error) *wait {
+	w := waitFor(err)
+	if w != nil && w.reason == refitv1.ReasonHostKey && u.firstUse {
+		w.message += "; the record is KnownHost " + u.mu.Name + "; to have refit trust the next key that the node shows: " + nodeaccess.DeleteKnownHost(u.mu)
 	}
-	return within, nil
-}
-
-// bound returns those of the addresses that the ranges of a NodeAccess let refit connect to, or all if there are none. What a name
-// leads to is looked at when it is connected to; behind a jump host that can't be, so names are left out.
-func bound(addresses []node.Address, within []netip.Prefix, jump bool) ([]node.Address, error) {
-	if len(within) == 0 {
-		return addresses, nil
-	}
-	var in []node.Address
-	var out []string
-	for _, a := range addresses {
-		_, err := netip.ParseAddr(a.Host)
-		if name := err != nil; name && !jump || node.Within(within, a.Host) {
-			in = append(in, a)
-		} else {
-			out = append(out, a.Host)
-		}
-	}
-	if len(in) > 0 {
-		return in, nil
-	}
-	return nil, fmt.Errorf("the node's addresses (%s) are in none of these ranges, so refit does not connect to them; names don't count behind a jump host", strings.Join(out, ", "))
-}
-
-// addressesOf returns where the Machine's node may be reached, in order.
-func addressesOf(machine *clusterv1.Machine, spec refitv1.NodeAccessSpec) ([]node.Address, error) {
-	port := int(cmp.Or(spec.SSH.Port, 22))
-	if text, ok := machine.Annotations[refitv1.AddressAnnotation]; ok {
-		if spec.SSH.HostKeys.Policy == refitv1.HostKeyTrustOnFirstUse {
-			return nil, fmt.Errorf("the annotation %s of Machine %s is not taken with TrustOnFirstUse: any host there would be trusted, and be brought what is meant for the node; "+
-				"have the NodeAccess use Pinned or CertificateAuthority, or take the annotation away", refitv1.AddressAnnotation, machine.Name)
-		}
-		a, err := node.ParseAddress(text)
-		if err != nil {
-			return nil, fmt.Errorf("the annotation %s of Machine %s: %w", refitv1.AddressAnnotation, machine.Name, err)
-		}
-		if _, _, err := net.SplitHostPort(text); err != nil {
-			a.Port = port // the annotation names none
-		}
-		return []node.Address{a}, nil
-	}
-	types := spec.AddressTypes
-	if len(types) == 0 {
-		types = []clusterv1.MachineAddressType{
-			clusterv1.MachineInternalIP, clusterv1.MachineExternalIP, clusterv1.MachineInternalDNS, clusterv1.MachineHostName,
-		}
-	}
-	var out []node.Address
-	for _, t := range types {
-		for _, a := range machine.Status.Addresses {
-			if a.Type == t && a.Address != "" {
-				out = append(out, node.Address{Host: a.Address, Port: port})
-			}
-		}
-	}
-	if len(out) == 0 {
-		return nil, errors.New("the Machine has no address of the types that its NodeAccess takes; set the annotation " + refitv1.AddressAnnotation)
-	}
-	return out, nil
+	return w
 }

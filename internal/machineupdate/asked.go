@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
@@ -40,7 +41,7 @@ const noLongerAsked = "Cluster API no longer asks for this update: its annotatio
 var errWithdrawn = errors.New("withdrawn: " + noLongerAsked)
 
 func withdrawn() *wait {
-	return &wait{reason: refitv1.ReasonWithdrawn, message: noLongerAsked, yields: true}
+	return &wait{reason: refitv1.ReasonWithdrawn, message: noLongerAsked, releases: true}
 }
 
 // unasked reports whether nobody asks for an update any more. A repair is asked for by a policy, and not by Cluster API.
@@ -61,7 +62,7 @@ func repairs(mu *refitv1.MachineUpdate) bool {
 // withdraw ends an update that Cluster API no longer asks for. What runs on the node ends first. If nothing was begun there the
 // MachineUpdate becomes what it was before it was asked for; otherwise it has failed, since the node may have a part of the specs.
 func (u *update) withdraw(ctx context.Context) (ctrl.Result, error) {
-	w, gone := u.leaveNode(ctx, withdrawn())
+	w, gone := u.releaseWhileWaiting(ctx, withdrawn())
 	if !gone {
 		return u.show(ctx, w, false)
 	}
@@ -75,7 +76,7 @@ func (u *update) withdraw(ctx context.Context) (ctrl.Result, error) {
 	case u.isFirst():
 		return ctrl.Result{}, u.forget(ctx)
 	default:
-		if err := u.set(ctx, left); err != nil {
+		if err := u.set(ctx, noteReleased); err != nil {
 			return ctrl.Result{}, err
 		}
 		return u.fail(ctx, refitv1.ReasonWithdrawn, message+"; nothing was changed on the node by it, and what the node had before is not known: an update before it had not ended well, or was made by an earlier version of refit")
@@ -112,7 +113,7 @@ func appliedBefore(s *refitv1.MachineUpdateStatus) string {
 // isFirst reports whether nothing is known of the Machine but that this update was asked for.
 func (u *update) isFirst() bool {
 	s := u.mu.Status.DeepCopy()
-	takeBack(s)
+	revokeAdmission(s)
 	return s.LastSucceededAt == nil && len(s.Starts) == 0 && s.FailedToken == 0 && s.ObservedAbandon == ""
 }
 
@@ -128,7 +129,7 @@ func (u *update) goBack(ctx context.Context, applied string) error {
 	}
 	at := u.now()
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
-		takeBack(s)
+		revokeAdmission(s)
 		s.Phase, s.Reason, s.Step, s.FinishedAt = refitv1.PhaseSucceeded, "", "", &at
 		s.Message = "the node was updated before; Cluster API has asked for other specs since and no longer does, and nothing was changed on the node for them"
 		s.ObservedDigest, s.ObservedRetry, s.AppliedDigest = applied, u.mu.Annotations[refitv1.RetryAnnotation], ""
@@ -150,8 +151,11 @@ func (u *update) forget(ctx context.Context) error {
 			return err
 		}
 	}
-	takeBack(&u.mu.Status)
+	revokeAdmission(&u.mu.Status)
 	u.Gate.Forget(u.mu)
+	if err := u.finalizer(ctx, controllerutil.RemoveFinalizer); err != nil { // the node was left before
+		return err
+	}
 	err := u.Client.Delete(ctx, u.mu, client.Preconditions{UID: &u.mu.UID, ResourceVersion: &u.mu.ResourceVersion})
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("delete MachineUpdate %s, which Cluster API no longer asks for: %w", client.ObjectKeyFromObject(u.mu), err)

@@ -16,6 +16,7 @@ import (
 	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/drift"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/workload"
 )
@@ -105,7 +106,7 @@ func TestAnUpdateIsWithdrawn(t *testing.T) {
 		st := w.requirePhase(refitv1.PhaseSucceeded)
 		require.Equal(t, applied, w.update().Spec.Digest)
 		require.Equal(t, applied, st.ObservedDigest)
-		require.True(t, upToDate(w.update()))
+		require.True(t, drift.UpToDate(w.update()))
 		require.Nil(t, st.Slot)
 		require.Contains(t, st.Message, "nothing was changed on the node")
 		w.requireFree(false)
@@ -299,10 +300,11 @@ func TestRememberCRDs(t *testing.T) {
 	w := newWorld(t)
 	n := w.reads()
 	live := RememberCRDs(w.store.Live, w.clock)
-	m := w.currentMachine()
+	m, spec, err := readMachine(t.Context(), w, key)
+	require.NoError(t, err)
 	count := func() int {
 		before := *n
-		_, err := readSpecs(t.Context(), live, m)
+		_, err := readSpecs(t.Context(), live, m, spec)
 		require.NoError(t, err)
 		return *n - before
 	}

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,18 +21,22 @@ import (
 	"github.com/capi-refit/refit/internal/protection"
 )
 
-// retryDrain is how often the pods that are to leave are looked at.
-const retryDrain = 5 * time.Second
+const (
+	// retryDrain is how often the pods that are to leave are looked at.
+	retryDrain = 5 * time.Second
+	// retryDetach is how often the volumes are that are to be detached, which takes longer, and to look at reads those of the whole cluster.
+	retryDetach = 10 * time.Second
+)
 
 func (u *update) now() metav1.Time { return metav1.NewTime(u.Clock.Now().Truncate(time.Second)) }
 
 func (u *update) protector() *protection.Protector {
-	return &protection.Protector{Management: u.Client, Live: u.Live, Workload: u.occupied.cluster.Client}
+	return &protection.Protector{Management: u.Client, Live: u.Live, Workload: u.occupied.cluster.Client, Former: u.formerUIDs()}
 }
 
 func (u *update) drainer() *drain.Drainer {
 	c := u.occupied.cluster
-	return &drain.Drainer{Client: c.Client, Clientset: c.Clientset, Rules: u.Client, Clock: u.Clock}
+	return &drain.Drainer{Client: c.Client, Clientset: c.Clientset, Rules: u.Client, Clock: u.Clock, Former: u.formerUIDs()}
 }
 
 // subject is the Machine as its markers have it.
@@ -46,8 +51,8 @@ func (u *update) machineUID() types.UID {
 	return ""
 }
 
-// unmark takes away what keeps others off the node.
-func (u *update) unmark(ctx context.Context, n refitv1.NodeReference, keepCordon bool) error {
+// removeMarkers takes away what keeps others off the node.
+func (u *update) removeMarkers(ctx context.Context, n refitv1.NodeReference, keepCordon bool) error {
 	if !keepCordon {
 		if err := u.drainer().Uncordon(ctx, drain.NodeRef(n), u.machineUID()); err != nil {
 			return err
@@ -56,18 +61,16 @@ func (u *update) unmark(ctx context.Context, n refitv1.NodeReference, keepCordon
 	return u.protector().Release(ctx, u.subject(), protection.Node(n))
 }
 
-// mark keeps others off the node. disruptive says that what comes next may not do without that.
-func (u *update) mark(ctx context.Context, n refitv1.NodeReference, disruptive bool) (*wait, error) {
-	if err := u.protector().Protect(ctx, u.subject(), protection.Node(n)); err != nil {
-		return u.hindrance(ctx, err, disruptive)
+// protect keeps others off the node. What disturbs may not come next without that.
+func (u *update) protect(ctx context.Context) (*wait, error) {
+	err := u.protector().Protect(ctx, u.subject(), protection.Node(*u.mu.Status.Node))
+	if err != nil {
+		if w, err := u.stepError(ctx, err, !u.seen.Last.UnderWay()); w != nil || err != nil {
+			return w, err
+		}
 	}
+	u.seen.Protected = true
 	return nil, nil
-}
-
-// toDrain says whether pods are still to leave the node.
-func (u *update) toDrain(plan node.Plan) bool {
-	d := u.mu.Status.Drain
-	return drains(plan) && (d == nil || d.FinishedAt == nil)
 }
 
 // drains says whether pods leave the node before it is changed.
@@ -77,34 +80,28 @@ func drains(plan node.Plan) bool {
 	})
 }
 
-// protect keeps others off the node, and has its pods leave if the plan says so and the node has not begun. It returns what is
-// still to be waited for.
-func (u *update) protect(ctx context.Context, plan node.Plan, begun bool) (ctrl.Result, bool, error) {
-	if w, err := u.may(ctx, !begun); w != nil || err != nil {
-		return u.hindered(ctx, w, err)
+// drain does one round of the drain. When it has ended, which took a while, lease, holds and the other nodes are asked once more.
+func (u *update) drain(ctx context.Context) (ctrl.Result, bool, error) {
+	progress, w, err := u.passDrain(ctx, drain.NodeRef(*u.mu.Status.Node))
+	switch {
+	case err != nil:
+		return ctrl.Result{}, false, err
+	case w != nil:
+		u.blockOn(w)
+	case progress.HandOver:
+		u.handOver(progress.Message)
+		return ctrl.Result{RequeueAfter: retryDrain}, false, nil
+	case progress.TimedOut:
+		u.blockOn(&wait{fails: "DrainTimedOut", message: "the node was not drained in time, and nothing was changed on it: " + progress.Message})
+	case !progress.Done:
+		return ctrl.Result{RequeueAfter: drainAgain(progress)}, false, nil
 	}
-	n := u.mu.Status.Node
-	if n == nil {
-		return ctrl.Result{}, true, nil
-	}
-	if w, err := u.mark(ctx, *n, !begun); w != nil || err != nil {
-		return u.hindered(ctx, w, err)
-	}
-	if begun || !u.toDrain(plan) {
-		return ctrl.Result{}, true, nil
-	}
-	if result, ok, err := u.drain(ctx, drain.NodeRef(*n)); !ok {
-		return result, ok, err
-	}
-	// That took a while.
-	if w, err := u.may(ctx, true); w != nil || err != nil {
-		return u.hindered(ctx, w, err)
-	}
+	u.seen.Allowed, u.seen.Spared = false, false
 	return ctrl.Result{}, true, nil
 }
 
-// drain does one round of the drain, and says whether it has ended.
-func (u *update) drain(ctx context.Context, n drain.NodeRef) (ctrl.Result, bool, error) {
+// passDrain cordons the node, asks its pods to leave, and shows how far that has come.
+func (u *update) passDrain(ctx context.Context, n drain.NodeRef) (drain.Progress, *wait, error) {
 	d := u.drainer()
 	if u.mu.Status.Drain == nil {
 		err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
@@ -112,50 +109,48 @@ func (u *update) drain(ctx context.Context, n drain.NodeRef) (ctrl.Result, bool,
 			s.Drain = &refitv1.DrainStatus{StartedAt: u.now()}
 		})
 		if err != nil {
-			return ctrl.Result{}, false, err
+			return drain.Progress{}, nil, err
 		}
 	}
 	u.occupied.held.Enter("drain")
+	var progress drain.Progress
 	ours, err := d.Cordon(ctx, n, u.machineUID())
-	if err != nil {
-		w, err := u.hindrance(ctx, err, true)
-		return u.hindered(ctx, w, err)
+	if err == nil {
+		progress, err = d.Pass(ctx, drain.Request{
+			Machine: u.regarding, Node: n, Since: u.mu.Status.Drain.StartedAt.Time, DetachingSince: ptr.Deref(u.mu.Status.Drain.DetachingSince, metav1.Time{}).Time, Self: u.Self,
+		})
 	}
-	progress, err := d.Pass(ctx, drain.Request{Machine: u.regarding, Node: n, Since: u.mu.Status.Drain.StartedAt.Time, Self: u.Self})
 	if err != nil {
-		w, err := u.hindrance(ctx, err, true)
-		return u.hindered(ctx, w, err)
+		w, err := u.stepError(ctx, err, true)
+		return progress, w, err
 	}
-	err = u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+	return progress, nil, u.showDrain(ctx, ours, progress)
+}
+
+func drainAgain(progress drain.Progress) time.Duration {
+	if progress.Volumes > 0 {
+		return retryDetach
+	}
+	return retryDrain
+}
+
+// showDrain shows how far the drain has come.
+func (u *update) showDrain(ctx context.Context, cordoned bool, progress drain.Progress) error {
+	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Step, s.Message = refitv1.PhaseDraining, "", "drain", progress.Message
-		s.Drain.Cordoned, s.Drain.PodsLeft, s.Drain.Blocked = ours, int32(progress.Left), progress.Blocked
+		s.Drain.Cordoned, s.Drain.PodsLeft, s.Drain.Blocked = cordoned, int32(progress.Left), progress.Blocked
+		s.Drain.VolumesLeft = int32(progress.Volumes)
+		at := u.now()
+		switch {
+		case progress.Volumes == 0:
+			s.Drain.DetachingSince = nil // a pod may have come back
+		case s.Drain.DetachingSince == nil:
+			s.Drain.DetachingSince = &at
+		}
 		if progress.Done {
-			at := u.now()
 			s.Drain.FinishedAt = &at
 		}
 	})
-	switch {
-	case err != nil:
-		return ctrl.Result{}, false, err
-	case progress.HandOver:
-		u.handOver(progress.Message)
-		return ctrl.Result{RequeueAfter: retryDrain}, false, nil
-	case progress.TimedOut:
-		result, err := u.fail(ctx, "DrainTimedOut", "the node was not drained in time, and nothing was changed on it: "+progress.Message)
-		return result, false, err
-	case !progress.Done:
-		return ctrl.Result{RequeueAfter: retryDrain}, false, nil
-	}
-	return ctrl.Result{}, true, nil
-}
-
-// hindered has the update wait.
-func (u *update) hindered(ctx context.Context, w *wait, err error) (ctrl.Result, bool, error) {
-	if err != nil {
-		return ctrl.Result{}, false, err
-	}
-	result, err := u.await(ctx, w)
-	return result, false, err
 }
 
 // handOver lets another instance do what would take this one's pod away.
@@ -183,6 +178,13 @@ func (u *update) tellHolder(ctx context.Context, held *lease.HeldError) {
 	if err := u.occupied.cluster.Client.Create(ctx, event); err != nil {
 		ctrl.LoggerFrom(ctx).Info("Could not tell at the Node that its update yields", "node", n.Name, "reason", err.Error())
 	}
+}
+
+// awaitReady returns what the update waits for while the Node is not Ready again.
+func (u *update) awaitReady(ctx context.Context) (*wait, error) {
+	w, err := u.notReady(ctx)
+	u.seen.Ready = w == nil && err == nil
+	return w, err
 }
 
 // notReady says why the node is not as it was before it was disturbed, or nil.

@@ -118,6 +118,18 @@ func TestDrainTimesOut(t *testing.T) {
 	w.requireFree(false)
 }
 
+// TestAServerThatWasOvertakenGivesNothingBack: the cordon is that of the server which goes on.
+func TestAServerThatWasOvertakenGivesNothingBack(t *testing.T) {
+	w := drainingForAMinute(t)
+	stale := &update{Reconciler: w.reconciler, mu: w.update()}
+	other := &update{Reconciler: w.reconciler, mu: w.update()}
+	require.NoError(t, other.set(t.Context(), func(s *refitv1.MachineUpdateStatus) { s.Message = "another server goes on" }))
+	require.True(t, apierrors.IsConflict(stale.releaseNode(t.Context(), false)))
+	require.True(t, w.clusterNode().Spec.Unschedulable)
+	require.NoError(t, other.releaseNode(t.Context(), false))
+	w.requireFree(false)
+}
+
 // TestADrainThatAnotherLeaderTakesUp: while nobody leads nobody asks pods to leave, which must not count as time that they had.
 func TestADrainThatAnotherLeaderTakesUp(t *testing.T) {
 	w := drainingForAMinute(t)

@@ -3,20 +3,18 @@ package machineupdate
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
-	"pgregory.net/rapid"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/drift"
 )
 
 func TestWhenNodesAreCompared(t *testing.T) {
@@ -52,25 +50,6 @@ func TestOnlyWhatIsUpToDateIsCompared(t *testing.T) {
 	}
 }
 
-func TestTurns(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		uid := types.UID(rapid.StringMatching(`[a-f0-9]{8}`).Draw(t, "uid"))
-		interval := time.Duration(rapid.Int64Range(int64(time.Minute), int64(48*time.Hour)).Draw(t, "interval"))
-		since := time.Unix(rapid.Int64Range(0, 4e9).Draw(t, "since"), 0)
-		first := turn(uid, interval, since)
-		require.True(t, first.After(since) && !first.After(since.Add(interval)), "within the interval")
-		require.Equal(t, first.Add(interval), turn(uid, interval, first), "then once an interval")
-		require.Equal(t, first, turn(uid, interval, first.Add(-1)), "the same whoever asks when")
-	})
-	early, since := 0, time.Unix(1e9, 0)
-	for i := range 1000 {
-		if turn(types.UID(fmt.Sprint("uid-", i)), time.Hour, since).Before(since.Add(6 * time.Minute)) {
-			early++
-		}
-	}
-	require.InDelta(t, 100, early, 40, "a tenth of the nodes in a tenth of the interval")
-}
-
 // TestNobodyConnectsWhereAPolicyHoldsAll: such a policy keeps refit off the node also for looking.
 func TestNobodyConnectsWhereAPolicyHoldsAll(t *testing.T) {
 	policy := nightly()
@@ -81,7 +60,7 @@ func TestNobodyConnectsWhereAPolicyHoldsAll(t *testing.T) {
 	w.readPolicies()
 	w.checker.Interval = time.Minute
 	w.clock.Step(2 * time.Minute)
-	require.Equal(t, driftSkipped, w.check().RequeueAfter)
+	require.Equal(t, drift.Skipped, w.check().RequeueAfter)
 	require.Empty(t, w.node.calls)
 	w.look()
 	require.Empty(t, w.node.calls)
@@ -126,8 +105,8 @@ func TestASkippedComparisonAsksCachesOnly(t *testing.T) {
 			arrange(w)
 			w.checker.Interval = time.Minute
 			w.clock.Step(2 * time.Minute)
-			w.reconciler.Live = noLive{}
-			require.Equal(t, driftSkipped, w.check().RequeueAfter)
+			w.reconciler.Live, w.checker.Live = noLive{}, noLive{}
+			require.Equal(t, drift.Skipped, w.check().RequeueAfter)
 			require.Empty(t, w.node.calls)
 
 			w.annotate(refitv1.CheckDriftAnnotation)

@@ -3,12 +3,15 @@ package machineupdate
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/drift"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -16,23 +19,23 @@ import (
 // whatever changes it, with the node's pods between the two.
 const maxRepairs = 3
 
-// answer says, in the message of a finding, what becomes of a node that has drifted. It returns whether it is brought back.
-func (u *update) answer(ctx context.Context, machine *clusterv1.Machine, f *finding) (bool, error) {
+// answer adds to the message of a Finding what becomes of a node that has drifted. It reports whether it is brought back.
+func (u *update) answer(ctx context.Context, machine *clusterv1.Machine, f *drift.Finding) (bool, error) {
 	w, err := u.selectRules(ctx, machine)
 	if err != nil {
 		return false, err
 	}
 	if w != nil {
-		f.message += "; what is to become of that can't be told: " + w.message
+		f.Message += "; what is to become of that can't be told: " + w.message
 		return false, nil
 	}
 	switch u.selected.Drift {
 	case refitv1.RefuseDrift:
-		f.message += "; the next update of the Machine waits until it is put back, as a NodeDisruptionPolicy says"
+		f.Message += "; the next update of the Machine waits until it is put back, as a NodeDisruptionPolicy says"
 		return false, nil
 	case refitv1.RepairDrift:
 	default:
-		f.message += "; it is left as it is: put it back on the node, or have a NodeDisruptionPolicy do so (drift: Repair)"
+		f.Message += "; it is left as it is: put it back on the node, or have a NodeDisruptionPolicy do so (drift: Repair)"
 		return false, nil
 	}
 	why, err := u.unrepairable(ctx, machine)
@@ -40,16 +43,16 @@ func (u *update) answer(ctx context.Context, machine *clusterv1.Machine, f *find
 		return false, err
 	}
 	if why != "" {
-		f.message += "; it is not brought back: " + why
+		f.Message += "; it is not brought back: " + why
 		return false, nil
 	}
-	f.message += "; it is being brought back, as a NodeDisruptionPolicy says"
+	f.Message += "; it is being brought back, as a NodeDisruptionPolicy says"
 	return true, nil
 }
 
-// unrepairable says why a node that is to be brought back can't be, or "".
+// unrepairable returns why a node that is to be brought back can't be, or "".
 func (u *update) unrepairable(ctx context.Context, machine *clusterv1.Machine) (string, error) {
-	if d := u.mu.Status.Drift; d != nil && d.Repairs >= maxRepairs && !checkAsked(u.mu) {
+	if d := u.mu.Status.Drift; d != nil && d.Repairs >= maxRepairs && !drift.Asked(u.mu) {
 		return fmt.Sprintf("that was done and has not helped, so something on the node changes it: find out what, and then: refit drift --now -n %s %s",
 			u.mu.Namespace, u.mu.Name), nil
 	}
@@ -66,35 +69,43 @@ func (u *update) unrepairable(ctx context.Context, machine *clusterv1.Machine) (
 // repairBegins makes the status that of an update which is about to begin, for the specs that were applied already. All the
 // questions are asked as for any other: window, slot, lease, drain.
 func (u *update) repairBegins(s *refitv1.MachineUpdateStatus, message string) {
-	if checkAsked(u.mu) && s.Drift != nil {
+	if drift.Asked(u.mu) && s.Drift != nil {
 		s.Drift.Repairs = 0 // who asks has looked at what changes the node
 	}
 	u.anew(s, message)
 	s.Repair = &refitv1.RepairStatus{StartedAt: u.now(), Token: s.Token}
 }
 
-// beforeRepair says whether a run on the node was there before the repair that is under way: its end says nothing about that.
+// beforeRepair reports whether a run on the node was there before the repair that is under way: its end says nothing about that.
 func (u *update) beforeRepair(run node.Status) bool {
 	r := u.mu.Status.Repair
 	return r != nil && run.Token <= r.Token
 }
 
-// withdrawRepair ends a repair that has not begun on the node if it is no longer to be made, and says whether it has: a repair that
-// waits for its window must not outlive the policy that asked for it.
-func (u *update) withdrawRepair(ctx context.Context, machine *clusterv1.Machine) (bool, error) {
-	if u.mu.Status.Repair == nil || u.started() || u.mu.Status.ApplyingSince != nil {
-		return false, nil
+// checkRepair ends a repair that has not begun on the node if it is no longer to be made: a repair that waits for its window must not
+// outlive the policy that asked for it.
+func (u *update) checkRepair(ctx context.Context) (ctrl.Result, bool, error) {
+	why := ""
+	if !u.started() && u.mu.Status.ApplyingSince == nil {
+		var err error
+		if why, err = u.unwanted(ctx, u.regarding); err != nil {
+			return ctrl.Result{}, false, err
+		}
 	}
-	why, err := u.unwanted(ctx, machine)
-	if why == "" || err != nil {
-		return false, err
+	if why == "" {
+		u.seen.Wanted = true
+		return ctrl.Result{}, true, nil
 	}
-	if err := u.vacate(ctx, false); err != nil {
-		return false, err
+	return ctrl.Result{}, false, u.withdrawRepair(ctx, why)
+}
+
+func (u *update) withdrawRepair(ctx context.Context, why string) error {
+	if err := u.releaseNode(ctx, false); err != nil {
+		return err
 	}
 	at := u.now()
-	err = u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
-		takeBack(s)
+	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		revokeAdmission(s)
 		s.Phase, s.Reason, s.Step, s.FinishedAt = refitv1.PhaseSucceeded, "", "", &at
 		s.Message = "the node was updated before; it has drifted since, and its repair was withdrawn: " + why
 		s.Repair, s.Plan, s.Slot, s.Node, s.Drain = nil, nil, nil, nil, nil
@@ -103,10 +114,10 @@ func (u *update) withdrawRepair(ctx context.Context, machine *clusterv1.Machine)
 	if err == nil {
 		u.Gate.Forget(u.mu)
 	}
-	return true, err
+	return err
 }
 
-// unwanted says why a repair is no longer to be made, or "".
+// unwanted returns why a repair is no longer to be made, or "".
 func (u *update) unwanted(ctx context.Context, machine *clusterv1.Machine) (string, error) {
 	w, err := u.selectRules(ctx, machine)
 	if err != nil || w != nil {
@@ -122,24 +133,22 @@ func (u *update) unwanted(ctx context.Context, machine *clusterv1.Machine) (stri
 	return "the specs have changed since they were applied, and Cluster API has not asked for an update to them", nil
 }
 
-// refused is what an update waits for whose node has drifted, where a policy refuses that. A run that has begun is not stopped:
-// what differs then may be its own.
-func (u *update) refused(plan node.Plan, last node.Status) *wait {
-	if u.selected == nil || u.selected.Drift != refitv1.RefuseDrift || last.State != node.Idle || u.mu.Status.Drain != nil {
-		return nil
-	}
-	drift := plan.Drift
+// driftOf returns how a node differs from what was applied to it, also where the specs have changed the same.
+func driftOf(plan node.Plan) []node.Drift {
+	drifted := slices.Clip(plan.Drift)
 	for _, c := range plan.Changes {
 		if c.Conflict {
-			drift = append(drift, node.Drift{Ref: c.Ref, What: []string{"changed in the specs as well"}})
+			drifted = append(drifted, node.Drift{Ref: c.Ref, What: []string{"changed in the specs as well"}})
 		}
 	}
-	if len(drift) == 0 {
-		return nil
-	}
-	return &wait{
+	return drifted
+}
+
+// refuseDrift waits until a node that has drifted is put back, where a policy refuses to update it.
+func (u *update) refuseDrift(ctx context.Context) (ctrl.Result, error) {
+	return u.await(ctx, &wait{
 		reason: refitv1.ReasonBlocked,
 		message: fmt.Sprintf("the node no longer shows what was applied to it, and a NodeDisruptionPolicy refuses updates of such a node (drift: Refuse): %s; "+
-			"nothing was changed; put it back on the node as it was applied, or set drift of the policy to Report (it is left alone) or Repair (it is brought back)", driftNames(drift)),
-	}
+			"nothing was changed; put it back on the node as it was applied, or set drift of the policy to Report (it is left alone) or Repair (it is brought back)", drift.Names(driftOf(u.plan))),
+	})
 }

@@ -17,19 +17,21 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/drift"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/nodedisruption"
 )
 
 // onDrift has a policy say what becomes of drift.
-func onDrift(d Disruptions, drift refitv1.OnDrift) Disruptions {
+func onDrift(d Disruptions, what refitv1.OnDrift) Disruptions {
 	return disruptionsFunc(func(m *clusterv1.Machine) (*nodedisruption.Selected, error) {
 		selected, err := d.Machine(context.Background(), m)
 		if err != nil {
 			return nil, err
 		}
 		out := *selected
-		out.Drift = drift
+		out.Drift = what
 		return &out, nil
 	})
 }
@@ -37,13 +39,14 @@ func onDrift(d Disruptions, drift refitv1.OnDrift) Disruptions {
 // driftWorld is a world whose machine was updated, and what compares its node.
 type driftWorld struct {
 	*world
-	checker *DriftChecker
+	checker *drift.Checker
+	metrics *prometheus.Registry
 }
 
 // updated returns a world in which the update has succeeded, an hour before.
-func updated(t *testing.T, drift refitv1.OnDrift) *driftWorld {
+func updated(t *testing.T, what refitv1.OnDrift) *driftWorld {
 	w := newWorld(t)
-	w.reconciler.Disruptions = onDrift(w.reconciler.Disruptions, drift)
+	w.reconciler.Disruptions = onDrift(w.reconciler.Disruptions, what)
 	w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{succeeded}
 	require.False(t, w.ask())
 	w.reconcile()
@@ -51,7 +54,10 @@ func updated(t *testing.T, drift refitv1.OnDrift) *driftWorld {
 	w.node.calls, w.node.repairs = nil, nil
 	w.said()
 	w.clock.Step(time.Hour)
-	return &driftWorld{w, &DriftChecker{Updates: w.reconciler, Metrics: NewDriftMetrics(prometheus.NewRegistry()), began: w.clock.Now()}}
+	metrics := prometheus.NewPedanticRegistry()
+	return &driftWorld{w, &drift.Checker{
+		Client: w, Live: w.reconciler.Live, Clock: w.clock, Nodes: w.reconciler, Metrics: drift.NewMetrics(metrics), Began: w.clock.Now(),
+	}, metrics}
 }
 
 // said returns the events since it was asked last.
@@ -125,7 +131,7 @@ func TestWhatAComparisonFinds(t *testing.T) {
 		}, metav1.ConditionUnknown, refitv1.DriftNotCompared, "/etc/app/a: it can't be read", 0},
 		"a node that is not reachable": {func(w *driftWorld) { w.node.dialErr = errRefused }, metav1.ConditionUnknown, refitv1.ReasonUnreachable, "connection refused", 0},
 		"a wrong host key": {func(w *driftWorld) {
-			w.node.dialErr = &node.DialError{Attempts: []node.Attempt{{Address: "192.0.2.1:22", Err: &node.HostKeyError{Host: "192.0.2.1:22", Want: "X"}}}}
+			w.node.dialErr = &remote.DialError{Attempts: []remote.Attempt{{Address: "192.0.2.1:22", Err: &remote.HostKeyError{Host: "192.0.2.1:22", Want: "X"}}}}
 		}, metav1.ConditionUnknown, refitv1.ReasonHostKey, "nothing was sent to it", 0},
 		"another machine's node": {func(w *driftWorld) {
 			w.node.err = &node.AgentError{Reason: node.ReasonOtherMachine, Message: "this is the node of m2"}
@@ -235,8 +241,12 @@ func TestDriftMetrics(t *testing.T) {
 	w.node.dialErr = errRefused
 	w.look()
 	w.node.dialErr = nil
-	require.InDelta(t, 2, testutil.ToFloat64(w.checker.Metrics.checks.WithLabelValues("Drifted")), 0)
-	require.InDelta(t, 1, testutil.ToFloat64(w.checker.Metrics.checks.WithLabelValues("Unknown")), 0)
+	require.NoError(t, testutil.GatherAndCompare(w.metrics, strings.NewReader(`
+# HELP refit_drift_checks_total Comparisons of nodes with what was applied to them, by outcome: AsApplied, Drifted or Unknown.
+# TYPE refit_drift_checks_total counter
+refit_drift_checks_total{outcome="Drifted"} 2
+refit_drift_checks_total{outcome="Unknown"} 1
+`)))
 
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(&Collector{Client: w.Client})

@@ -41,6 +41,7 @@ import (
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/slots"
 )
 
@@ -76,7 +77,7 @@ func (f *fakeNode) status() *node.Status {
 	return &s
 }
 
-func (f *fakeNode) Dial(context.Context, node.Target) (node.Conn, error) {
+func (f *fakeNode) Dial(context.Context, remote.Target) (remote.Conn, error) {
 	if f.dialErr != nil {
 		return nil, f.dialErr
 	}
@@ -174,7 +175,7 @@ func newWorld(t *testing.T) *world {
 	c := newFakeClient(testScheme()).WithStatusSubresource(&refitv1.MachineUpdate{}).WithObjects(objects()...).Build()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "refit-node-linux-amd64"), []byte("agent"), 0o600))
-	agents, err := node.LoadAgents(dir)
+	agents, err := remote.LoadAgents(dir)
 	require.NoError(t, err)
 	allowed, err := disruption.AllowPaths([]string{"/etc/app"})
 	require.NoError(t, err)
@@ -190,8 +191,9 @@ func newWorld(t *testing.T) *world {
 		Slots:  &slots.Slots{Client: c, Live: c, Limits: slots.Limits{Workers: intstr.FromString("20%")}, Clock: w.clock},
 		Client: c, Live: c, Disruptions: fixedRules(t, rules), OnConflict: node.Overwrite, Dialer: w.node, Agents: agents,
 		Recorder: w.events, Clock: w.clock, Metrics: NewMetrics(prometheus.NewRegistry()), Instance: "refit-0",
+		misstep: func(from, to refitv1.Phase) { t.Errorf("from %q to %q: there is no such transition", from, to) },
 	}
-	w.policies = &changemanagement.Policies{Client: c, Live: c, Clock: w.clock}
+	w.policies = changemanagement.NewPolicies(c, c, w.clock)
 	w.reconciler.Gate = newGate(c, w.policies, w.clock)
 	w.readPolicies()
 	return w
@@ -233,13 +235,18 @@ func objects() []client.Object {
 	}
 }
 
+// specs are the machine's as they are now.
+func (w *world) specs() *specs {
+	machine, spec, err := readMachine(w.t.Context(), w, key)
+	require.NoError(w.t, err)
+	s, err := readSpecs(w.t.Context(), w, machine, spec)
+	require.NoError(w.t, err)
+	return s
+}
+
 // digest is that of the machine's specs as they are now.
 func (w *world) digest() string {
-	var machine clusterv1.Machine
-	require.NoError(w.t, w.Get(w.t.Context(), key, &machine))
-	s, err := w.reconciler.readSpecs(w.t.Context(), &machine)
-	require.NoError(w.t, err)
-	return s.digest
+	return w.specs().digest
 }
 
 // ask does as Cluster API does: it asks for the specs as they are now.
@@ -274,7 +281,7 @@ func (w *world) change() {
 }
 
 var (
-	errRefused = errors.Join(node.ErrUnreachable, errors.New("192.0.2.1:22: connection refused"))
+	errRefused = errors.Join(remote.ErrUnreachable, errors.New("192.0.2.1:22: connection refused"))
 	writeA     = node.Plan{Changes: []node.Change{{Ref: node.FileRef("/etc/app/a"), Operation: node.Write}}, Actions: []disruption.Action{{Type: disruption.None}}}
 	succeeded  = node.Status{State: node.Succeeded, Changes: writeA.Changes, Actions: writeA.Actions}
 )

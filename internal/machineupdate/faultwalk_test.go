@@ -31,6 +31,9 @@ const (
 	clockBack    fault = "the clock is put back by an hour before"
 	nodeReplaced fault = "the Node is registered anew before"
 
+	movedBefore fault = "the process is killed and all is moved to another management cluster before"
+	pausedFrom  fault = "the Cluster is paused from"
+
 	withdrawnFrom fault = "Cluster API no longer asks from"
 )
 
@@ -93,6 +96,8 @@ func (f fault) applies(nth int, c call) bool {
 	switch f {
 	case killedBefore:
 		return nth == 0 || c.place == machineItself
+	case movedBefore:
+		return nth == 0 || c.writes || c.place == machineItself
 	case killedAfter, answerLost:
 		return c.writes
 	case leaseStolen:

@@ -17,6 +17,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/machineupdate/flow"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/schedule"
 )
@@ -48,20 +49,26 @@ func (r *Reconciler) stillHeld(ctx context.Context, mu *refitv1.MachineUpdate) (
 		return ctrl.Result{}, false
 	}
 	d, err := r.Gate.Ask(ctx, &machine, mu)
-	if err != nil || d.Open || held(d, mu).message != mu.Status.Message {
+	if err != nil || d.Open || !showsAlready(d, mu) {
 		return ctrl.Result{}, false
 	}
-	if !d.HoldsAll() && (mu.Status.Plan == nil || r.planIsOld(ctx, &machine)) {
-		return ctrl.Result{}, false // the node has not been asked what the update takes, by the rules that hold now
+	if p := mu.Status.Plan; !d.HoldsAll() && (p == nil || !p.Material || r.planIsOld(ctx, &machine)) {
+		return ctrl.Result{}, false // the node has not said that this update disturbs it, by the rules that hold now
 	}
 	return ctrl.Result{RequeueAfter: held(d, mu).retry}, true
 }
 
+// showsAlready reports whether a MachineUpdate shows that it is held back by what holds it back now.
+func showsAlready(d changemanagement.Decision, mu *refitv1.MachineUpdate) bool {
+	c := meta.FindStatusCondition(mu.Status.Conditions, refitv1.PermittedCondition)
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == string(d.Reason) && c.Message == d.Message
+}
+
 // waitsForPolicyOnly says whether a policy is all that can make an update go on: nothing of refit's is on the node any more, and
-// nobody has asked for another try or for other specs.
+// nobody has asked for another try, for other specs or for its deletion.
 func waitsForPolicyOnly(mu *refitv1.MachineUpdate) bool {
-	return changemanagement.Holds(mu) && mu.Status.ObservedDigest == mu.Spec.Digest && !retryAsked(mu) &&
-		mu.Status.Node == nil && mu.Status.Slot == nil
+	return mu.DeletionTimestamp.IsZero() && changemanagement.Holds(mu) && mu.Status.ObservedDigest == mu.Spec.Digest && !retryAsked(mu) && !rollbackAsked(mu) && !abandonAsked(mu) &&
+		mu.Status.Node == nil && mu.Status.Slot == nil && mu.Status.ApplyingSince == nil
 }
 
 // held is what an update waits for that a policy holds back.
@@ -83,65 +90,50 @@ func held(d changemanagement.Decision, mu *refitv1.MachineUpdate) *wait {
 	return w
 }
 
-// ask says what holds the update back, or nil. What holds it back is kept until the node has said whether the work has
-// started, and whether it would be disturbed: only if neither can matter is the node left alone.
-func (u *update) ask(ctx context.Context, machine *clusterv1.Machine) (*wait, error) {
-	d, err := u.Gate.Ask(ctx, machine, u.mu)
-	if err != nil || d.Open {
+// askPolicies asks whether the update may start. What holds it back is kept: only the node can say whether that matters.
+func (u *update) askPolicies(ctx context.Context) (*wait, error) {
+	d, err := u.Gate.Ask(ctx, u.regarding, u.mu)
+	if err != nil {
 		return nil, err
 	}
-	w := held(d, u.mu)
-	planned := u.mu.Status.Plan != nil && u.mu.Status.Plan.Material && !u.planIsOld(ctx, machine)
-	if !u.started() && (planned || d.HoldsAll()) {
-		return w, nil
+	u.seen.Window = flow.Open
+	if d.Open {
+		return nil, nil
 	}
-	u.closed = w
+	u.closed, u.seen.Window = held(d, u.mu), flow.Closed
+	if d.HoldsAll() {
+		u.seen.Window = flow.ClosedToAll
+	}
+	u.seen.Current = u.mu.Status.Plan != nil && !u.planIsOld(ctx, u.regarding)
 	return nil, nil
 }
 
-// admit is the last question before a node is changed. It returns what holds the update back, or has write record that the
-// work starts.
-func (u *update) admit(ctx context.Context, last node.Status, plan node.Plan, write func(refitv1.Admission) error) (*wait, error) {
-	// The record of an admission does not prove that work has started: the node may not have been reached after it.
-	begun := last.State != node.Idle || u.mu.Status.Drain != nil
-	if a := u.mu.Status.Admission; begun && a != nil && !exceeds(plan, last, *a) {
-		// Beyond the point of no return nothing holds it back.
-		if last.State == node.Failed { // it goes on with something else: a reboot, say
-			if err := u.planned(ctx, plan); err != nil {
-				return nil, err
-			}
-		}
-		return nil, write(*a)
-	}
-	if err := u.planned(ctx, plan); err != nil {
-		return nil, err
-	}
-	if material := u.mu.Status.Plan.Material; !material && (u.closed == nil || !u.closed.decision.HoldsAll()) {
-		return nil, write(refitv1.Admission{
-			AdmittedAt: u.now(), Reason: refitv1.NotMaterial,
-			Message: "the change does not disturb the node", Role: changemanagement.RoleOf(u.regarding.Labels),
-		})
-	}
-	return u.admitDisturbance(ctx, write)
+// goOn records that work goes on that was admitted before.
+func (u *update) goOn(ctx context.Context) error {
+	return u.claim(ctx, *u.mu.Status.Admission)
 }
 
-// exceeds says whether a plan disturbs a node of an update that was let go because it does not: then the policies are asked, and a
-// slot is taken, as for any other. What runs on the node ends in any case.
-func exceeds(plan node.Plan, last node.Status, a refitv1.Admission) bool {
-	return a.Reason == refitv1.NotMaterial && last.State != node.Running && disturbs(plan)
+// admitQuiet records that work starts that does not disturb the node.
+func (u *update) admitQuiet(ctx context.Context) error {
+	return u.claim(ctx, refitv1.Admission{
+		AdmittedAt: u.now(), Reason: refitv1.NotMaterial,
+		Message: "the change does not disturb the node", Role: changemanagement.RoleOf(u.regarding.Labels),
+	})
 }
 
-// admitDisturbance asks the policies and takes a slot for what disturbs the node.
-func (u *update) admitDisturbance(ctx context.Context, write func(refitv1.Admission) error) (*wait, error) {
+// admit asks the policies for the last time, and takes a slot for what disturbs the node. It returns what holds the update back, or
+// records that the work starts.
+func (u *update) admit(ctx context.Context) (*wait, error) {
 	d, err := u.Gate.Ask(ctx, u.regarding, u.mu)
 	if err != nil {
 		return nil, err
 	}
 	if d.Open {
 		// A first look did not know yet that the update takes a slot.
-		if w, err := u.takeSlot(ctx, u.regarding); w != nil || err != nil {
+		if w, err := u.takeSlot(ctx); w != nil || err != nil {
 			return w, err
 		}
+		write := func(a refitv1.Admission) error { return u.claim(ctx, a) }
 		if d, err = u.Gate.Admit(ctx, u.regarding, u.mu, write); err != nil {
 			return nil, err
 		}
@@ -155,11 +147,12 @@ func (u *update) admitDisturbance(ctx context.Context, write func(refitv1.Admiss
 	return nil, nil
 }
 
-// planned records what the node says that the update takes.
-func (u *update) planned(ctx context.Context, plan node.Plan) error {
-	u.plannedBy.Store(client.ObjectKeyFromObject(u.mu), u.selected)
-	p := refitv1.PlannedWork{Material: disturbs(plan)}
-	for _, a := range plan.Actions {
+// note records what the node says that the update takes.
+func (u *update) note(ctx context.Context) error {
+	u.plannedBy.Store(client.ObjectKeyFromObject(u.mu), u.selected.Revision)
+	u.seen.Noted, u.seen.Current = true, false // what was known of policies and plan was about the plan before
+	p := refitv1.PlannedWork{Material: disturbs(u.plan)}
+	for _, a := range u.plan.Actions {
 		p.Actions = append(p.Actions, a.String())
 	}
 	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {

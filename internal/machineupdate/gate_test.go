@@ -268,3 +268,13 @@ func TestAnUnreachableNodeThatIsHeldBackShowsBoth(t *testing.T) {
 	require.Contains(t, mu.Status.Message, "opens at 2026-10-03T22:00:00Z")
 	require.Contains(t, mu.Status.Message, "connection refused")
 }
+
+// TestWhatRunsOnANodeIsLookedAfterWhileAPolicyIsClosed: a run may wait for a login, and its lease is released when it has ended.
+func TestWhatRunsOnANodeIsLookedAfterWhileAPolicyIsClosed(t *testing.T) {
+	var mu refitv1.MachineUpdate
+	mu.Spec.Digest, mu.Status.ObservedDigest = "d", "d"
+	mu.Status.Phase, mu.Status.Reason = refitv1.PhaseWaiting, refitv1.ReasonWindow
+	require.True(t, waitsForPolicyOnly(&mu))
+	mu.Status.ApplyingSince = &metav1.Time{}
+	require.False(t, waitsForPolicyOnly(&mu))
+}

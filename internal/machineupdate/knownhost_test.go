@@ -16,6 +16,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 )
 
 // knownHost returns the KnownHost of the machine.
@@ -31,7 +32,7 @@ type showingDialer struct {
 	key ssh.PublicKey
 }
 
-func (d *showingDialer) Dial(ctx context.Context, t node.Target) (node.Conn, error) {
+func (d *showingDialer) Dial(ctx context.Context, t remote.Target) (remote.Conn, error) {
 	if err := t.HostKeys.Check("192.0.2.1:22", nil, d.key); err != nil {
 		return nil, err
 	}
@@ -180,8 +181,8 @@ func TestTwoRecordAHostKey(t *testing.T) {
 		require.Empty(t, recorded)
 	}
 	first := line(newHostKey(t))
-	require.NoError(t, u.recordHost(t.Context(), m, first))
-	require.True(t, apierrors.IsAlreadyExists(u.recordHost(t.Context(), m, line(newHostKey(t)))))
+	require.NoError(t, u.knownHosts().Record(t.Context(), m, first))
+	require.True(t, apierrors.IsAlreadyExists(u.knownHosts().Record(t.Context(), m, line(newHostKey(t)))))
 	require.Equal(t, first, w.knownHost().Spec.HostKey)
 }
 
@@ -196,43 +197,7 @@ func TestAnAddressByAnnotationIsNotTrustedOnFirstUse(t *testing.T) {
 	require.Empty(t, w.node.calls)
 }
 
-func TestAddressCIDRs(t *testing.T) {
-	addresses := func(hosts ...string) (out []node.Address) {
-		for _, h := range hosts {
-			out = append(out, node.Address{Host: h, Port: 22})
-		}
-		return out
-	}
-	for name, tc := range map[string]struct {
-		cidrs []string
-		hosts []string
-		jump  bool
-		want  []string
-		says  string
-	}{
-		"no bound":                       {hosts: []string{"192.0.2.1", "n1"}, want: []string{"192.0.2.1", "n1"}},
-		"within":                         {cidrs: []string{"192.0.2.0/24"}, hosts: []string{"203.0.113.1", "192.0.2.1"}, want: []string{"192.0.2.1"}},
-		"IPv6":                           {cidrs: []string{"2001:db8::/32"}, hosts: []string{"2001:db8::1", "2001:db9::1"}, want: []string{"2001:db8::1"}},
-		"an IPv4 address written as one": {cidrs: []string{"192.0.2.0/24"}, hosts: []string{"::ffff:192.0.2.1", "::ffff:203.0.113.1"}, want: []string{"::ffff:192.0.2.1"}},
-		"a name is looked at later":      {cidrs: []string{"192.0.2.0/24"}, hosts: []string{"n1"}, want: []string{"n1"}},
-		"but not behind a jump host":     {cidrs: []string{"192.0.2.0/24"}, hosts: []string{"n1"}, jump: true, says: "names don't count"},
-		"none":                           {cidrs: []string{"192.0.2.0/24"}, hosts: []string{"169.254.169.254"}, says: "(169.254.169.254) are in none of these ranges"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			within, err := parseCIDRs(tc.cidrs)
-			require.NoError(t, err)
-			got, err := bound(addresses(tc.hosts...), within, tc.jump)
-			if tc.says != "" {
-				require.ErrorContains(t, err, tc.says)
-				return
-			}
-			require.NoError(t, err)
-			require.Equal(t, addresses(tc.want...), got)
-		})
-	}
-	_, err := parseCIDRs([]string{"192.0.2.0"})
-	require.ErrorContains(t, err, "10.0.0.0/8")
-
+func TestANodeOutsideOfTheRangesIsNotConnectedTo(t *testing.T) {
 	w := newWorld(t)
 	var access refitv1.NodeAccess
 	require.NoError(t, w.Get(t.Context(), types.NamespacedName{Namespace: key.Namespace, Name: "all"}, &access))

@@ -16,14 +16,15 @@ import (
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/protection"
 )
 
 // safePoint is how long a Machine that is to be deleted waits for the end of what runs on its node.
 const safePoint = 10 * time.Minute
 
-// letGo lets a Machine go whose deletion is asked for: at once, or when what runs on its node has ended.
-func (u *update) letGo(ctx context.Context, machine *clusterv1.Machine, w *wait) (ctrl.Result, error) {
+// releaseDeleted releases the node of a Machine whose deletion is asked for: at once, or when what runs on its node has ended.
+func (u *update) releaseDeleted(ctx context.Context, machine *clusterv1.Machine, w *wait) (ctrl.Result, error) {
 	if machine == nil {
 		return u.await(ctx, w)
 	}
@@ -39,10 +40,11 @@ func (u *update) letGo(ctx context.Context, machine *clusterv1.Machine, w *wait)
 			return ctrl.Result{}, err
 		}
 	}
-	err := u.vacate(ctx, true)
+	err := u.releaseNode(ctx, true)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Info("Could not tidy up at the Node of a Machine that is being deleted", "reason", err.Error())
 	}
+	u.released = true
 	err = u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Message = refitv1.PhaseWaiting, w.reason, w.message
 		s.Node, s.Slot, s.Drain, s.Admission, s.ApplyingSince = nil, nil, nil, nil, nil
@@ -64,38 +66,34 @@ func (u *update) lastOnNode(ctx context.Context, machine *clusterv1.Machine) (no
 	if w != nil {
 		return node.Status{}, false
 	}
-	conn, err := u.Dialer.Dial(ctx, a.target)
-	if err != nil {
-		return node.Status{}, false
-	}
-	defer conn.Close() //nolint:errcheck // it was only asked
-	client, err := u.client(conn, a)
-	if err != nil {
-		return node.Status{}, false
-	}
-	status, err := client.Status(ctx, node.StatusRequest{
-		Protocol: node.Protocol, Digest: u.mu.Status.ObservedDigest, Machine: machineID(machine),
+	var status node.Status
+	err := u.overConnection(ctx, a, func(client *remote.Client) (err error) {
+		status, err = client.Status(ctx, node.StatusRequest{
+			Protocol: node.Protocol, Digest: u.mu.Status.ObservedDigest, Machine: u.machineID(machine),
+		})
+		return err
 	})
+	if err == nil && status.AwaitsLogin { // else what it has done would be put back, since nobody follows it now
+		_ = u.logIn(ctx, a, node.StatusRequest{
+			Protocol: node.Protocol, Machine: u.machineID(machine), Digest: status.Digest, Token: status.Token, Confirm: true,
+		})
+	}
 	return status, err == nil
 }
 
 // nodeError turns an error of reaching the node, or of the agent on it, into what the update waits for. Errors of the
 // management cluster are returned.
-func (u *update) nodeError(ctx context.Context, err error) (ctrl.Result, error) {
+func (u *update) nodeError(ctx context.Context, err error) (*wait, error) {
 	if ctx.Err() != nil {
-		return ctrl.Result{}, ctx.Err() // shutting down; whoever leads next goes on
+		return nil, ctx.Err() // shutting down; whoever leads next goes on
 	}
 	if errors.Is(err, lease.ErrLost) || errors.Is(err, lease.ErrUnrenewed) {
-		return u.await(ctx, lost(err))
+		return lost(err), nil
 	}
-	w := u.met(err)
-	if w == nil {
-		return ctrl.Result{}, err
+	if w := u.met(err); w != nil {
+		return w, nil
 	}
-	if w.reason == refitv1.ReasonUnreachable && u.reboots() {
-		return u.awaitBoot(ctx, w)
-	}
-	return u.await(ctx, w)
+	return nil, err
 }
 
 // reboots says whether the node may be away because it was asked to reboot.
@@ -110,18 +108,23 @@ func (u *update) reboots() bool {
 }
 
 // awaitBoot waits for a node that reboots, for a while.
-func (u *update) awaitBoot(ctx context.Context, w *wait) (ctrl.Result, error) {
-	at := u.now()
-	if since := u.mu.Status.RebootingSince; since != nil {
-		at = *since
-	}
-	if u.Clock.Since(at.Time) > u.RebootTimeout {
-		return u.fail(ctx, "NodeNotBack", fmt.Sprintf("the node was to reboot and is not back after %s; the last that was seen of it: step %q; and now: %s",
-			u.RebootTimeout, u.mu.Status.Step, w.message))
-	}
+func (u *update) awaitBoot(ctx context.Context) (ctrl.Result, error) {
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
-		s.Phase, s.Reason, s.RebootingSince = refitv1.PhaseApplying, "", &at
+		s.Phase, s.Reason = refitv1.PhaseApplying, ""
 		s.Message = "the node reboots and does not answer yet"
+		if at := u.now(); s.RebootingSince == nil {
+			s.RebootingSince = &at
+		}
 	})
 	return ctrl.Result{RequeueAfter: retryDrain}, err
+}
+
+// failFor ends the update for what it would have to wait for without end.
+func (u *update) failFor(ctx context.Context) (ctrl.Result, error) {
+	w := u.waitsFor
+	if w.fails != "" {
+		return u.fail(ctx, w.fails, w.message)
+	}
+	return u.fail(ctx, "NodeNotBack", fmt.Sprintf("the node was to reboot and is not back after %s; the last that was seen of it: step %q; and now: %s",
+		u.RebootTimeout, u.mu.Status.Step, w.message))
 }

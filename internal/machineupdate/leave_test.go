@@ -234,6 +234,7 @@ func TestWhatIsWrittenInTheEnd(t *testing.T) {
 	}
 	require.Equal(t, []string{
 		"workload patch Node", "workload patch PartialObjectMetadata", "management patch PartialObjectMetadata", // cordon and markers
-		"workload update Lease", "management update status of MachineUpdate",
-	}, writes[len(writes)-5:])
+		"workload update Lease", "management patch MachineUpdate", "management update status of MachineUpdate", // the record first
+		"management patch MachineUpdate", // its finalizer
+	}, writes[len(writes)-7:])
 }

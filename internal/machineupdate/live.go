@@ -14,7 +14,7 @@ import (
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
-	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/internal/inplace"
 )
 
 const (
@@ -44,7 +44,7 @@ type judged struct {
 
 // machine returns the Machine as it is now if Cluster API has it updated to the specs of a digest. Otherwise it returns the answer to
 // whoever asked.
-func (l *liveSpecs) machine(ctx context.Context, key types.NamespacedName, digest string) (*clusterv1.Machine, *handlers.Progress, error) {
+func (l *liveSpecs) machine(ctx context.Context, key types.NamespacedName, digest string) (*clusterv1.Machine, *inplace.Progress, error) {
 	value, ok := l.judged.Get(key)
 	if !ok {
 		value = &judged{turn: make(chan struct{}, 1)}
@@ -64,17 +64,17 @@ func (l *liveSpecs) machine(ctx context.Context, key types.NamespacedName, diges
 }
 
 // read does so when the turn is had.
-func (l *liveSpecs) read(ctx context.Context, j *judged, key types.NamespacedName, digest string) (*clusterv1.Machine, *handlers.Progress, error) {
-	var machine clusterv1.Machine
-	switch err := l.live.Get(ctx, key, &machine); {
+func (l *liveSpecs) read(ctx context.Context, j *judged, key types.NamespacedName, digest string) (*clusterv1.Machine, *inplace.Progress, error) {
+	machine, spec, err := readMachine(ctx, l.live, key)
+	switch {
 	case apierrors.IsNotFound(err):
 		return nil, notAsked(), nil
 	case err != nil:
 		return nil, nil, fmt.Errorf("read Machine %s: %w", key, err)
-	case !asked(&machine):
+	case !asked(machine):
 		return nil, notAsked(), nil
 	}
-	s, err := readSpecs(ctx, l.live, &machine)
+	s, err := readSpecs(ctx, l.live, machine, spec)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -83,20 +83,20 @@ func (l *liveSpecs) read(ctx context.Context, j *judged, key types.NamespacedNam
 		return nil, otherSpecs(), nil
 	}
 	j.digest = ""
-	return &machine, nil, nil
+	return machine, nil, nil
 }
 
 // notAsked answers who asks for the update of a Machine that Cluster API does not have updated, as far as the Machine says. Cluster
 // API itself asks a moment before this server's cache knows.
-func notAsked() *handlers.Progress {
-	return &handlers.Progress{
+func notAsked() *inplace.Progress {
+	return &inplace.Progress{
 		Message: "the Machine is not being updated in place, as its annotations say, so nothing is done; refit looks again", RetryAfter: retryWorking,
 	}
 }
 
 // otherSpecs answers who asks for specs that are not those of the Machine and its objects.
-func otherSpecs() *handlers.Progress {
-	return &handlers.Progress{
+func otherSpecs() *inplace.Progress {
+	return &inplace.Progress{
 		Message: "the specs in the request are not those that the Machine and its objects have now, so nothing is done; refit waits to be asked for these", RetryAfter: retryWorking,
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 )
 
 func TestUpdateIsMadeOnceAndThenDone(t *testing.T) {
@@ -63,10 +64,10 @@ func TestWhatAnUpdateWaitsFor(t *testing.T) {
 		}, refitv1.ReasonNodeAccess, "capi-refit.dev/address"},
 		"a node that is not reachable": {func(w *world) { w.node.dialErr = errRefused }, refitv1.ReasonUnreachable, "connection refused"},
 		"a wrong host key": {func(w *world) {
-			w.node.dialErr = &node.DialError{Attempts: []node.Attempt{{Address: "192.0.2.1:22", Err: &node.HostKeyError{Host: "192.0.2.1:22", Want: "X"}}}}
+			w.node.dialErr = &remote.DialError{Attempts: []remote.Attempt{{Address: "192.0.2.1:22", Err: &remote.HostKeyError{Host: "192.0.2.1:22", Want: "X"}}}}
 		}, refitv1.ReasonHostKey, "nothing was sent to it"},
-		"a login that is refused":  {func(w *world) { w.node.dialErr = node.ErrUnauthorized }, refitv1.ReasonNodeAccess, "refuses the login"},
-		"a connection that breaks": {func(w *world) { w.node.dialErr = node.ErrConnectionLost }, refitv1.ReasonUnreachable, "connection lost"},
+		"a login that is refused":  {func(w *world) { w.node.dialErr = remote.ErrUnauthorized }, refitv1.ReasonNodeAccess, "refuses the login"},
+		"a connection that breaks": {func(w *world) { w.node.dialErr = remote.ErrConnectionLost }, refitv1.ReasonUnreachable, "connection lost"},
 		"a plan that is blocked": {func(w *world) {
 			w.node.plans = []node.Plan{{Blocked: []node.Problem{{Path: "/etc/app/a", Reason: "it is a directory"}}}}
 		}, refitv1.ReasonBlocked, "/etc/app/a: it is a directory"},
@@ -75,6 +76,9 @@ func TestWhatAnUpdateWaitsFor(t *testing.T) {
 			w.node.err = &node.AgentError{Reason: node.ReasonOtherMachine, Message: "this is the node of m2"}
 		}, refitv1.ReasonBlocked, "this is the node of m2"},
 		"a full disk": {func(w *world) { w.node.err = &node.AgentError{Reason: node.ReasonInternal, Message: "no space left"} }, refitv1.ReasonAgent, "no space left"},
+		"an infrastructure machine that is not there": {func(w *world) {
+			w.machine(func(m *clusterv1.Machine) { m.Spec.InfrastructureRef.Name = "gone" })
+		}, refitv1.ReasonSpecs, `the desired specs can't be read, so that the node is not touched: read KubeadmConfig gone`},
 		"a paused Machine": {func(w *world) {
 			w.machine(func(m *clusterv1.Machine) { m.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} })
 		}, refitv1.ReasonPaused, "paused"},
@@ -287,6 +291,7 @@ func TestMachineUpdateOfAnEarlierMachine(t *testing.T) {
 	require.NoError(t, w.Update(t.Context(), mu))
 	done := w.ask()
 	require.False(t, done, "the Machine before this one was updated, not this one")
+	w.reconcile()
 	w.ask()
 	require.Equal(t, "uid-1", string(w.update().OwnerReferences[0].UID))
 }
@@ -318,42 +323,6 @@ func TestHostKeyIsRecordedBeforeAnythingIsSent(t *testing.T) {
 	u = &update{Reconciler: w.reconciler, mu: w.update()}
 	require.NoError(t, u.begin(t.Context()))
 	require.Equal(t, "ssh-ed25519 AAAA", w.update().Status.HostKey, "other specs do not make it another node")
-}
-
-func TestAddresses(t *testing.T) {
-	machine := &clusterv1.Machine{}
-	machine.Status.Addresses = clusterv1.MachineAddresses{
-		{Type: clusterv1.MachineHostName, Address: "host"}, {Type: clusterv1.MachineExternalIP, Address: "203.0.113.1"},
-		{Type: clusterv1.MachineInternalIP, Address: "192.0.2.1"}, {Type: clusterv1.MachineInternalIP, Address: "2001:db8::1"},
-	}
-	for name, tc := range map[string]struct {
-		annotation string
-		types      []clusterv1.MachineAddressType
-		want       []string
-	}{
-		"the default order":             {"", nil, []string{"192.0.2.1:2222", "[2001:db8::1]:2222", "203.0.113.1:2222", "host:2222"}},
-		"the NodeAccess' order":         {"", []clusterv1.MachineAddressType{clusterv1.MachineHostName}, []string{"host:2222"}},
-		"the annotation wins":           {"10.0.0.1:22", nil, []string{"10.0.0.1:22"}},
-		"an annotation without port":    {"10.0.0.1", nil, []string{"10.0.0.1:2222"}},
-		"an IPv6 annotation":            {"2001:db8::22", nil, []string{"[2001:db8::22]:2222"}},
-		"an IPv6 annotation and a port": {"[2001:db8::22]:22", nil, []string{"[2001:db8::22]:22"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := machine.DeepCopy()
-			if tc.annotation != "" {
-				m.Annotations = map[string]string{refitv1.AddressAnnotation: tc.annotation}
-			}
-			got, err := addressesOf(m, refitv1.NodeAccessSpec{AddressTypes: tc.types, SSH: refitv1.SSHAccess{Port: 2222}})
-			require.NoError(t, err)
-			var texts []string
-			for _, a := range got {
-				texts = append(texts, a.String())
-			}
-			require.Equal(t, tc.want, texts)
-		})
-	}
-	_, err := addressesOf(&clusterv1.Machine{}, refitv1.NodeAccessSpec{})
-	require.ErrorContains(t, err, refitv1.AddressAnnotation)
 }
 
 func TestRetryAfter(t *testing.T) {

@@ -10,29 +10,30 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/audit"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 )
 
 // waitFor says what the update waits for after an error on the way to the node, or nil for other errors.
 func waitFor(err error) *wait {
-	var hostKey *node.HostKeyError
+	var hostKey *remote.HostKeyError
 	var agent *node.AgentError
-	var push *node.PushError
-	var answer *node.AnswerError
-	var command *node.CommandError
-	var dial *node.DialError
+	var push *remote.PushError
+	var answer *remote.AnswerError
+	var command *remote.CommandError
+	var dial *remote.DialError
 	message := err.Error()
 	switch {
 	case errors.Is(err, audit.ErrNotRecorded):
 		return &wait{reason: refitv1.ReasonAudit, message: "nothing is sent to the node: " + message, retry: 20 * time.Second}
 	case errors.As(err, &hostKey):
 		return &wait{reason: refitv1.ReasonHostKey, message: message, retry: 20 * time.Second}
-	case errors.Is(err, node.ErrUnauthorized):
+	case errors.Is(err, remote.ErrUnauthorized):
 		return &wait{reason: refitv1.ReasonNodeAccess, message: "the node refuses the login: " + message, retry: 30 * time.Second}
 	case errors.As(err, &agent):
 		return waitForAgent(agent)
 	case errors.As(err, &push), errors.As(err, &answer), errors.As(err, &command):
 		return &wait{reason: refitv1.ReasonAgent, message: message, retry: 30 * time.Second}
-	case errors.Is(err, node.ErrUnreachable), errors.Is(err, node.ErrConnectionLost), errors.As(err, &dial):
+	case errors.Is(err, remote.ErrUnreachable), errors.Is(err, remote.ErrConnectionLost), errors.As(err, &dial):
 		return &wait{reason: refitv1.ReasonUnreachable, message: "the node can't be reached: " + message}
 	default:
 		return nil
@@ -52,17 +53,6 @@ func waitForAgent(e *node.AgentError) *wait {
 	}
 }
 
-func problems(list []node.Problem) string {
-	texts := make([]string, len(list))
-	for i, p := range list {
-		texts[i] = p.Reason
-		if p.Path != "" && !strings.Contains(p.Reason, p.Path) {
-			texts[i] = p.Path + ": " + p.Reason
-		}
-	}
-	return strings.Join(texts, "; ")
-}
-
 // describe says what a plan does.
 func describe(p node.Plan) string {
 	var parts []string
@@ -73,7 +63,7 @@ func describe(p node.Plan) string {
 		parts = append(parts, a.String())
 	}
 	if len(p.Blocked) > 0 {
-		parts = append(parts, problems(p.Blocked))
+		parts = append(parts, node.Problems(p.Blocked))
 	}
 	if len(parts) == 0 {
 		return "nothing to change"

@@ -21,7 +21,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		}, []string{"outcome"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "refit_machine_update_duration_seconds",
-			Help:    "How long updates that succeeded took, from when they were let go.",
+			Help:    "How long updates that succeeded took, from when they were admitted.",
 			Buckets: []float64{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600},
 		}),
 	}

@@ -53,7 +53,7 @@ func (u *update) boots(ctx context.Context, machine *clusterv1.Machine) bool {
 	if w != nil {
 		return false
 	}
-	conn, err := u.Dialer.Dial(ctx, a.target)
+	conn, err := u.Dialer.Dial(ctx, a.Target)
 	if err == nil {
 		_ = conn.Close() // it was only looked whether it answers
 		return false
@@ -69,7 +69,7 @@ func (u *update) reachWorkload(ctx context.Context) error {
 	}
 	cluster, err := u.Workloads.Get(ctx, types.NamespacedName{Namespace: u.mu.Namespace, Name: u.mu.Labels[clusterv1.ClusterNameLabel]})
 	if err != nil {
-		return fmt.Errorf("reach the workload cluster to give the node back: %w", err)
+		return fmt.Errorf("reach the workload cluster to release the node: %w", err)
 	}
 	u.occupied.cluster = cluster
 	return nil

@@ -12,6 +12,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/protection"
 )
 
@@ -110,10 +111,10 @@ func TestAHoldBetweenTwoLooks(t *testing.T) {
 	w.requireFree(true)
 }
 
-// TestAHoldDuringAQuietChange: what does not disturb a node takes its lease all the same, and gives it back to whoever holds the node.
+// TestAHoldDuringAQuietChange: what does not disturb a node takes its lease all the same, and releases it for whoever holds the node.
 func TestAHoldDuringAQuietChange(t *testing.T) {
 	w := under(t, writeA, nightly())
-	w.node.applyErr = node.ErrConnectionLost
+	w.node.applyErr = remote.ErrConnectionLost
 	w.reconcile()
 	st := w.update().Status
 	require.NotNil(t, st.ApplyingSince)
@@ -235,7 +236,7 @@ func TestAnotherTryWhileTheNodeWorks(t *testing.T) {
 	w.node.applied = []node.Status{running, running, succeeded}
 	w.reconcile()
 	w.requirePhase(refitv1.PhaseSucceeded)
-	require.Equal(t, []string{"plan", "status", "apply", "status", "plan"}, w.node.calls)
+	require.Equal(t, []string{"status", "plan", "apply", "status", "plan"}, w.node.calls)
 }
 
 // TestAnotherTryAfterTheWork has the work end before: then its end is no end of the new try, which drains anew.
@@ -252,7 +253,7 @@ func TestAnotherTryAfterTheWork(t *testing.T) {
 			w.node.applied = []node.Status{last}
 			w.reconcile()
 			w.requirePhase(refitv1.PhaseDraining)
-			require.Equal(t, []string{"plan", "status"}, w.node.calls)
+			require.Equal(t, []string{"status", "plan"}, w.node.calls)
 		})
 	}
 }

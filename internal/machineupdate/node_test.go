@@ -16,19 +16,19 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/nodetest"
+	"github.com/capi-refit/refit/internal/node/remote"
 )
 
 // buildAgents builds the agent for this machine.
-func buildAgents(t *testing.T) *node.Agents {
+func buildAgents(t *testing.T) *remote.Agents {
 	t.Helper()
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "refit-node-linux-"+runtime.GOARCH), "../../cmd/refit-node")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	output, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", output)
-	agents, err := node.LoadAgents(dir)
+	agents, err := remote.LoadAgents(dir)
 	require.NoError(t, err)
 	return agents
 }
@@ -48,7 +48,7 @@ func TestOverSSH(t *testing.T) {
 	n, jump := start(nodetest.Options{Name: "node"}), start(nodetest.Options{Name: "jump", Forward: true})
 
 	w := newWorld(t)
-	w.reconciler.Dialer, w.reconciler.Agents = node.SSHDialer{}, buildAgents(t)
+	w.reconciler.Dialer, w.reconciler.Agents = remote.SSHDialer{}, buildAgents(t)
 	w.reachThrough(n, jump, key)
 	require.False(t, w.ask())
 	w.reconcile()

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
@@ -18,6 +17,7 @@ import (
 	"github.com/capi-refit/refit/internal/kubeadm"
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/nodeobject"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/kubeadmconfig"
 )
@@ -26,15 +26,15 @@ import (
 const writeAttempts = 5
 
 // nodeObject returns what the Node is to be. Where kubeadm does not make the machine, that is not refit's to say.
-func (u *update) nodeObject(d updaters.Desired, was *kubeadm.Registration) *nodeObject {
-	o := &nodeObject{was: was, refuse: u.OnConflict == node.Refuse}
-	o.taint = func() ([]disruption.Action, error) { return u.selected.Rules.Domain(disruption.Taints) }
+func (u *update) nodeObject(d updaters.Desired, was *kubeadm.Registration) *nodeobject.Object {
+	o := &nodeobject.Object{Was: was, Refuse: u.OnConflict == node.Refuse}
+	o.Taint = func() ([]disruption.Action, error) { return u.selected.Rules.Domain(disruption.Taints) }
 	if !kubeadmconfig.Is(d.BootstrapConfig) {
-		o.want.LabelsUnknown, o.want.TaintsUnknown = true, true
+		o.Want.LabelsUnknown, o.Want.TaintsUnknown = true, true
 		return o
 	}
 	spec := kubeadmconfig.Mapping(d.BootstrapConfig)
-	o.want = kubeadm.OfSpec(spec, d.ControlPlane || kubeadm.ControlPlane(spec)).Registration()
+	o.Want = kubeadm.OfSpec(spec, d.ControlPlane || kubeadm.ControlPlane(spec)).Registration()
 	return o
 }
 
@@ -42,9 +42,9 @@ func (u *update) nodeObject(d updaters.Desired, was *kubeadm.Registration) *node
 func (u *update) planNode(ctx context.Context, plan *node.Plan) (*wait, error) {
 	n, err := u.readNode(ctx)
 	if err != nil {
-		return u.hindrance(ctx, err, true)
+		return u.stepError(ctx, err, true)
 	}
-	u.object.plan(n, plan)
+	u.object.Plan(n, plan)
 	return nil, nil
 }
 
@@ -67,70 +67,53 @@ func (u *update) readNode(ctx context.Context) (*corev1.Node, error) {
 // errNode is returned when the Node is not as it should be, and it is no use to try again.
 var errNode = errors.New("the labels and taints are not as desired")
 
-// finish brings the Node to what is desired, which comes after all that is done on it, and ends the update.
-func (u *update) finish(ctx context.Context, status node.Status, notes []string) (ctrl.Result, error) {
-	remarks, w, err := u.bringNode(ctx)
-	switch {
-	case errors.Is(err, errNode):
-		return u.fail(ctx, "NotVerified", err.Error())
-	case w != nil || err != nil:
-		result, _, err := u.hindered(ctx, w, err)
-		return result, err
-	}
-	changes := status.Changes
-	for _, c := range nodeChanges(u.mu.Status.Changes) {
-		changes = append(slices.Clip(changes), node.Change{Ref: node.Ref{Kind: nodeKind, Name: c.Name}})
-	}
-	message := fmt.Sprintf("the node shows what is desired: %s changed, actions: %s", changed(changes), actionsOf(u.mu.Status.Actions))
-	return u.done(ctx, message, append(slices.Clip(notes), remarks...))
-}
-
 // nodeChanges returns those of an update's changes that are of the Node itself.
 func nodeChanges(changes []refitv1.Change) []refitv1.Change {
 	var out []refitv1.Change
 	for _, c := range changes {
-		if c.Kind == string(nodeKind) {
+		if c.Kind == string(nodeobject.Kind) {
 			out = append(out, c)
 		}
 	}
 	return out
 }
 
-// bringNode brings labels and taints to the Node, after all else was done, and looks whether they are there. It returns remarks for
-// people, or what the update waits for. What it changes is in the update's status before it is on the Node. It can be repeated.
-func (u *update) bringNode(ctx context.Context) ([]string, *wait, error) {
+// bringNode brings labels and taints to the Node, after all else was done, and looks whether they are there. What it changes is in the
+// update's status before it is on the Node. It can be repeated.
+func (u *update) bringNode(ctx context.Context) (*wait, error) {
 	for range writeAttempts {
 		if w, err := u.may(ctx, false); w != nil || err != nil {
-			return nil, w, err
+			return w, err
 		}
 		e, err := u.writeNode(ctx)
 		switch {
 		case apierrors.IsConflict(err) && e != nil:
 			continue
-		case errors.Is(err, errNode), err != nil && e == nil:
-			return nil, nil, err
+		case errors.Is(err, errNode):
+			return notVerified(err.Error()), nil
+		case err != nil && e == nil:
+			return nil, err
 		case err != nil:
-			w, err := u.hindrance(ctx, err, true)
-			return nil, w, err
+			return u.stepError(ctx, err, true)
 		}
-		return e.notes, nil, nil
+		u.notes, u.seen.Brought = append(u.notes, e.Notes...), true
+		return nil, nil
 	}
-	w, err := u.unanswered(fmt.Errorf("write Node %s: others wrote it at the same time, %d times", u.regarding.Status.NodeRef.Name, writeAttempts))
-	return nil, w, err
+	return u.unanswered(fmt.Errorf("write Node %s: others wrote it at the same time, %d times", u.regarding.Status.NodeRef.Name, writeAttempts))
 }
 
 // writeNode writes the Node, if there is anything to write, and reads it back. An error with an edit is the workload cluster's.
-func (u *update) writeNode(ctx context.Context) (*nodeEdit, error) {
+func (u *update) writeNode(ctx context.Context) (*nodeobject.Edit, error) {
 	n, err := u.readNode(ctx)
 	if err != nil {
-		return &nodeEdit{}, err
+		return &nodeobject.Edit{}, err
 	}
 	before := n.DeepCopy()
-	e, err := u.object.edit(n)
+	e, err := u.object.Edit(n)
 	if err != nil {
 		return nil, fmt.Errorf("%w on Node %s: %w", errNode, n.Name, err)
 	}
-	if len(e.done) == 0 && !e.recorded {
+	if len(e.Done) == 0 && !e.Recorded {
 		return e, nil
 	}
 	if err := u.tellNode(ctx, e); err != nil {
@@ -143,25 +126,25 @@ func (u *update) writeNode(ctx context.Context) (*nodeEdit, error) {
 	if err != nil {
 		return e, err
 	}
-	if missing := e.missing(shown); len(missing) > 0 {
+	if missing := e.Missing(shown); len(missing) > 0 {
 		return e, fmt.Errorf("%w on Node %s: something changes what refit has written: %s", errNode, shown.Name, strings.Join(missing, ", "))
 	}
 	return e, nil
 }
 
 // tellNode shows in the update that the Node is changed.
-func (u *update) tellNode(ctx context.Context, e *nodeEdit) error {
-	if len(e.done) == 0 {
+func (u *update) tellNode(ctx context.Context, e *nodeobject.Edit) error {
+	if len(e.Done) == 0 {
 		return nil
 	}
-	actions, err := u.object.actions(e)
+	actions, err := u.object.Actions(e)
 	if err != nil {
 		return err
 	}
 	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
-		s.Step, s.Message = "node", fmt.Sprintf("changing Node %s: %s", e.node.Name, strings.Join(e.done, ", "))
+		s.Step, s.Message = "node", fmt.Sprintf("changing Node %s: %s", u.regarding.Status.NodeRef.Name, strings.Join(e.Done, ", "))
 		if len(nodeChanges(s.Changes)) == 0 {
-			s.Changes = append(s.Changes, refitv1.Change{Kind: string(nodeKind), Name: e.node.Name, Operation: string(node.Write), Conflict: e.conflict})
+			s.Changes = append(s.Changes, refitv1.Change{Kind: string(nodeobject.Kind), Name: u.regarding.Status.NodeRef.Name, Operation: string(node.Write), Conflict: e.Conflict})
 		}
 		for _, a := range actions {
 			if a.Type != disruption.None && !slices.Contains(s.Actions, a.String()) {

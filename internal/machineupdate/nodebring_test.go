@@ -2,16 +2,12 @@ package machineupdate
 
 import (
 	"context"
-	"crypto/ed25519"
-	"encoding/pem"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/crypto/ssh"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -135,39 +131,5 @@ func TestTheNodeIsLeftWhenTheAgentFails(t *testing.T) {
 func TestTheControlPlaneIsKnownByItsLabel(t *testing.T) {
 	w := newWorld(t)
 	w.machine(func(m *clusterv1.Machine) { m.Labels = map[string]string{clusterv1.MachineControlPlaneLabel: ""} })
-	s, err := w.reconciler.readSpecs(t.Context(), w.currentMachine())
-	require.NoError(t, err)
-	require.True(t, s.desired.ControlPlane)
+	require.True(t, w.specs().desired.ControlPlane)
 }
-
-func TestLogin(t *testing.T) {
-	_, private, err := ed25519.GenerateKey(nil)
-	require.NoError(t, err)
-	block, err := ssh.MarshalPrivateKey(private, "")
-	require.NoError(t, err)
-	signer, err := ssh.NewSignerFromKey(private)
-	require.NoError(t, err)
-	line := string(ssh.MarshalAuthorizedKey(signer.PublicKey()))
-	line = line[:len(line)-1]
-	certificate := &ssh.Certificate{Key: signer.PublicKey(), CertType: ssh.UserCert}
-	require.NoError(t, certificate.SignCert(ptr.To(zeros{}), signer))
-	certified, err := ssh.NewCertSigner(certificate, signer)
-	require.NoError(t, err)
-	for name, tc := range map[string]struct {
-		target node.Target
-		want   node.Login
-	}{
-		"a key":              {node.Target{User: "ops", PrivateKey: pem.EncodeToMemory(block)}, node.Login{User: "ops", Keys: []string{line}}},
-		"a certificate":      {node.Target{User: "ops", Signers: []ssh.Signer{certified}}, node.Login{User: "ops", Keys: []string{line}}},
-		"a key that is none": {node.Target{User: "ops", PrivateKey: []byte("x")}, node.Login{User: "ops"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			require.Equal(t, tc.want, (&access{target: tc.target}).login())
-		})
-	}
-}
-
-// zeros is a source of numbers that are not random.
-type zeros struct{}
-
-func (*zeros) Read(p []byte) (int, error) { return len(p), nil }

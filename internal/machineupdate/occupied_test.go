@@ -23,6 +23,7 @@ import (
 	"github.com/capi-refit/refit/internal/drain"
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/protection"
 	"github.com/capi-refit/refit/internal/workload"
 )
@@ -233,7 +234,7 @@ func TestSlotsAreFull(t *testing.T) {
 // cutOff returns a world whose node has begun to apply when the connection was lost.
 func cutOff(t *testing.T, plan node.Plan) *world {
 	w := planned(t, plan)
-	w.node.applyErr = node.ErrConnectionLost
+	w.node.applyErr = remote.ErrConnectionLost
 	w.reconcile()
 	require.NotNil(t, w.update().Status.ApplyingSince)
 	w.node.applyErr, w.node.digest = nil, w.update().Spec.Digest

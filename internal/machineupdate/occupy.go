@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -14,8 +15,10 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/internal/drain"
 	"github.com/capi-refit/refit/internal/lease"
+	"github.com/capi-refit/refit/internal/machineupdate/flow"
 	"github.com/capi-refit/refit/internal/protection"
 	"github.com/capi-refit/refit/internal/slots"
 	"github.com/capi-refit/refit/internal/workload"
@@ -38,30 +41,30 @@ type occupancy struct {
 	stop func()
 }
 
-// occupy makes the node refit's: a slot if the update disturbs it, then the lease. It returns what the update waits for when
-// that can't be.
-func (u *update) occupy(ctx context.Context, machine *clusterv1.Machine) (*wait, error) {
-	cluster, err := u.Workloads.Get(ctx, types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.ClusterName})
+// reach reaches the workload cluster, and removes there what was left behind.
+func (u *update) reach(ctx context.Context) (*wait, error) {
+	cluster, err := u.Workloads.Get(ctx, types.NamespacedName{Namespace: u.regarding.Namespace, Name: u.regarding.Spec.ClusterName})
+	if err == nil {
+		u.occupied.cluster = cluster
+		err = u.sweep(ctx)
+	}
 	if err != nil {
-		return u.recover(err)
+		return u.away(u.recover(err))
 	}
-	u.occupied.cluster = cluster
-	if err := u.sweep(ctx); err != nil {
-		return u.recover(err)
-	}
-	if u.closed == nil && u.mu.Status.Plan != nil && u.mu.Status.Plan.Material { // what a policy holds back takes no slot from others
-		if w, err := u.takeSlot(ctx, machine); w != nil || err != nil {
-			return w, err
-		}
-	}
+	u.seen.Workload = flow.Reached
+	return nil, nil
+}
+
+// lock acquires the node's lease, and renews it until the reconciliation ends.
+func (u *update) lock(ctx context.Context) (*wait, error) {
 	held, err := u.locker().Acquire(ctx, lease.Request{
 		Facts: u.facts, NodeUID: u.nodeUID(), Operation: "update", Step: u.mu.Status.Step,
 		UnderWay: u.mu.Status.Node != nil || u.mu.Status.ApplyingSince != nil,
 	})
 	if err != nil {
-		return u.notAcquired(ctx, err)
+		return u.away(u.notAcquired(ctx, err))
 	}
-	u.occupied.held = held
+	u.occupied.held, u.seen.Leased = held, true
 	keep, cancel := context.WithCancel(ctx)
 	kept := make(chan struct{})
 	go func() {
@@ -74,8 +77,16 @@ func (u *update) occupy(ctx context.Context, machine *clusterv1.Machine) (*wait,
 	return nil, nil
 }
 
-// leave ends the renewal of a lease. Whether it is released was decided before.
-func (u *update) leave() {
+// away records that the update goes on without the workload cluster's API server, if it has nothing to wait for.
+func (u *update) away(w *wait, err error) (*wait, error) {
+	if w == nil && err == nil {
+		u.seen.Workload = flow.Away
+	}
+	return w, err
+}
+
+// stopRenewal ends the renewal of a lease. Whether it is released was decided before.
+func (u *update) stopRenewal() {
 	if u.occupied.stop != nil {
 		u.occupied.stop()
 		u.occupied.stop = nil
@@ -113,11 +124,55 @@ func (u *update) facts(ctx context.Context) (lease.Facts, error) {
 }
 
 // takeSlot takes one of the cluster's slots, or says why there is none.
-func (u *update) takeSlot(ctx context.Context, machine *clusterv1.Machine) (*wait, error) {
-	peers := slots.WorkloadPeers{Client: u.occupied.cluster.Client, LeaseNamespace: u.LeaseNamespace, Clock: u.Clock}
-	full, err := u.Slots.Take(ctx, machine, u.mu, peers, func() error {
+func (u *update) takeSlot(ctx context.Context) (*wait, error) {
+	full, err := u.Slots.Take(ctx, u.regarding, u.mu, u.peers(), func() error {
 		return u.set(ctx, func(s *refitv1.MachineUpdateStatus) { s.Slot = &refitv1.Slot{TakenAt: u.now()} })
 	})
+	w, err := u.fullness(full, err)
+	u.seen.Slot = w == nil && err == nil
+	return w, err
+}
+
+// spared returns what a disturbance of the node waits for: others are ill, so that the cluster can't spare it although it has a slot. As
+// long as nothing was changed on the node it is released then, with the slot: drained it would be one more that is out.
+func (u *update) spared(ctx context.Context) (*wait, error) {
+	if u.mu.Status.Slot == nil || u.occupied.cluster == nil || u.isOut() {
+		return nil, nil
+	}
+	ask, message := u.Slots.MayBegin, "nothing was changed on the node yet, and it is released until the cluster can spare it: "
+	changed := u.mu.Status.ApplyingSince != nil
+	if changed {
+		ask, message = u.Slots.MayGoOn, "the node may be half changed, so that it keeps its slot, and is not disturbed for now"+u.abandonOffer()+"; it waits for: "
+	}
+	w, err := u.fullness(ask(ctx, u.regarding, u.peers()))
+	if w != nil && w.reason == refitv1.ReasonSlot {
+		w.message, w.releases = message+w.message, !changed
+	}
+	return w, err
+}
+
+// abandonOffer says how to free the slot of another try that has not begun; of one that has, it can't be freed.
+func (u *update) abandonOffer() string {
+	if u.mu.Status.Attempts > 0 {
+		return ""
+	}
+	return fmt.Sprintf("; to free the slot without that: refit abandon -n %s %s", u.mu.Namespace, u.mu.Name)
+}
+
+// isOut reports whether the node is out already: refit has cordoned it, and it may be half changed. To go on with it makes nothing worse,
+// and may be what mends it. A node of the control plane may be a member of etcd all the same.
+func (u *update) isOut() bool {
+	d := u.mu.Status.Drain
+	return d != nil && d.Cordoned && u.mu.Status.ApplyingSince != nil &&
+		changemanagement.RoleOf(u.regarding.Labels) != refitv1.ControlPlaneRole
+}
+
+func (u *update) peers() slots.Peers {
+	return slots.WorkloadPeers{Client: u.occupied.cluster.Client, LeaseNamespace: u.LeaseNamespace, Clock: u.Clock}
+}
+
+// fullness is what an update waits for by what Slots say.
+func (u *update) fullness(full *slots.Full, err error) (*wait, error) {
 	switch {
 	case errors.Is(err, slots.ErrPeers):
 		return u.unanswered(err)
@@ -136,7 +191,7 @@ func (u *update) notAcquired(ctx context.Context, err error) (*wait, error) {
 	var clock *lease.ClockError
 	switch {
 	case errors.As(err, &held):
-		return u.yield(ctx, held)
+		return u.heldByOthers(ctx, held)
 	case errors.Is(err, errWithdrawn):
 		return withdrawn(), nil
 	case errors.As(err, &clock):
@@ -144,10 +199,14 @@ func (u *update) notAcquired(ctx context.Context, err error) (*wait, error) {
 	case errors.Is(err, lease.ErrNoNode):
 		return &wait{reason: refitv1.ReasonNode, message: err.Error() + "; the update waits for Cluster API to find it", retry: retryNode}, nil
 	case errors.Is(err, lease.ErrNodeReplaced):
-		return &wait{
-			reason: refitv1.ReasonNode, replaced: u.mu.Status.Node != nil, retry: retryNode,
+		w := &wait{
+			reason: refitv1.ReasonNode, retry: retryNode,
 			message: "the update stops: " + err.Error() + "; what was begun on the former one says nothing about this one, which is not touched",
-		}, nil
+		}
+		if u.mu.Status.Node != nil {
+			w.fails = replacedNode
+		}
+		return w, nil
 	case isAny(err, lease.ErrMachineReplaced, lease.ErrNodeGone,
 		protection.ErrMachineGone, protection.ErrDeleting, drain.ErrOtherOwner, drain.ErrNotCordoned):
 		return &wait{reason: refitv1.ReasonNode, message: "the update stops: " + err.Error(), retry: retryNode}, nil
@@ -179,10 +238,10 @@ func (u *update) unanswered(err error) (*wait, error) {
 	}, nil
 }
 
-// yield leaves the node to whoever holds it, when what runs there has ended. What was not begun is begun anew, with all questions,
+// heldByOthers leaves the node to whoever holds it, when what runs there has ended. What was not begun begins again, with all questions,
 // when the node is free.
-func (u *update) yield(ctx context.Context, held *lease.HeldError) (*wait, error) {
-	w := &wait{reason: refitv1.ReasonHold, message: held.Message, retry: retryNode, yields: true}
+func (u *update) heldByOthers(ctx context.Context, held *lease.HeldError) (*wait, error) {
+	w := &wait{reason: refitv1.ReasonHold, message: held.Message, retry: retryNode, releases: true}
 	if held.Holds[0].Kind == lease.NodeLease {
 		w.reason = refitv1.ReasonLease
 	}
@@ -193,8 +252,8 @@ func (u *update) yield(ctx context.Context, held *lease.HeldError) (*wait, error
 	return w, nil
 }
 
-// vacate takes what refit has put on the node away, and gives its lease back. It can be repeated.
-func (u *update) vacate(ctx context.Context, keepCordon bool) error {
+// releaseNode takes away what refit has put on the node, and releases its lease. It can be repeated.
+func (u *update) releaseNode(ctx context.Context, keepCordon bool) error {
 	n, held := u.mu.Status.Node, u.occupied.held
 	if n == nil && held == nil && u.mu.Status.ApplyingSince == nil {
 		return nil
@@ -203,12 +262,12 @@ func (u *update) vacate(ctx context.Context, keepCordon bool) error {
 		return err
 	}
 	if n != nil {
-		if err := u.unmark(ctx, *n, keepCordon); err != nil {
-			return fmt.Errorf("give Node %s back: %w", n.Name, err)
+		if err := u.releaseMarkers(ctx, *n, keepCordon); err != nil {
+			return err
 		}
 	}
 	if held != nil {
-		u.leave()
+		u.stopRenewal()
 		u.occupied.held = nil
 		if err := held.Release(ctx); err != nil && !errors.Is(err, lease.ErrLost) {
 			return err
@@ -217,10 +276,41 @@ func (u *update) vacate(ctx context.Context, keepCordon bool) error {
 	}
 	// The lease is that of an earlier reconciliation.
 	if name := u.nodeName(); name != "" {
-		return u.locker().GiveBack(ctx, name, u.machineUID())
+		return u.locker().Release(ctx, name, u.machineUID())
 	}
 	_, err := u.locker().Sweep(ctx, func(machine types.UID) bool { return machine == u.machineUID() })
 	return err
+}
+
+// releaseMarkers takes away what keeps others off the node, unless another server goes on with it.
+func (u *update) releaseMarkers(ctx context.Context, n refitv1.NodeReference, keepCordon bool) error {
+	if err := u.latest(ctx); err != nil {
+		return err
+	}
+	if err := u.removeMarkers(ctx, n, keepCordon); err != nil {
+		return fmt.Errorf("release Node %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+// latest returns a conflict if somebody else has written since the MachineUpdate was read: another server goes on with the node then, and
+// the cordon is its own. releaseOvertaken has looked itself.
+func (u *update) latest(ctx context.Context) error {
+	if u.overtaken {
+		return nil
+	}
+	var now refitv1.MachineUpdate
+	err := u.Live.Get(ctx, client.ObjectKeyFromObject(u.mu), &now)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read the update before its node is released: %w", err)
+	case now.ResourceVersion != u.mu.ResourceVersion:
+		return apierrors.NewConflict(refitv1.GroupVersion.WithResource("machineupdates").GroupResource(), u.mu.Name,
+			errors.New("another server has written since, and goes on with the node"))
+	}
+	return nil
 }
 
 // nodeName is the Node that the update has begun with, or that the Machine has. It is empty when neither is known: the Machine is gone.
@@ -235,9 +325,9 @@ func (u *update) nodeName() string {
 	}
 }
 
-// retreat takes away what this reconciliation has put on the node when nobody comes back for it: another server has ended the
+// releaseOvertaken takes away what this reconciliation has put on the node when nobody comes back for it: another server has ended the
 // update meanwhile, or has left the node.
-func (u *update) retreat(ctx context.Context) error {
+func (u *update) releaseOvertaken(ctx context.Context) error {
 	if u.occupied.held == nil {
 		return nil
 	}
@@ -246,10 +336,13 @@ func (u *update) retreat(ctx context.Context) error {
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("read what another has made of the update: %w", err)
 	}
-	if now.Status.Node != nil && !finished(&now) {
+	now, u.overtaken = *now.Restored(), true
+	if now.Status.Node != nil && !finished(&now) && !beingMoved(&now) {
 		return nil // whoever goes on needs it
 	}
-	return u.vacate(ctx, now.Status.Node != nil)
+	// Where it was moved to, it goes on with a node that is drained.
+	moved := err != nil || beingMoved(&now)
+	return u.releaseNode(ctx, now.Status.Node != nil || moved && (u.mu.Status.ApplyingSince != nil || u.mu.Status.Drain != nil))
 }
 
 // may says whether a step may start, by the lease and by what others want of the node.
@@ -262,14 +355,28 @@ func (u *update) may(ctx context.Context, disruptive bool) (*wait, error) {
 		return lost(err), nil
 	}
 	if err := held.Check(ctx); err != nil {
-		return u.hindrance(ctx, err, disruptive)
+		return u.stepError(ctx, err, disruptive)
 	}
 	return nil, nil
 }
 
-// hindrance says what a step waits for in whose way err is. It returns nil if the step may go on without what could not be asked
+// check asks whether the next step may start.
+func (u *update) check(ctx context.Context) (*wait, error) {
+	w, err := u.may(ctx, !u.seen.Last.UnderWay())
+	u.seen.Allowed = w == nil && err == nil
+	return w, err
+}
+
+// spare asks whether the cluster can do without the node.
+func (u *update) spare(ctx context.Context) (*wait, error) {
+	w, err := u.spared(ctx)
+	u.seen.Spared = w == nil && err == nil
+	return w, err
+}
+
+// stepError returns what a step waits for in whose way err is. It returns nil if the step may go on without what could not be asked
 // for, which one that disturbs may not.
-func (u *update) hindrance(ctx context.Context, err error, disruptive bool) (*wait, error) {
+func (u *update) stepError(ctx context.Context, err error, disruptive bool) (*wait, error) {
 	w, other := u.notAcquired(ctx, err)
 	if w == nil && other == nil && disruptive {
 		return u.unanswered(err)
@@ -285,5 +392,5 @@ func apiAway() *wait {
 }
 
 func lost(err error) *wait {
-	return &wait{reason: refitv1.ReasonLease, message: err.Error() + "; refit acquires it anew before anything else is done", retry: 2 * time.Second}
+	return &wait{reason: refitv1.ReasonLease, message: err.Error() + "; refit acquires it again before anything else is done", retry: 2 * time.Second}
 }

@@ -10,6 +10,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 )
 
 // toReboot returns a world whose node has failed to do what was planned, and by a policy is to be rebooted now.
@@ -76,7 +77,7 @@ func TestARebootAfterAFailure(t *testing.T) {
 	t.Run("of a node that does not come back fails", func(t *testing.T) {
 		w, failed := toReboot(t, restartA)
 		w.node.applied = []node.Status{failed}
-		w.node.applyErr = node.ErrConnectionLost
+		w.node.applyErr = remote.ErrConnectionLost
 		w.reconcile()
 		require.NotNil(t, w.requirePhase(refitv1.PhaseApplying).RebootingSince)
 		w.node.dialErr = errRefused

@@ -15,11 +15,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/util/annotations"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/slots"
 )
 
@@ -46,8 +46,8 @@ type Reconciler struct {
 	Releases Releases
 	// OnConflict says what to do with a file that was changed on the node as well.
 	OnConflict node.ConflictPolicy
-	Dialer     node.Dialer
-	Agents     *node.Agents
+	Dialer     remote.Dialer
+	Agents     *remote.Agents
 	Recorder   events.EventRecorder
 	Clock      clock.WithTicker
 	// Workloads reaches the clusters that the machines are nodes of.
@@ -60,6 +60,8 @@ type Reconciler struct {
 	LeaseNamespace string
 	// RebootTimeout is how long a node may take to come back.
 	RebootTimeout time.Duration
+	// ConfirmRetry is how long to wait before the next login, where a node waits for one and it has failed. 0: five seconds. It doubles.
+	ConfirmRetry time.Duration
 	// Self is the pod that refit runs in, if it runs in one.
 	Self types.NamespacedName
 	// HandOver has another instance go on with what would take this one's pod away.
@@ -70,23 +72,33 @@ type Reconciler struct {
 	// Instance is the name of this server, shown in the MachineUpdates that it works on. No two starts of it have the same.
 	Instance string
 
-	sweeps sync.Map // of *sweepState, by cluster
-	// plannedBy has what the plans were made by, as *nodedisruption.Selected by the key of the MachineUpdate.
+	// Arrivals know the policies that there are.
+	Arrivals []Arrivals
+
+	// misstep, if not nil, is told of changes of phase that there are not.
+	misstep func(from, to refitv1.Phase)
+	// arrived has the UIDs of Clusters whose policies are known.
+	arrived sync.Map
+	sweeps  sync.Map // of *sweepState, by cluster
+	// orphans is since when this process tries to tidy up after MachineUpdates whose Machines are gone, by the key of each.
+	orphans sync.Map // of time.Time
+	// plannedBy has the revisions of the policies that plans were made by, by the keys of MachineUpdates.
 	plannedBy sync.Map
 }
 
 // Reconcile brings one update as far as it can be brought now.
-func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) { //nolint:cyclop // one reason to end early after the other
 	var cached refitv1.MachineUpdate
 	if err := r.Client.Get(ctx, req.NamespacedName, &cached); err != nil {
 		r.plannedBy.Delete(req.NamespacedName)
+		r.orphans.Delete(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if finished(&cached) {
+	if !cached.Behind() && finished(&cached) && cached.DeletionTimestamp.IsZero() && !hasFinalizer(&cached) {
 		r.plannedBy.Delete(req.NamespacedName)
 		return ctrl.Result{}, nil
 	}
-	if result, ok := r.stillHeld(ctx, &cached); ok {
+	if result, ok := r.stillHeld(ctx, &cached); ok && !cached.Behind() {
 		return result, nil
 	}
 	// From here on nothing is decided on what a cache says, but for policies and what they select.
@@ -94,19 +106,29 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.Live.Get(ctx, req.NamespacedName, &mu); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if finished(&mu) || !mu.DeletionTimestamp.IsZero() {
+	if beingMoved(&mu) {
 		return ctrl.Result{}, nil
 	}
 	u := &update{Reconciler: r, mu: &mu}
+	if err := u.restore(ctx); err != nil {
+		return ctrl.Result{}, err
+	}
 	if mu.Status.Phase == refitv1.PhaseWaiting {
 		u.waitedFor = mu.Status.Reason
 	}
-	result, err := u.run(ctx)
-	if apierrors.IsConflict(err) {
+	result, err := u.advance(ctx)
+	if apierrors.IsConflict(err) || halfWritten(err) {
 		// Somebody else has written: other specs, or another leader. Look again.
-		return ctrl.Result{RequeueAfter: time.Second}, u.retreat(ctx)
+		return ctrl.Result{RequeueAfter: time.Second}, u.releaseOvertaken(ctx)
 	}
 	return result, err
+}
+
+// advance has an update go on, or go.
+func (u *update) advance(ctx context.Context) (ctrl.Result, error) {
+	defer u.stopRenewal()
+	defer u.disconnect()
+	return u.run(ctx)
 }
 
 // finished says whether there is nothing to do until specs change or somebody asks for another try.
@@ -118,7 +140,7 @@ func finished(mu *refitv1.MachineUpdate) bool {
 	case refitv1.PhaseSucceeded:
 		return true
 	case refitv1.PhaseFailed:
-		return !retryAsked(mu) && !abandonAsked(mu)
+		return !retryAsked(mu) && !abandonAsked(mu) && !rollbackAsked(mu)
 	default:
 		return false
 	}
@@ -129,38 +151,42 @@ func retryAsked(mu *refitv1.MachineUpdate) bool {
 	return asked != "" && asked != mu.Status.ObservedRetry
 }
 
-// abandonAsked says whether a person has acknowledged that the update has failed.
+// abandonAsked says whether a person has acknowledged that the update has failed, be it in the try before this one.
 func abandonAsked(mu *refitv1.MachineUpdate) bool {
 	asked := mu.Annotations[refitv1.AbandonAnnotation]
-	return asked != "" && asked != mu.Status.ObservedAbandon &&
-		mu.Status.Phase == refitv1.PhaseFailed && mu.Status.ObservedDigest == mu.Spec.Digest
+	return asked != "" && asked != mu.Status.ObservedAbandon && mu.Abandonable()
 }
 
 // machine returns the Machine, and what the update waits for before its node may be touched; without the Machine if that is another
 // one. When there is no Machine it returns neither: the MachineUpdate goes with its Machine.
 func (u *update) machine(ctx context.Context) (*clusterv1.Machine, *wait, error) {
 	key := client.ObjectKeyFromObject(u.mu)
-	var machine clusterv1.Machine
-	switch err := u.Live.Get(ctx, key, &machine); {
+	machine, spec, err := readMachine(ctx, u.Live, key)
+	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil, nil
 	case err != nil:
 		return nil, nil, fmt.Errorf("read Machine %s: %w", key, err)
 	}
-	if !metav1.IsControlledBy(u.mu, &machine) {
+	u.spec = spec
+	if !metav1.IsControlledBy(u.mu, machine) {
 		return nil, &wait{reason: refitv1.ReasonDeleting, message: "the Machine was made anew; this MachineUpdate belongs to the one before it and is about to go"}, nil
 	}
-	if !machine.DeletionTimestamp.IsZero() {
-		return &machine, &wait{reason: refitv1.ReasonDeleting, message: "the Machine is being deleted; its node is not touched any more", yields: true}, nil
+	if !machine.DeletionTimestamp.IsZero() && !beingMoved(machine) {
+		return machine, machineDeleted(), nil
 	}
 	var cluster clusterv1.Cluster
 	clusterKey := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.ClusterName}
 	if err := u.Live.Get(ctx, clusterKey, &cluster); err != nil {
 		return nil, nil, fmt.Errorf("read Cluster %s: %w", clusterKey, err)
 	}
-	if annotations.IsPaused(&cluster, &machine) {
-		const message = "the Cluster or the Machine is paused; the update goes on when it no longer is"
-		return &machine, &wait{reason: refitv1.ReasonPaused, message: message, yields: true}, nil
+	w, err := u.paused(ctx, &cluster, machine)
+	if w == nil && err == nil {
+		w = taken(machine)
 	}
-	return &machine, nil, nil
+	return machine, w, err
+}
+
+func machineDeleted() *wait {
+	return &wait{reason: refitv1.ReasonDeleting, message: "the Machine is being deleted; its node is not touched any more", releases: true}
 }

@@ -12,7 +12,6 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/nodedisruption"
 )
@@ -47,14 +46,14 @@ func (r *Reconciler) planIsOld(ctx context.Context, machine *clusterv1.Machine) 
 		return false
 	}
 	now, err := r.Disruptions.Machine(ctx, machine)
-	return err != nil || by != any(now)
+	return err != nil || by != now.Revision
 }
 
 // blocked says what keeps the node from being updated in place. Of what has no action, which it had when Cluster API committed
 // the change, it says what to do: Cluster API itself neither takes the change back nor replaces the Machine.
 func (u *update) blocked(list []node.Problem) string {
-	message := "the node can't be updated in place: " + problems(list)
-	if u.selected == nil || !slices.ContainsFunc(list, func(p node.Problem) bool { return withoutAction(u.selected.Rules, p) }) {
+	message := "the node can't be updated in place: " + node.Problems(list)
+	if u.selected == nil || !slices.ContainsFunc(list, func(p node.Problem) bool { return p.Ruled }) {
 		return message
 	}
 	who := "no NodeDisruptionPolicy selects the Machine"
@@ -63,20 +62,4 @@ func (u *update) blocked(list []node.Problem) string {
 	}
 	return fmt.Sprintf("%s; nothing was changed on the node; %s; Cluster API has committed the change, so have a NodeDisruptionPolicy say what it takes and the update goes on, "+
 		"or delete the Machine and Cluster API makes a new one", message, who)
-}
-
-// withoutAction says whether a problem is that the rules have no action for a change.
-func withoutAction(rules disruption.Rules, p node.Problem) bool {
-	says := func(err error) bool { return err != nil && strings.Contains(p.Reason, err.Error()) }
-	if strings.HasPrefix(p.Path, "/") {
-		_, err := rules.Actions(p.Path)
-		return says(err)
-	}
-	domains := []disruption.Domain{
-		disruption.SSHKeys, disruption.Users, disruption.NTP, disruption.KubeletArguments, disruption.ControlPlane, disruption.Taints, disruption.KubernetesVersion,
-	}
-	return slices.ContainsFunc(domains, func(d disruption.Domain) bool {
-		_, err := rules.Domain(d)
-		return says(err)
-	})
 }

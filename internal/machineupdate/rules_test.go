@@ -3,6 +3,7 @@ package machineupdate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"testing"
 
@@ -30,7 +31,7 @@ func (f disruptionsFunc) Machine(_ context.Context, m *clusterv1.Machine) (*node
 func fixedRules(t require.TestingT, rules disruption.Rules, policies ...string) Disruptions {
 	registry, err := updaters.NewRegistry(files.New(rules))
 	require.NoError(t, err)
-	selected := &nodedisruption.Selected{Effective: nodedisruption.Effective{Rules: rules, Policies: policies}, Updaters: registry}
+	selected := &nodedisruption.Selected{Effective: nodedisruption.Effective{Rules: rules, Policies: policies}, Updaters: registry, Revision: fmt.Sprint(rules, policies)}
 	return disruptionsFunc(func(*clusterv1.Machine) (*nodedisruption.Selected, error) { return selected, nil })
 }
 
@@ -101,7 +102,7 @@ func TestADomainThatNoLongerHasAnAction(t *testing.T) {
 	w.reconciler.Disruptions = fixedRules(t, rules, "strict")
 	_, err := rules.Domain(disruption.Users)
 	require.Error(t, err)
-	w.node.plans = []node.Plan{{Blocked: []node.Problem{{Path: "user ops", Reason: "it can't be made: " + err.Error()}}}}
+	w.node.plans = []node.Plan{{Blocked: []node.Problem{{Path: "user ops", Reason: "it can't be made: " + err.Error(), Ruled: true}}}}
 	w.ask()
 	w.reconcile()
 	mu := w.update()

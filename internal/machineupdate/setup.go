@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 )
@@ -23,6 +24,10 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrency int) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&refitv1.MachineUpdate{}).
 		Watches(&refitv1.NodeAccess{}, handler.EnqueueRequestsFromMapFunc(r.waiting)).
+		Watches(&refitv1.ChangeManagementPolicy{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(specChanged)).
+		Watches(&refitv1.NodeDisruptionPolicy{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(specChanged)).
+		Watches(&refitv1.KubernetesSource{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(specChanged)).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.waitingForCluster), builder.WithPredicates(unpaused)).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(sameName), builder.WithPredicates(holdsOrGoes)).
 		Watches(&refitv1.MachineUpdate{}, handler.EnqueueRequestsFromMapFunc(r.waitingForSlot), builder.WithPredicates(slotFreed)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
@@ -38,10 +43,34 @@ func sameName(_ context.Context, obj client.Object) []ctrl.Request {
 	return []ctrl.Request{{NamespacedName: client.ObjectKeyFromObject(obj)}}
 }
 
-// waiting returns the MachineUpdates that a change of a NodeAccess may let go on.
+// specChanged passes on that there is another spec. Status is written often, and by refit itself.
+var specChanged = predicate.GenerationChangedPredicate{}
+
+// unpaused passes on that a Cluster is no longer paused.
+var unpaused = predicate.Funcs{
+	CreateFunc:  func(event.CreateEvent) bool { return false },
+	DeleteFunc:  func(event.DeleteEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok := e.ObjectOld.(*clusterv1.Cluster)
+		after, ok2 := e.ObjectNew.(*clusterv1.Cluster)
+		return ok && ok2 && annotations.IsPaused(before, before) && !annotations.IsPaused(after, after)
+	},
+}
+
+// waiting returns the MachineUpdates that a change of an object in their namespace may have go on: a NodeAccess, or a policy.
 func (r *Reconciler) waiting(ctx context.Context, obj client.Object) []ctrl.Request {
+	return r.thatWait(ctx, client.InNamespace(obj.GetNamespace()))
+}
+
+// waitingForCluster returns the MachineUpdates that a change of their Cluster may have go on.
+func (r *Reconciler) waitingForCluster(ctx context.Context, cluster client.Object) []ctrl.Request {
+	return r.thatWait(ctx, client.InNamespace(cluster.GetNamespace()), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.GetName()})
+}
+
+func (r *Reconciler) thatWait(ctx context.Context, of ...client.ListOption) []ctrl.Request {
 	var list refitv1.MachineUpdateList
-	if err := r.Client.List(ctx, &list, client.InNamespace(obj.GetNamespace())); err != nil {
+	if err := r.Client.List(ctx, &list, of...); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Could not list MachineUpdates")
 		return nil
 	}

@@ -5,10 +5,13 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/controllers/external"
 
 	"github.com/capi-refit/refit/internal/fieldset"
@@ -22,23 +25,35 @@ type specs struct {
 	digest  string
 }
 
+// readMachine reads a Machine uncached. It returns its spec also as JSON: in a version of Cluster API that is newer than this program it
+// has fields of which the Go type knows nothing, and they are in what Cluster API asks for.
+func readMachine(ctx context.Context, live client.Reader, key client.ObjectKey) (*clusterv1.Machine, any, error) {
+	var raw unstructured.Unstructured
+	raw.SetGroupVersionKind(clusterv1.GroupVersion.WithKind("Machine"))
+	if err := live.Get(ctx, key, &raw); err != nil {
+		return nil, nil, err
+	}
+	machine := &clusterv1.Machine{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw.Object, machine); err != nil {
+		return nil, nil, fmt.Errorf("convert Machine %s: %w", key, err)
+	}
+	return machine, raw.Object["spec"], nil
+}
+
 // readSpecs reads the specs uncached, with what reads the Secrets that they refer to.
-func (r *Reconciler) readSpecs(ctx context.Context, machine *clusterv1.Machine) (*specs, error) {
-	s, err := readSpecs(ctx, r.Live, machine)
+func (u *update) readSpecs(ctx context.Context, machine *clusterv1.Machine) (*specs, error) {
+	s, err := readSpecs(ctx, u.Live, machine, u.spec)
 	if err == nil {
-		s.desired.Secret = r.secretReader(ctx, machine.Namespace)
+		s.desired.Secret = u.secretReader(ctx, machine.Namespace)
 	}
 	return s, err
 }
 
-func readSpecs(ctx context.Context, live client.Reader, machine *clusterv1.Machine) (*specs, error) {
-	s := &specs{}
+// readSpecs reads the specs of a Machine whose own one, as JSON, is spec.
+func readSpecs(ctx context.Context, live client.Reader, machine *clusterv1.Machine, spec any) (s *specs, err error) {
+	s = &specs{}
 	_, s.desired.ControlPlane = machine.Labels[clusterv1.MachineControlPlaneLabel]
-	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(machine)
-	if err != nil {
-		return nil, fmt.Errorf("convert Machine %s: %w", machine.Name, err)
-	}
-	s.desired.Machine = fieldset.Spec{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Value: raw["spec"]}
+	s.desired.Machine = fieldset.Spec{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Value: spec}
 	if s.desired.InfrastructureMachine, err = readSpec(ctx, live, machine.Namespace, machine.Spec.InfrastructureRef); err != nil {
 		return nil, err
 	}
@@ -67,7 +82,11 @@ func readSpec(ctx context.Context, live client.Reader, namespace string, ref clu
 func (r *Reconciler) secretReader(ctx context.Context, namespace string) func(name, key string) ([]byte, error) {
 	return func(name, key string) ([]byte, error) {
 		var secret corev1.Secret
-		if err := r.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &secret); err != nil {
+		err := r.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &secret)
+		if apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("there is no Secret %s/%s; clusterctl move leaves those behind that have no label %s", namespace, name, clusterctlv1.ClusterctlMoveLabel)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("read Secret %s/%s: %w", namespace, name, err)
 		}
 		value, ok := secret.Data[key]

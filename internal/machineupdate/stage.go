@@ -65,36 +65,35 @@ func (r release) because(list []node.Problem) []node.Problem {
 	return list
 }
 
-// staging says whether a release has to be brought to the node now. While a policy holds the update back that is left for later, unless
-// the source lets it be early.
-func (u *update) staging(plan node.Plan) bool {
-	return len(plan.Stage) > 0 && u.release.source != nil && (u.closed == nil || u.release.early)
-}
-
 // stage has the node bring a release to its disk. Nothing there is disturbed, so nobody is kept off the node meanwhile.
-func (u *update) stage(ctx context.Context, client *node.Client, request *node.Request, plan node.Plan) (ctrl.Result, error) {
-	what := strings.Join(plan.Stage, ", ")
+func (u *update) stage(ctx context.Context) (ctrl.Result, bool, error) {
+	what := strings.Join(u.plan.Stage, ", ")
 	if u.mu.Status.Reason != refitv1.ReasonStaging {
 		if err := u.enter(ctx, refitv1.PhaseStaging, "stage", "the node fetches "+what); err != nil {
-			return ctrl.Result{}, err
+			return ctrl.Result{}, false, err
 		}
 	}
 	u.closed = nil // that is not what it waits for now
-	status, err := client.Stage(ctx, node.StageRequest{Machine: request.Machine, Source: *u.release.source, WaitSeconds: stageWaitSeconds})
+	status, err := u.agent.Stage(ctx, node.StageRequest{Machine: u.request.Machine, Source: *u.release.source, WaitSeconds: stageWaitSeconds})
+	var w *wait
 	switch {
 	case err != nil:
-		return u.nodeError(ctx, err)
+		if w, err = u.nodeError(ctx, err); err != nil {
+			return ctrl.Result{}, false, err
+		}
 	case status.State == node.Staged && status.Version == u.release.source.Version:
-		return ctrl.Result{RequeueAfter: time.Millisecond}, nil // and the node says what else there is to do
+		return ctrl.Result{RequeueAfter: time.Millisecond}, false, nil // and the node says what else there is to do
 	case status.State == node.StageFailed:
-		return u.await(ctx, &wait{reason: refitv1.ReasonStaging, message: fmt.Sprintf(
+		w = &wait{reason: refitv1.ReasonStaging, message: fmt.Sprintf(
 			"Kubernetes %s can't be brought to the node: %s; nothing was changed, and it is tried again; where it comes from is in KubernetesSource %s",
 			status.Version, status.Message, u.release.source.Name,
-		)})
+		)}
 	default:
-		return u.await(ctx, &wait{
+		w = &wait{
 			reason: refitv1.ReasonStaging, retry: retryStage,
 			message: fmt.Sprintf("the node fetches Kubernetes %s: %s", status.Version, status.Message),
-		})
+		}
 	}
+	u.blockOn(w)
+	return ctrl.Result{}, true, nil
 }

@@ -9,13 +9,22 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/changemanagement"
+	"github.com/capi-refit/refit/internal/drift"
+	"github.com/capi-refit/refit/internal/machineupdate/flow"
+	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/nodeobject"
+	"github.com/capi-refit/refit/internal/policykind"
 )
+
+// replacedNode is why an update fails whose Node is not the one that it began with.
+const replacedNode = "NodeReplaced"
 
 // wait is something that must happen before an update can go on.
 type wait struct {
@@ -23,10 +32,10 @@ type wait struct {
 	message string
 	// retry is when to look again; retryDefault if 0.
 	retry time.Duration
-	// yields says that the node is left to somebody else, whatever was begun there, as soon as nothing runs on it any more.
-	yields bool
-	// replaced says that the Node is not the one that the update began with: it does not go on by itself.
-	replaced bool
+	// releases means that the node is left to somebody else, whatever was begun there, as soon as nothing runs on it any more.
+	releases bool
+	// fails is the reason with which the update fails for it; empty if that can end by itself.
+	fails string
 	// decision is what holds the update back, where a policy does.
 	decision *changemanagement.Decision
 }
@@ -49,7 +58,45 @@ const retryDefault = 10 * time.Second
 func (u *update) set(ctx context.Context, change func(*refitv1.MachineUpdateStatus)) error {
 	before := u.mu.Status.DeepCopy()
 	change(&u.mu.Status)
+	recorded, err := u.record(ctx)
+	if err != nil {
+		return err
+	}
 	st := &u.mu.Status
+	u.setCondition(st)
+	if reflect.DeepEqual(before, st) {
+		return nil
+	}
+	if !flow.Permits(before.Phase, st.Phase) {
+		u.misstepped(ctx, before.Phase, st.Phase)
+	}
+	err = u.Client.Status().Update(ctx, u.mu)
+	if u.looksOnly && recorded && apierrors.IsConflict(err) {
+		err = u.complete(ctx, err)
+	}
+	if err != nil {
+		err = fmt.Errorf("write the status of MachineUpdate %s/%s: %w", u.mu.Namespace, u.mu.Name, err)
+		if recorded {
+			return &halfWrittenError{err}
+		}
+		return err
+	}
+	if before.Phase != st.Phase || before.Reason != st.Reason {
+		ctrl.LoggerFrom(ctx).Info("The update is in another phase", "phase", st.Phase, "reason", st.Reason, "message", st.Message)
+	}
+	return nil
+}
+
+// misstepped tells of a change of phase that there is not. What is shown is true all the same, so that the update goes on.
+func (u *update) misstepped(ctx context.Context, from, to refitv1.Phase) {
+	ctrl.LoggerFrom(ctx).Error(nil, "A phase follows another that it must not follow; please report that", "from", from, "to", to)
+	if u.misstep != nil {
+		u.misstep(from, to)
+	}
+}
+
+// setCondition writes into a status whether the update has succeeded.
+func (u *update) setCondition(st *refitv1.MachineUpdateStatus) {
 	status, reason := metav1.ConditionUnknown, st.Reason
 	switch st.Phase {
 	case refitv1.PhaseSucceeded:
@@ -64,16 +111,6 @@ func (u *update) set(ctx context.Context, change func(*refitv1.MachineUpdateStat
 	meta.SetStatusCondition(&st.Conditions, metav1.Condition{
 		Type: refitv1.SucceededCondition, Status: status, Reason: reason, Message: st.Message, ObservedGeneration: u.mu.Generation,
 	})
-	if reflect.DeepEqual(before, st) {
-		return nil
-	}
-	if err := u.Client.Status().Update(ctx, u.mu); err != nil {
-		return fmt.Errorf("write the status of MachineUpdate %s/%s: %w", u.mu.Namespace, u.mu.Name, err)
-	}
-	if before.Phase != st.Phase || before.Reason != st.Reason {
-		ctrl.LoggerFrom(ctx).Info("The update is in another phase", "phase", st.Phase, "reason", st.Reason, "message", st.Message)
-	}
-	return nil
 }
 
 // enter begins a phase.
@@ -83,29 +120,42 @@ func (u *update) enter(ctx context.Context, phase refitv1.Phase, step, message s
 	})
 }
 
+// wait has the update wait for what stands in its way: a policy, if nothing else does.
+func (u *update) wait(ctx context.Context) (ctrl.Result, error) {
+	if u.waitsFor == nil {
+		return u.await(ctx, u.closed)
+	}
+	return u.await(ctx, u.waitsFor)
+}
+
+// lookAgain waits with a rollback that was asked for. The update shows that it has failed.
+func (u *update) lookAgain(ctx context.Context) (ctrl.Result, error) {
+	return u.waitsFor.again(), u.noteRollback(ctx, "the rollback waits: "+u.waitsFor.message)
+}
+
+// again is when to look again.
+func (w *wait) again() ctrl.Result { return ctrl.Result{RequeueAfter: cmp.Or(w.retry, retryDefault)} }
+
 // await has the update wait. If nothing has begun on the node, or if the node is somebody else's now, refit leaves it.
 func (u *update) await(ctx context.Context, w *wait) (ctrl.Result, error) {
-	if w.replaced {
-		u.replaced = true
-		return u.fail(ctx, "NodeReplaced", w.message)
-	}
 	if u.closed != nil && w.decision == nil && !u.started() {
 		w = u.closed.but(w)
 	}
-	w, gone := u.leaveNode(ctx, w)
+	w, gone := u.releaseWhileWaiting(ctx, w)
 	return u.show(ctx, w, gone)
 }
 
 // show records what the update waits for, and whether refit has left the node.
 func (u *update) show(ctx context.Context, w *wait, gone bool) (ctrl.Result, error) {
 	news := u.waitedFor != w.reason
+	u.released = gone
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Message = refitv1.PhaseWaiting, w.reason, w.message
 		if gone {
-			left(s)
+			noteReleased(s)
 		}
 		if w.decision != nil {
-			takeBack(s) // nothing has started by it
+			revokeAdmission(s) // nothing has started by it
 			permitted(s, metav1.ConditionFalse, string(w.decision.Reason), w.decision.Message)
 		}
 	})
@@ -118,13 +168,13 @@ func (u *update) show(ctx context.Context, w *wait, gone bool) (ctrl.Result, err
 	if news {
 		u.tellWait(w)
 	}
-	return ctrl.Result{RequeueAfter: cmp.Or(w.retry, retryDefault)}, nil
+	return w.again(), nil
 }
 
-// leaveNode leaves the node to others while the update waits, unless it is being disturbed. It says whether it has, and what the
+// releaseWhileWaiting releases the node while the update waits, unless it is being disturbed. It reports whether it has, and what the
 // update waits for: the end of what runs on the node, too, if that is what it is not left for.
-func (u *update) leaveNode(ctx context.Context, w *wait) (*wait, bool) {
-	if w.decision == nil && !w.yields && u.underWay() {
+func (u *update) releaseWhileWaiting(ctx context.Context, w *wait) (*wait, bool) {
+	if w.decision == nil && !w.releases && u.underWay() {
 		return w, false
 	}
 	works, err := u.atWork(ctx, w)
@@ -132,7 +182,7 @@ func (u *update) leaveNode(ctx context.Context, w *wait) (*wait, bool) {
 		return w.afterRun(), false
 	}
 	if err == nil {
-		err = u.vacate(ctx, u.mu.Status.ApplyingSince != nil)
+		err = u.releaseNode(ctx, u.mu.Status.ApplyingSince != nil)
 	}
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Could not leave the node; it is tried again")
@@ -148,36 +198,49 @@ func (u *update) tellWait(w *wait) {
 	}
 }
 
-// left records that refit has left the node. One that may be half changed keeps its slot, and its update what let it start.
-func left(s *refitv1.MachineUpdateStatus) {
+// noteReleased records that refit has released the node. One that may be half changed keeps its slot, and its update what let it start.
+func noteReleased(s *refitv1.MachineUpdateStatus) {
 	if s.ApplyingSince == nil {
-		takeBack(s)
+		revokeAdmission(s)
 		s.Node, s.Slot, s.Drain = nil, nil, nil
 	}
 }
 
-// takeBack takes back what let the work start. If the node was not changed by it, it has not started: it counts against no budget.
-func takeBack(s *refitv1.MachineUpdateStatus) {
+// revokeAdmission takes back what let the work start. If the node was not changed by it, it has not started: it counts against no budget.
+func revokeAdmission(s *refitv1.MachineUpdateStatus) {
 	if a := s.Admission; a != nil && a.Reason != refitv1.NotMaterial && s.ApplyingSince == nil {
 		s.Starts = slices.DeleteFunc(s.Starts, func(at metav1.Time) bool { return at.Equal(&a.AdmittedAt) })
 	}
 	s.Admission = nil
 }
 
+// endStart ends a start whose node is left as it was. It counts against budgets if the node was changed meanwhile, and nothing that comes
+// later takes it back then: a withdrawal, say.
+func endStart(s *refitv1.MachineUpdateStatus) {
+	switch a := s.Admission; {
+	case s.ApplyingSince == nil:
+		revokeAdmission(s)
+	case a != nil && a.Reason != refitv1.NotMaterial:
+		s.Admission = nil
+	}
+}
+
 // fail ends the update until a person asks for another try or the desired specs change. It keeps its slot, so that what made it
 // fail does not walk through the fleet; and a node that may be half changed stays cordoned.
 func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result, error) {
 	changed := u.mu.Status.ApplyingSince != nil && !u.replaced && (u.failedRun == nil || !u.failedRun.RolledBack)
-	if err := u.vacate(ctx, changed); err != nil {
+	if err := u.releaseNode(ctx, changed); err != nil {
 		w, err := u.unanswered(err)
-		result, _, err := u.hindered(ctx, w, err)
-		return result, err
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		return u.await(ctx, w)
 	}
 	if d := u.mu.Status.Drain; changed && d != nil && d.Cordoned {
 		message += "; the node stays cordoned, since it may be half changed"
 	}
 	message += u.waysOn(reason)
-	at := u.now()
+	at, took := u.now(), u.duration()
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Message, s.FinishedAt, s.RebootingSince = refitv1.PhaseFailed, reason, message, &at, nil
 		u.leaves(s, changed)
@@ -185,7 +248,8 @@ func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result,
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	u.Metrics.finished(false, u.duration())
+	u.Gate.Forget(u.mu)
+	u.Metrics.finished(false, took)
 	u.event(corev1.EventTypeWarning, "InPlaceUpdateFailed", "Update", message)
 	return ctrl.Result{}, nil
 }
@@ -200,6 +264,7 @@ func (u *update) leaves(s *refitv1.MachineUpdateStatus, changed bool) {
 		s.AppliedDigest = "" // the node no longer shows it, or is another
 	}
 	if !changed {
+		endStart(s)
 		s.Node, s.Drain, s.ApplyingSince = nil, nil, nil
 	}
 }
@@ -210,33 +275,56 @@ func (u *update) waysOn(reason string) string {
 		return fmt.Sprintf("; to have the node as the Machine's specs say, delete the Machine, or change the specs where they come from so that Cluster API asks again; "+
 			"if it asks for the same specs: refit retry -n %[1]s %[2]s; to acknowledge it and free its slot: refit abandon -n %[1]s %[2]s", u.mu.Namespace, u.mu.Name)
 	}
-	return fmt.Sprintf("; when the cause is gone: refit retry -n %[1]s %[2]s; to free its slot without that: refit abandon -n %[1]s %[2]s", u.mu.Namespace, u.mu.Name)
+	return fmt.Sprintf("; when the cause is gone: refit retry -n %[1]s %[2]s; to free its slot without that: refit abandon -n %[1]s %[2]s", u.mu.Namespace, u.mu.Name) + u.rollbackOffer()
 }
 
-// abandon acknowledges that an update has failed: nothing of refit's stays, and its slot is free. The update stays Failed.
-func (u *update) abandon(ctx context.Context) error {
-	if err := u.vacate(ctx, false); err != nil {
-		return err
+// abandon acknowledges that an update has failed: nothing of refit's stays, and its slot is free. The update stays Failed. One that waits
+// in another try is Failed again; what an earlier try has begun on its node ends first.
+func (u *update) abandon(ctx context.Context) (ctrl.Result, error) {
+	waits := u.mu.Status.Phase == refitv1.PhaseWaiting
+	if waits {
+		w := &wait{reason: u.mu.Status.Reason, message: "the update is being abandoned"}
+		switch works, err := u.stillWorks(ctx); {
+		case err != nil:
+			return ctrl.Result{}, err
+		case works:
+			return u.show(ctx, w.afterRun(), false)
+		}
 	}
+	if err := u.releaseNode(ctx, false); err != nil {
+		return ctrl.Result{}, err
+	}
+	at := u.now()
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.ObservedAbandon = u.mu.Annotations[refitv1.AbandonAnnotation]
 		s.Node, s.Slot, s.Drain, s.ApplyingSince, s.Admission = nil, nil, nil, nil, nil
+		if waits {
+			s.Phase, s.Reason, s.FinishedAt, s.RebootingSince, s.AppliedDigest = refitv1.PhaseFailed, abandoned, &at, nil, ""
+			s.Message = "the update had failed, and the node may be half changed; another try was asked for, and did not begin: " + s.Message
+		}
 		s.Message += "; it was abandoned: its slot is free, and nothing of refit is on the node"
 	})
 	if err == nil {
 		u.event(corev1.EventTypeNormal, "InPlaceUpdateAbandoned", "Abandon", "the failed update was abandoned")
 	}
-	return err
+	return ctrl.Result{}, err
 }
 
-func (u *update) succeed(ctx context.Context, message string, notes []string) (ctrl.Result, error) {
+// succeed records that the update has been made.
+func (u *update) succeed(ctx context.Context) (ctrl.Result, error) {
+	changes := u.ran.Changes
+	for _, c := range nodeChanges(u.mu.Status.Changes) {
+		changes = append(slices.Clip(changes), node.Change{Ref: node.Ref{Kind: nodeobject.Kind, Name: c.Name}})
+	}
+	message := fmt.Sprintf("the node shows what is desired: %s changed, actions: %s", changed(changes), actionsOf(u.mu.Status.Actions))
 	now := metav1.NewTime(u.Clock.Now())
-	news := !knownDrift(u.mu)
-	var f finding
+	news := !drift.Known(u.mu)
+	var f *drift.Finding
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		f = u.noteVerified(s)
-		s.Phase, s.Reason, s.Step, s.Message, s.Notes, s.FinishedAt = refitv1.PhaseSucceeded, "", "", message, notes, &now
+		s.Phase, s.Reason, s.Step, s.Message, s.Notes, s.FinishedAt = refitv1.PhaseSucceeded, "", "", message, u.notes, &now
 		s.LastSucceededAt, s.AppliedDigest = &now, ""
+		u.outdoneRollback(s)
 		s.Slot, s.Node, s.Drain, s.ApplyingSince = nil, nil, nil, nil
 	})
 	if err != nil {
@@ -244,11 +332,11 @@ func (u *update) succeed(ctx context.Context, message string, notes []string) (c
 	}
 	u.Metrics.finished(true, u.duration())
 	u.event(corev1.EventTypeNormal, "InPlaceUpdateSucceeded", "Update", message)
-	u.tellDrift(news && f.drifted(), f)
+	u.tellDrift(news && f.Drifted(), f)
 	return ctrl.Result{}, nil
 }
 
-// duration is how long the work has taken, without what it waited for before it was let go.
+// duration is how long the work has taken, without what it waited for before it was admitted.
 func (u *update) duration() time.Duration {
 	if u.mu.Status.Admission == nil {
 		return 0
@@ -261,5 +349,5 @@ func (u *update) event(kind, reason, action, message string) {
 	if u.regarding == nil {
 		return
 	}
-	u.Recorder.Eventf(u.regarding, u.mu, kind, reason, action, "%s", changemanagement.Note(message))
+	u.Recorder.Eventf(u.regarding, u.mu, kind, reason, action, "%s", policykind.Note(message))
 }

@@ -14,11 +14,12 @@ import (
 	"k8s.io/utils/lru"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/internal/inplace"
 )
 
 // How long until Cluster API asks again. It does not ask earlier, whatever happens.
@@ -56,10 +57,8 @@ type Store struct {
 	specs *liveSpecs
 }
 
-var _ handlers.Updates = (*Store)(nil)
-
-// Update implements handlers.Updates.
-func (s *Store) Update(ctx context.Context, namespace, name, digest string) (handlers.Progress, error) {
+// Update implements the hook's Updates.
+func (s *Store) Update(ctx context.Context, namespace, name, digest string) (inplace.Progress, error) {
 	s.once.Do(func() { s.specs = &liveSpecs{live: s.Live, clock: s.Clock, judged: lru.New(maxJudged)} })
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	mu := &refitv1.MachineUpdate{}
@@ -67,11 +66,14 @@ func (s *Store) Update(ctx context.Context, namespace, name, digest string) (han
 	case apierrors.IsNotFound(err):
 		mu = nil
 	case err != nil:
-		return handlers.Progress{}, fmt.Errorf("read MachineUpdate %s: %w", key, err)
+		return inplace.Progress{}, fmt.Errorf("read MachineUpdate %s: %w", key, err)
 	}
 	var machine clusterv1.Machine
 	if err := s.Client.Get(ctx, key, &machine); err != nil {
-		return handlers.Progress{}, fmt.Errorf("read Machine %s: %w", key, err)
+		return inplace.Progress{}, fmt.Errorf("read Machine %s: %w", key, err)
+	}
+	if mu != nil {
+		mu = mu.Restored()
 	}
 	if controlledBy(mu, &machine) && mu.Spec.Digest == digest {
 		if p := progressOf(mu); !p.Done {
@@ -82,14 +84,14 @@ func (s *Store) Update(ctx context.Context, namespace, name, digest string) (han
 }
 
 // settle does what changes something, or tells the end: not on what caches say.
-func (s *Store) settle(ctx context.Context, mu *refitv1.MachineUpdate, cached *clusterv1.Machine, digest string) (handlers.Progress, error) {
+func (s *Store) settle(ctx context.Context, mu *refitv1.MachineUpdate, cached *clusterv1.Machine, digest string) (inplace.Progress, error) {
 	if !asked(cached) {
 		return *notAsked(), nil
 	}
 	machine, refused, err := s.specs.machine(ctx, client.ObjectKeyFromObject(cached), digest)
 	switch {
 	case err != nil:
-		return handlers.Progress{}, err
+		return inplace.Progress{}, err
 	case refused != nil:
 		return *refused, nil
 	case mu == nil:
@@ -103,7 +105,7 @@ func (s *Store) settle(ctx context.Context, mu *refitv1.MachineUpdate, cached *c
 	}
 }
 
-func (s *Store) create(ctx context.Context, machine *clusterv1.Machine, digest string) (handlers.Progress, error) {
+func (s *Store) create(ctx context.Context, machine *clusterv1.Machine, digest string) (inplace.Progress, error) {
 	owner := metav1.NewControllerRef(machine, clusterv1.GroupVersion.WithKind("Machine"))
 	owner.BlockOwnerDeletion = nil // it would take the right to update the Machine's finalizers
 	mu := &refitv1.MachineUpdate{
@@ -112,34 +114,38 @@ func (s *Store) create(ctx context.Context, machine *clusterv1.Machine, digest s
 			Name:            machine.Name,
 			Labels:          map[string]string{clusterv1.ClusterNameLabel: machine.Spec.ClusterName},
 			OwnerReferences: []metav1.OwnerReference{*owner},
+			Finalizers:      []string{refitv1.UpdateFinalizer},
 		},
 		Spec: refitv1.MachineUpdateSpec{Digest: digest},
 	}
 	// That it exists means that another replica, or this one before its cache knew, was asked as well.
 	if err := s.Client.Create(ctx, mu); err != nil && !apierrors.IsAlreadyExists(err) {
-		return handlers.Progress{}, fmt.Errorf("create MachineUpdate %s: %w", client.ObjectKeyFromObject(machine), err)
+		return inplace.Progress{}, fmt.Errorf("create MachineUpdate %s: %w", client.ObjectKeyFromObject(machine), err)
 	}
 	return pending(), nil
 }
 
 // discard deletes the MachineUpdate of an earlier Machine of the same name.
-func (s *Store) discard(ctx context.Context, mu *refitv1.MachineUpdate) (handlers.Progress, error) {
+func (s *Store) discard(ctx context.Context, mu *refitv1.MachineUpdate) (inplace.Progress, error) {
 	err := s.Client.Delete(ctx, mu.DeepCopy(), client.Preconditions{UID: &mu.UID})
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-		return handlers.Progress{}, fmt.Errorf("delete the MachineUpdate of an earlier Machine: %w", err)
+		return inplace.Progress{}, fmt.Errorf("delete the MachineUpdate of an earlier Machine: %w", err)
 	}
 	return pending(), nil
 }
 
 // supersede asks for other specs than before. What is under way for the earlier ones ends first.
-func (s *Store) supersede(ctx context.Context, mu *refitv1.MachineUpdate, digest string) (handlers.Progress, error) {
+func (s *Store) supersede(ctx context.Context, mu *refitv1.MachineUpdate, digest string) (inplace.Progress, error) {
 	changed := mu.DeepCopy()
 	changed.Spec.Digest = digest
+	if mu.DeletionTimestamp.IsZero() { // else the API server refuses it
+		controllerutil.AddFinalizer(changed, refitv1.UpdateFinalizer)
+	}
 	err := s.Client.Patch(ctx, changed, client.MergeFromWithOptions(mu, client.MergeFromWithOptimisticLock{}))
 	switch {
 	case apierrors.IsConflict(err) || apierrors.IsNotFound(err): // the cache is behind; the next call sees more
 	case err != nil:
-		return handlers.Progress{}, fmt.Errorf("ask MachineUpdate %s for other specs: %w", client.ObjectKeyFromObject(mu), err)
+		return inplace.Progress{}, fmt.Errorf("ask MachineUpdate %s for other specs: %w", client.ObjectKeyFromObject(mu), err)
 	default:
 		ctrl.LoggerFrom(ctx).Info("Cluster API asks for other specs", "machineUpdate", client.ObjectKeyFromObject(mu))
 	}
@@ -147,7 +153,7 @@ func (s *Store) supersede(ctx context.Context, mu *refitv1.MachineUpdate, digest
 }
 
 // progress answers how an update stands.
-func (s *Store) progress(ctx context.Context, mu *refitv1.MachineUpdate) (handlers.Progress, error) {
+func (s *Store) progress(ctx context.Context, mu *refitv1.MachineUpdate) (inplace.Progress, error) {
 	p := progressOf(mu)
 	if !p.Done {
 		return p, nil
@@ -155,24 +161,27 @@ func (s *Store) progress(ctx context.Context, mu *refitv1.MachineUpdate) (handle
 	// Done can't be taken back, and the cache may be behind.
 	var live refitv1.MachineUpdate
 	if err := s.Live.Get(ctx, client.ObjectKeyFromObject(mu), &live); err != nil {
-		return handlers.Progress{}, fmt.Errorf("read MachineUpdate %s: %w", client.ObjectKeyFromObject(mu), err)
+		return inplace.Progress{}, fmt.Errorf("read MachineUpdate %s: %w", client.ObjectKeyFromObject(mu), err)
 	}
 	if live.UID != mu.UID || live.Spec.Digest != mu.Spec.Digest {
 		return pending(), nil
 	}
-	return progressOf(&live), nil
+	return progressOf(live.Restored()), nil
 }
 
-func pending() handlers.Progress {
-	return handlers.Progress{Message: "the update is recorded and begins shortly", RetryAfter: retrySoon}
+func pending() inplace.Progress {
+	return inplace.Progress{Message: "the update is recorded and begins shortly", RetryAfter: retrySoon}
 }
 
-func progressOf(mu *refitv1.MachineUpdate) handlers.Progress {
+func progressOf(mu *refitv1.MachineUpdate) inplace.Progress {
 	st := mu.Status
 	if st.ObservedDigest != mu.Spec.Digest {
 		return pending()
 	}
-	p := handlers.Progress{Message: st.Message, RetryAfter: retryWorking}
+	if !mu.DeletionTimestamp.IsZero() && st.Phase != refitv1.PhaseSucceeded {
+		return inplace.Progress{Message: deletedMessage, RetryAfter: retryWorking}
+	}
+	p := inplace.Progress{Message: st.Message, RetryAfter: retryWorking}
 	switch st.Phase {
 	case refitv1.PhaseSucceeded:
 		p.Done = true

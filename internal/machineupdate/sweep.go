@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,6 +16,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/drain"
+	"github.com/capi-refit/refit/internal/policykind"
 	"github.com/capi-refit/refit/internal/protection"
 )
 
@@ -99,8 +101,14 @@ func (u *update) sweepCluster(ctx context.Context, key types.NamespacedName) err
 		return fmt.Errorf("release what was left behind in cluster %s: %w", key, err)
 	}
 	for _, machine := range idle {
-		if err := u.sweepMarkers(ctx, machine); err != nil {
-			return fmt.Errorf("take away what was left behind at Machine %s: %w", machine.Name, err)
+		switch err := u.sweepMarkers(ctx, machine); {
+		case isAny(err, protection.ErrRecord, drain.ErrOtherOwner):
+			// Somebody has to look at this one Machine. The others of its cluster have nothing to do with it.
+			u.Recorder.Eventf(machine, nil, corev1.EventTypeWarning, "InPlaceUpdateLeftovers", "Sweep", "%s",
+				policykind.Note("what an earlier update may have left behind can't be removed: "+err.Error()))
+			ctrl.LoggerFrom(ctx).Info("Could not remove what was left behind at a Machine", "machine", client.ObjectKeyFromObject(machine), "reason", err.Error())
+		case err != nil:
+			return fmt.Errorf("remove what was left behind at Machine %s: %w", machine.Name, err)
 		}
 	}
 	if len(released) > 0 {
@@ -114,17 +122,27 @@ func (u *update) sweepMarkers(ctx context.Context, machine *clusterv1.Machine) e
 	if machine.Annotations[protection.AddedAnnotation] == "" {
 		return nil
 	}
+	subject := protection.Machine{ObjectKey: client.ObjectKeyFromObject(machine), UID: machine.UID}
 	var n corev1.Node
 	err := u.occupied.cluster.Client.Get(ctx, types.NamespacedName{Name: machine.Status.NodeRef.Name}, &n)
-	if client.IgnoreNotFound(err) != nil {
+	switch {
+	case machine.Status.NodeRef.Name == "", apierrors.IsNotFound(err):
+		return u.protector().ReleaseMachine(ctx, subject)
+	case err != nil:
 		return err
 	}
-	if err := u.drainer().Uncordon(ctx, drain.NodeRef{Name: n.Name, UID: n.UID}, machine.UID); err != nil {
+	var of refitv1.MachineUpdate
+	if err := u.Live.Get(ctx, client.ObjectKeyFromObject(machine), &of); client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	d, p := u.drainer(), u.protector()
+	d.Former = of.FormerMachineUIDs(machine.UID)
+	p.Former = d.Former
+	if err := d.Uncordon(ctx, drain.NodeRef{Name: n.Name, UID: n.UID}, machine.UID); err != nil {
 		return err
 	}
 	ctrl.LoggerFrom(ctx).Info("Took away what was left behind at a Machine", "machine", client.ObjectKeyFromObject(machine))
-	subject := protection.Machine{ObjectKey: client.ObjectKeyFromObject(machine), UID: machine.UID}
-	return u.protector().Release(ctx, subject, protection.Node{Name: n.Name, UID: n.UID})
+	return p.Release(ctx, subject, protection.Node{Name: n.Name, UID: n.UID})
 }
 
 // idle are the Machines of a cluster on whose nodes nothing of refit's is under way.
@@ -144,7 +162,7 @@ func (u *update) idle(ctx context.Context, cluster types.NamespacedName) (map[ty
 		idle[machines.Items[i].UID] = &machines.Items[i]
 	}
 	for i := range updates.Items {
-		other := &update{mu: &updates.Items[i]}
+		other := &update{mu: updates.Items[i].Restored()}
 		if other.underWay() || other.mu.Status.Node != nil {
 			delete(idle, other.machineUID())
 		}

@@ -149,3 +149,35 @@ func TestWhoWaitsForASweep(t *testing.T) {
 	answer <- nil
 	require.NoError(t, <-first)
 }
+
+// TestOneMachineIsLeftAsItIs has another Machine of the cluster be such that nothing can be swept there, or that there is no Node to sweep.
+func TestOneMachineIsLeftAsItIs(t *testing.T) {
+	for name, tc := range map[string]struct {
+		added, node string
+		event       bool
+	}{
+		"its annotation is nonsense": {added: "x", node: "n2", event: true},
+		"its Node is gone":           {added: "uid-2:cluster.x-k8s.io/skip-remediation", node: "gone"},
+		"it has no Node":             {added: "uid-2:cluster.x-k8s.io/skip-remediation"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			other := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{
+				Namespace: key.Namespace, Name: "m2", UID: "uid-2", Labels: map[string]string{clusterv1.ClusterNameLabel: "c1"},
+				Annotations: map[string]string{protection.AddedAnnotation: tc.added, clusterv1.MachineSkipRemediationAnnotation: "refit"},
+			}}
+			other.Spec.ClusterName, other.Status.NodeRef.Name = "c1", tc.node
+			require.NoError(t, w.Create(t.Context(), other))
+			w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{succeeded}
+			w.ask()
+			w.reconcile()
+			w.requirePhase(refitv1.PhaseSucceeded)
+			require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(other), other))
+			if tc.event {
+				require.Contains(t, <-w.events.Events, "InPlaceUpdateLeftovers")
+			} else {
+				require.Empty(t, other.Annotations)
+			}
+		})
+	}
+}

@@ -2,7 +2,6 @@ package machineupdate
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -12,8 +11,12 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/baseline"
+	"github.com/capi-refit/refit/internal/machineupdate/flow"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/nodedisruption"
+	"github.com/capi-refit/refit/internal/nodeobject"
 )
 
 // update is one reconciliation of a MachineUpdate.
@@ -21,16 +24,19 @@ type update struct {
 	*Reconciler
 	mu        *refitv1.MachineUpdate
 	regarding *clusterv1.Machine
+	// spec is the Machine's, as JSON.
+	spec any
 	// waitedFor is the reason for which the update has waited until now; empty if it has not.
 	waitedFor string
 	// selected is what holds for the Machine, by the NodeDisruptionPolicies. It is there before the node is connected to.
 	selected *nodedisruption.Selected
 	// object is what the Node is to be. It is there before the node is connected to.
-	object *nodeObject
+	object *nodeobject.Object
 	// release is where another version of Kubernetes comes from. It is there before the node is connected to.
 	release release
 	// closed is what holds the update back if it has not started yet and disturbs the node. The node tells.
 	closed   *wait
+	login    login
 	occupied occupancy
 	// failedRun is what the node reports of a run that has failed.
 	failedRun *node.Status
@@ -38,72 +44,58 @@ type update struct {
 	replaced bool
 	// firstUse says that the node's host key is trusted on first use.
 	firstUse bool
+	// seen is what this reconciliation has found out, and waitsFor what stands in its way.
+	seen     flow.Seen
+	waitsFor *wait
+	// request is what the node is asked for, over conn.
+	request *node.Request
+	conn    remote.Conn
+	agent   *remote.Client
+	// plan is what the node says that is to be done, last how its last work stands, and ran how the work has ended that was followed.
+	plan      node.Plan
+	last, ran node.Status
+	// notes are for people, when the update has succeeded.
+	notes []string
+	// overtaken says that another server has written since the MachineUpdate was read.
+	overtaken bool
+	// released means that refit has released the node.
+	released bool
+	// looksOnly says that nothing is done on the node, so that what is found out is true whoever writes in between.
+	looksOnly bool
 	// left is what has drifted on the node and was left as it is.
 	left []node.Drift
 }
 
-// run brings the update as far as it can be brought now.
-func (u *update) run(ctx context.Context) (ctrl.Result, error) {
-	defer u.leave()
+// findMachine finds the Machine, and whether it may be worked on.
+func (u *update) findMachine(ctx context.Context) (*wait, error) {
 	machine, w, err := u.machine(ctx)
 	if err != nil {
-		return ctrl.Result{}, err
+		return nil, err
 	}
-	u.regarding = machine
-	if abandonAsked(u.mu) {
-		return ctrl.Result{}, u.abandon(ctx)
-	}
-	if w == nil && machine != nil && unasked(u.mu, machine) {
-		return u.withdraw(ctx)
-	}
-	if err := u.begin(ctx); err != nil {
-		return ctrl.Result{}, err
-	}
-	switch {
-	case w != nil && w.reason == refitv1.ReasonDeleting:
-		return u.letGo(ctx, machine, w)
-	case w != nil:
-		return u.await(ctx, w)
-	case machine == nil:
-		return ctrl.Result{}, nil
-	}
-	return u.proceed(ctx, machine)
+	u.regarding, u.waitsFor = machine, w
+	u.seen.Machine, u.seen.Asked = whereabouts(machine, w), machine != nil && !unasked(u.mu, machine)
+	return nil, nil
 }
 
-// proceed goes to the node of a Machine that is there, when all that comes before lets it.
-func (u *update) proceed(ctx context.Context, machine *clusterv1.Machine) (ctrl.Result, error) {
-	if withdrawn, err := u.withdrawRepair(ctx, machine); withdrawn || err != nil {
-		return ctrl.Result{}, err
-	}
-	request, w, err := u.ready(ctx, machine)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	var a *access
-	if w == nil {
-		a, w = u.access(ctx, machine)
-	}
-	if w == nil {
-		w, err = u.occupy(ctx, machine)
-	}
-	switch {
-	case err != nil:
-		return ctrl.Result{}, err
-	case w != nil:
-		return u.await(ctx, w)
-	}
-	request.Login = a.login()
-	return u.onNode(ctx, a, request)
+// releaseMachine releases the node of a Machine that goes.
+func (u *update) releaseMachine(ctx context.Context) (ctrl.Result, error) {
+	return u.releaseDeleted(ctx, u.regarding, u.waitsFor)
 }
 
-// ready returns what the node is asked for, or what the update waits for before the node matters.
-func (u *update) ready(ctx context.Context, machine *clusterv1.Machine) (*node.Request, *wait, error) {
-	request, w, err := u.request(ctx, machine)
-	if err != nil || w != nil {
-		return nil, w, err
+// readRequest reads what the node is asked for.
+func (u *update) readRequest(ctx context.Context) (w *wait, err error) {
+	u.request, w, err = u.makeRequest(ctx, u.regarding)
+	u.seen.Specs = w == nil
+	return w, err
+}
+
+// findLogin finds how to log in to the node.
+func (u *update) findLogin(ctx context.Context) (*wait, error) {
+	a, w := u.access(ctx, u.regarding)
+	if w == nil {
+		u.seen.Access, u.login.access, u.request.Login = true, a, a.Login()
 	}
-	w, err = u.ask(ctx, machine)
-	return request, w, err
+	return w, nil
 }
 
 // begin resets the status when specs are asked for that it is not about, or when another try is.
@@ -133,7 +125,8 @@ func (u *update) anew(s *refitv1.MachineUpdateStatus, message string) {
 		// Nor does when the Machine was updated before, and what refit has put on the node or has begun there.
 		Starts: s.Starts, LastSucceededAt: s.LastSucceededAt, AppliedDigest: appliedBefore(s),
 		Slot: s.Slot, Node: s.Node, Drain: drainedAnew(s.Drain, now), ApplyingSince: s.ApplyingSince, RebootingSince: s.RebootingSince,
-		Token: s.Token, FailedToken: s.FailedToken, ObservedAbandon: s.ObservedAbandon,
+		Token: s.Token, FailedToken: s.FailedToken, ObservedAbandon: s.ObservedAbandon, RecordRevision: s.RecordRevision,
+		Rollback: s.Rollback,
 	}
 }
 
@@ -145,11 +138,14 @@ func drainedAnew(d *refitv1.DrainStatus, now metav1.Time) *refitv1.DrainStatus {
 	return &refitv1.DrainStatus{StartedAt: now, Cordoned: d.Cordoned}
 }
 
-// request is what the node is asked for.
-func (u *update) request(ctx context.Context, machine *clusterv1.Machine) (*node.Request, *wait, error) {
+// makeRequest returns what the node is asked for.
+func (u *update) makeRequest(ctx context.Context, machine *clusterv1.Machine) (*node.Request, *wait, error) {
 	specs, err := u.readSpecs(ctx, machine)
 	if err != nil {
-		return nil, nil, err
+		if ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
+		return nil, &wait{reason: refitv1.ReasonSpecs, message: "the desired specs can't be read, so that the node is not touched: " + err.Error()}, nil
 	}
 	if specs.digest != u.mu.Spec.Digest {
 		return nil, &wait{
@@ -164,18 +160,18 @@ func (u *update) request(ctx context.Context, machine *clusterv1.Machine) (*node
 	if err != nil {
 		return nil, &wait{reason: refitv1.ReasonSpecs, message: "the desired specs can't be brought to the node: " + err.Error()}, nil
 	}
-	made, err := u.readBaseline(ctx, machine)
+	made, err := baseline.Read(ctx, u.Live, machine)
 	if err != nil {
 		return nil, &wait{reason: refitv1.ReasonSpecs, message: "what bootstrap laid down on the node can't be told: " + err.Error()}, nil
 	}
 	u.release = u.findRelease(ctx, machine)
-	u.object = u.nodeObject(specs.desired, made.registration)
+	u.object = u.nodeObject(specs.desired, made.Registration)
 	return &node.Request{
 		Protocol:   node.Protocol,
-		Machine:    machineID(machine),
+		Machine:    u.machineID(machine),
 		Digest:     u.mu.Spec.Digest,
 		Resources:  resources,
-		Baseline:   made.baseline,
+		Baseline:   made.Baseline,
 		Rules:      u.selected.Rules,
 		Source:     u.release.source,
 		OnConflict: u.OnConflict,
@@ -183,30 +179,12 @@ func (u *update) request(ctx context.Context, machine *clusterv1.Machine) (*node
 	}, nil, nil
 }
 
-func machineID(machine *clusterv1.Machine) node.MachineID {
-	return node.MachineID{Namespace: machine.Namespace, Name: machine.Name, UID: string(machine.UID)}
-}
-
-func (u *update) access(ctx context.Context, machine *clusterv1.Machine) (*access, *wait) {
-	na, err := u.findAccess(ctx, machine)
-	var a *access
-	recorded := ""
-	if err == nil {
-		if u.firstUse = na.Spec.SSH.HostKeys.Policy == refitv1.HostKeyTrustOnFirstUse; u.firstUse {
-			recorded, err = u.knownHost(ctx, machine)
-		}
+func (u *update) machineID(machine *clusterv1.Machine) node.MachineID {
+	id := node.MachineID{Namespace: machine.Namespace, Name: machine.Name, UID: string(machine.UID)}
+	for _, uid := range u.mu.FormerMachineUIDs(machine.UID) {
+		id.Former = append(id.Former, string(uid))
 	}
-	if errors.Is(err, errForeignHost) {
-		return nil, &wait{reason: refitv1.ReasonHostKey, message: err.Error()}
-	}
-	if err == nil {
-		record := func(ctx context.Context, key string) error { return u.recordHost(ctx, machine, key) }
-		a, err = resolveAccess(na, machine, u.secretReader(ctx, machine.Namespace), recorded, record)
-	}
-	if err != nil {
-		return nil, &wait{reason: refitv1.ReasonNodeAccess, message: err.Error()}
-	}
-	return a, nil
+	return id
 }
 
 // started says whether the update is past the point where a policy can hold it back.

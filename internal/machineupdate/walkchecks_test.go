@@ -1,6 +1,7 @@
 package machineupdate
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -23,8 +24,9 @@ func (w *walkWorld) reached(what string) {
 	require.NoError(w.t, err)
 	var machine clusterv1.Machine
 	require.NoError(w.t, w.base.Get(w.ctx, key, &machine))
-	if len(pods.Items) > 0 || !n.Spec.Unschedulable || n.Annotations[protection.UpdatingAnnotation] != "uid-1" || machine.Annotations[protection.AddedAnnotation] == "" {
-		w.early = append(w.early, what)
+	if len(pods.Items) > 0 || !n.Spec.Unschedulable || n.Annotations[protection.UpdatingAnnotation] != string(machine.UID) || machine.Annotations[protection.AddedAnnotation] == "" {
+		w.early = append(w.early, fmt.Sprintf("%s: %d pods, unschedulable %t, Node %v, Machine %s %v",
+			what, len(pods.Items), n.Spec.Unschedulable, n.Annotations, machine.UID, machine.Annotations))
 	}
 }
 
@@ -79,7 +81,7 @@ func (w *walkWorld) requireLeft(where string) {
 	var l coordinationv1.Lease
 	require.NoError(w.t, w.workload.Client.Get(w.ctx, leaseKey, &l), where)
 	require.Contains(w.t, []string{"", foreignHolder}, ptr.Deref(l.Spec.HolderIdentity, "?"), where)
-	st := w.update().Status
+	st := w.update().Restored().Status
 	require.Equal(w.t, refitv1.PhaseSucceeded, st.Phase, where)
 	require.Nil(w.t, st.Slot, where)
 	require.Nil(w.t, st.Node, where)

@@ -19,6 +19,7 @@ import (
 	"github.com/capi-refit/refit/internal/agent"
 	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 )
 
 // walkNode is a machine with the real agent on it. Work that restarts a unit stays under way until somebody asks how it stands; a
@@ -97,13 +98,13 @@ func (n *walkNode) run(ctx context.Context, stdin io.Reader, stdout io.Writer) e
 	case n.due:
 		n.boot()
 		n.away = 2
-		return fmt.Errorf("%w: the node reboots", node.ErrConnectionLost)
+		return fmt.Errorf("%w: the node reboots", remote.ErrConnectionLost)
 	case verb == "uname":
 		_, err := fmt.Fprintln(stdout, "x86_64")
 		return err
 	case n.full > 0 && verb == "push":
 		n.full--
-		return &node.CommandError{Status: 71, Stderr: "cat: write error: No space left on device"}
+		return &remote.CommandError{Status: 71, Stderr: "cat: write error: No space left on device"}
 	case n.full > 0 && n.installed:
 		n.full--
 		return json.NewEncoder(stdout).Encode(node.Answer{Error: &node.AgentError{Reason: node.ReasonInternal, Message: "no space left on device"}})
@@ -111,22 +112,22 @@ func (n *walkNode) run(ctx context.Context, stdin io.Reader, stdout io.Writer) e
 		n.installed = true
 		return nil
 	case !n.installed:
-		return &node.CommandError{Status: 127}
+		return &remote.CommandError{Status: 127}
 	case verb == "status" && n.goOn != nil:
 		close(n.goOn)
 		<-n.ended
 		n.goOn = nil
 	}
 	if agent.Main(ctx, n.config(), []string{verb}, stdin, stdout) != 0 {
-		return &node.CommandError{Status: 1}
+		return &remote.CommandError{Status: 1}
 	}
 	return nil
 }
 
-// verbOf says what the command of a node.Client that is about to be run is for.
+// verbOf says what the command of a remote.Client that is about to be run is for.
 func verbOf(ctx context.Context) string {
-	command, _ := node.CommandFrom(ctx)
-	if command.Verb == node.VerbArchitecture {
+	command, _ := remote.CommandFrom(ctx)
+	if command.Verb == remote.VerbArchitecture {
 		return "uname"
 	}
 	return command.Verb

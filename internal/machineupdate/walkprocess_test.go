@@ -82,6 +82,12 @@ func (p *process) through(c call, do func(lost bool) error) error {
 		p.world.replaceNode()
 	case withdrawnFrom:
 		p.world.withdraw()
+	case movedBefore:
+		p.dead.Store(true)
+		p.world.move()
+		return errDead
+	case pausedFrom:
+		p.world.pause(true)
 	case apiGone:
 		p.world.apiAway = p.world.clock.Now().Add(3 * time.Minute)
 	case diskFull:

@@ -32,13 +32,14 @@ import (
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/slots"
 )
 
 // What is updated on the node of a walk, by the path that is written.
 const (
 	restartPath = "/etc/app/a"
-	rebootPath  = "/etc/kernel/a"
+	rebootPath  = "/etc/firmware.d/a"
 )
 
 // foreignHolder is who steals leases.
@@ -47,10 +48,10 @@ const foreignHolder = "NodeHealthCheck-nhc"
 // walkRules have each of the paths take a drain.
 var walkRules = disruption.Rules{Files: disruption.Table{
 	{Path: "/etc/app", Actions: []disruption.Action{{Type: disruption.Drain}, {Type: disruption.Restart, Unit: "app.service"}}},
-	{Path: "/etc/kernel", Actions: []disruption.Action{{Type: disruption.Reboot}}},
+	{Path: "/etc/firmware.d", Actions: []disruption.Action{{Type: disruption.Reboot}}},
 }}
 
-var walkAgents = sync.OnceValues(func() (*node.Agents, error) {
+var walkAgents = sync.OnceValues(func() (*remote.Agents, error) {
 	dir, err := os.MkdirTemp("", "refit-agents-")
 	if err != nil {
 		return nil, err
@@ -59,7 +60,7 @@ var walkAgents = sync.OnceValues(func() (*node.Agents, error) {
 	if err := os.WriteFile(filepath.Join(dir, "refit-node-linux-amd64"), []byte("agent"), 0o600); err != nil {
 		return nil, err
 	}
-	return node.LoadAgents(dir)
+	return remote.LoadAgents(dir)
 })
 
 // walkWorld is a management cluster, a workload cluster and a machine, on which refit servers make one update.
@@ -120,7 +121,7 @@ func (w *walkWorld) start() *process {
 	w.starts++
 	p := &process{world: w}
 	c := p.api(management, w.base)
-	policies := &changemanagement.Policies{Client: w.base, Live: w.base, Clock: w.clock}
+	policies := changemanagement.NewPolicies(w.base, w.base, w.clock)
 	require.NoError(w.t, policies.Prime(w.ctx))
 	p.Reconciler = &Reconciler{
 		Client: c, Live: c, Disruptions: onDrift(fixedRules(w.t, walkRules), w.drift), OnConflict: node.Overwrite, Dialer: callingDialer{p}, Agents: agents,
@@ -128,6 +129,7 @@ func (w *walkWorld) start() *process {
 		Slots:   &slots.Slots{Client: c, Live: c, Limits: slots.Limits{Workers: intstr.FromString("20%")}, Clock: w.clock},
 		Gate:    newGate(c, policies, w.clock),
 		Metrics: NewMetrics(prometheus.NewRegistry()), Instance: fmt.Sprintf("refit-%d", w.starts),
+		misstep: func(from, to refitv1.Phase) { w.t.Errorf("from %q to %q: there is no such transition", from, to) },
 	}
 	return p
 }
@@ -135,8 +137,8 @@ func (w *walkWorld) start() *process {
 // callingDialer reaches the node by calls of a process.
 type callingDialer struct{ p *process }
 
-// Dial implements node.Dialer.
-func (d callingDialer) Dial(context.Context, node.Target) (node.Conn, error) {
+// Dial implements remote.Dialer.
+func (d callingDialer) Dial(context.Context, remote.Target) (remote.Conn, error) {
 	c := call{place: machineItself, what: "dial", refused: errRefused}
 	if err := d.p.through(c, func(bool) error { return d.p.world.node.dial() }); err != nil {
 		return nil, err
@@ -146,12 +148,12 @@ func (d callingDialer) Dial(context.Context, node.Target) (node.Conn, error) {
 
 type callingConn struct{ p *process }
 
-// Close implements node.Conn.
+// Close implements remote.Conn.
 func (callingConn) Close() error { return nil }
 
-// Run implements node.Conn.
+// Run implements remote.Conn.
 func (c callingConn) Run(ctx context.Context, _ string, stdin io.Reader, stdout io.Writer) error {
-	run := call{place: machineItself, what: verbOf(ctx), writes: true, refused: node.ErrConnectionLost, lost: node.ErrConnectionLost}
+	run := call{place: machineItself, what: verbOf(ctx), writes: true, refused: remote.ErrConnectionLost, lost: remote.ErrConnectionLost}
 	return c.p.through(run, func(lost bool) error {
 		if lost {
 			stdout = io.Discard
@@ -186,7 +188,7 @@ const maxRounds = 60
 // time in which a node must be back has passed at once, a person asks for another try.
 func (w *walkWorld) finish() int {
 	var mu *refitv1.MachineUpdate
-	for n := range maxRounds {
+	for n := range w.patience() {
 		if w.ask() {
 			return n
 		}
@@ -197,16 +199,16 @@ func (w *walkWorld) finish() int {
 		}
 	}
 	mu = w.update()
-	require.Fail(w.t, "the update is not done", "%s: after %d rounds: %s %s: %s", w.plan, maxRounds, mu.Status.Phase, mu.Status.Reason, mu.Status.Message)
+	require.Fail(w.t, "the update is not done", "%s: after %d rounds: %s %s: %s", w.plan, w.patience(), mu.Status.Phase, mu.Status.Reason, mu.Status.Message)
 	return 0
 }
 
 // ask does as Cluster API does.
 func (w *walkWorld) ask() bool {
 	if w.digest == "" {
-		var machine clusterv1.Machine
-		require.NoError(w.t, w.base.Get(w.ctx, key, &machine))
-		s, err := (&Reconciler{Live: w.base}).readSpecs(w.ctx, &machine)
+		machine, spec, err := readMachine(w.ctx, w.base, key)
+		require.NoError(w.t, err)
+		s, err := readSpecs(w.ctx, w.base, machine, spec)
 		require.NoError(w.t, err)
 		w.digest = s.digest
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +14,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 )
 
 // halfWay has the node be at work when the server loses sight of it.
@@ -54,7 +56,7 @@ func (f failingHosts) Get(ctx context.Context, key client.ObjectKey, obj client.
 func TestWithdrawalWaitsForANodeThatCanNotBeAsked(t *testing.T) {
 	for name, spoil := range map[string]func(*world) (mend func()){
 		"it does not answer": func(w *world) func() {
-			w.node.dialErr = errors.Join(node.ErrUnreachable, errors.New("i/o timeout"))
+			w.node.dialErr = errors.Join(remote.ErrUnreachable, errors.New("i/o timeout"))
 			return func() { w.node.dialErr = nil }
 		},
 		"its host key can't be read": func(w *world) func() {
@@ -128,4 +130,45 @@ func TestAWithdrawnUpdateLeavesTheHostKey(t *testing.T) {
 	var known refitv1.KnownHost
 	require.NoError(t, w.Get(t.Context(), key, &known))
 	require.Equal(t, "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGenuine", known.Spec.HostKey)
+}
+
+// TestOnlyWhatHasChangedTheNodeCountsAsAStart withdraws updates after they have failed, and after another try was asked for, too.
+func TestOnlyWhatHasChangedTheNodeCountsAsAStart(t *testing.T) {
+	undrained := func(t *testing.T) *world {
+		w := drainingForAMinute(t)
+		w.clock.Step(time.Minute)
+		w.reconcile()
+		require.Equal(t, "DrainTimedOut", w.requirePhase(refitv1.PhaseFailed).Reason)
+		return w
+	}
+	for name, tc := range map[string]struct {
+		begin  func(*testing.T) *world
+		starts int
+	}{
+		"a node that was not drained in time": {undrained, 0},
+		"a node that was put back":            {func(t *testing.T) *world { return failed(t, true) }, 1},
+		"a node that may be half changed":     {func(t *testing.T) *world { return failed(t, false) }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, tried := range []bool{false, true} {
+				w := tc.begin(t)
+				require.Len(t, w.update().Status.Starts, tc.starts)
+				w.annotate(refitv1.RetryAnnotation)
+				if tried {
+					w.hold(true)
+					w.reconcile()
+					w.requireWaiting(refitv1.ReasonHold, "")
+				}
+				w.mark(false)
+				w.reconcile()
+				var mu refitv1.MachineUpdate
+				if err := w.Get(t.Context(), key, &mu); tc.starts == 0 {
+					require.True(t, apierrors.IsNotFound(err), "nothing is known but that it was asked for")
+				} else {
+					require.NoError(t, err)
+					require.Len(t, mu.Status.Starts, tc.starts)
+				}
+			}
+		})
+	}
 }

@@ -12,6 +12,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/machineupdate/flow"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -21,60 +22,68 @@ const (
 	statusWaitSeconds = 10
 )
 
-// onNode does what is done over a connection to the node. One connection serves the whole update.
-func (u *update) onNode(ctx context.Context, a *access, request *node.Request) (ctrl.Result, error) {
+// connect logs in to the node. One connection serves the whole reconciliation.
+func (u *update) connect(ctx context.Context) (*wait, error) {
 	// What the update shows stays until the node has answered, if it says more than that refit connects.
 	if shown := u.mu.Status.Phase; shown != refitv1.PhaseWaiting && !u.started() {
 		if err := u.enter(ctx, refitv1.PhaseStaging, "connect", "connecting to the node"); err != nil {
-			return ctrl.Result{}, err
+			return nil, err
 		}
 	}
-	conn, err := u.Dialer.Dial(ctx, a.target)
+	a := u.login.access
+	conn, err := u.Dialer.Dial(ctx, a.Target)
 	if err != nil {
 		return u.nodeError(ctx, err)
 	}
-	defer conn.Close() //nolint:errcheck // the work is done, or goes on without the connection
-	client, err := u.client(conn, a)
-	if err != nil {
-		return u.await(ctx, &wait{reason: refitv1.ReasonNodeAccess, message: err.Error()})
+	u.conn = conn
+	if u.agent, err = a.Client(conn, u.Agents); err != nil {
+		return &wait{reason: refitv1.ReasonNodeAccess, message: err.Error()}, nil
 	}
-	u.fence(request)
-	if u.occupied.held == nil {
-		return u.endRun(ctx, client, request)
-	}
-	return u.look(ctx, client, a, request)
+	u.fence(u.request)
+	u.seen.Connected = true
+	return nil, nil
 }
 
-// look has the node compare itself with what is desired, and goes on with what that takes when it may.
-func (u *update) look(ctx context.Context, client *node.Client, a *access, request *node.Request) (ctrl.Result, error) {
-	if err := u.tellLook(ctx); err != nil {
-		return ctrl.Result{}, err
+// disconnect ends the connection: the work is done, or goes on without it.
+func (u *update) disconnect() {
+	if u.conn != nil {
+		_ = u.conn.Close()
+		u.conn = nil
 	}
-	plan, err := client.Plan(ctx, *request)
+}
+
+// look has the node compare itself with what is desired.
+func (u *update) look(ctx context.Context) (*wait, error) {
+	if err := u.tellLook(ctx); err != nil {
+		return nil, err
+	}
+	plan, err := u.agent.Plan(ctx, *u.request)
 	if err != nil {
 		return u.nodeError(ctx, err)
 	}
 	if w, err := u.planNode(ctx, &plan); w != nil || err != nil {
-		result, _, err := u.hindered(ctx, w, err)
-		return result, err
+		return w, err
 	}
 	if len(plan.Blocked) > 0 {
-		return u.await(ctx, &wait{reason: refitv1.ReasonBlocked, message: u.blocked(u.release.because(plan.Blocked))})
+		return &wait{reason: refitv1.ReasonBlocked, message: u.blocked(u.release.because(plan.Blocked))}, nil
 	}
-	last, err := u.lastRun(ctx, client, request)
+	u.plan = plan
+	u.seen.Plan = flow.Plan{
+		Known: true, Effect: effect(disturbs(plan)), Drains: drains(plan),
+		Stages: len(plan.Stage) > 0, Source: u.release.source != nil, Early: u.release.early,
+		Refused: u.selected.Drift == refitv1.RefuseDrift && len(driftOf(plan)) > 0,
+	}
+	return nil, u.booted(ctx, u.last) // now that it has answered to the end
+}
+
+// askNode asks the node how its last work for these specs stands.
+func (u *update) askNode(ctx context.Context) (*wait, error) {
+	last, err := u.lastRun(ctx)
 	if err != nil {
 		return u.nodeError(ctx, err)
 	}
-	if err := u.booted(ctx, last); err != nil {
-		return ctrl.Result{}, err
-	}
-	if w := u.refused(plan, last); w != nil {
-		return u.await(ctx, w)
-	}
-	if last.State != node.Running && u.staging(plan) {
-		return u.stage(ctx, client, request, plan)
-	}
-	return u.start(ctx, client, a, request, plan, last)
+	u.last, u.seen.Last = last, u.runOf(last)
+	return nil, nil
 }
 
 // booted records that a node that was to reboot, maybe for specs that were asked for before, answers again.
@@ -93,29 +102,6 @@ func (u *update) tellLook(ctx context.Context) error {
 	return u.enter(ctx, refitv1.PhaseStaging, "plan", "the node compares itself with what is desired")
 }
 
-// start has the node do what it has planned, when it may.
-func (u *update) start(
-	ctx context.Context, client *node.Client, a *access, request *node.Request, plan node.Plan, last node.Status,
-) (ctrl.Result, error) {
-	w, err := u.admit(ctx, last, plan, func(admission refitv1.Admission) error { return u.claim(ctx, a, plan, admission) })
-	switch {
-	case err != nil:
-		return u.nodeError(ctx, err)
-	case w != nil:
-		return u.await(ctx, w)
-	}
-	u.closed = nil
-	if len(plan.Stage) > 0 && last.State != node.Running { // the window has opened just now
-		return ctrl.Result{RequeueAfter: retryStage}, nil
-	}
-	return u.work(ctx, client, request, plan, last)
-}
-
-func (u *update) client(conn node.Conn, a *access) (*node.Client, error) {
-	ssh := a.spec.SSH
-	return node.NewClient(conn, node.ClientOptions{Agents: u.Agents, Dir: a.spec.AgentDirectory, Sudo: ssh.Sudo, Gate: gateMode(ssh)})
-}
-
 // fence puts the token of the node's lease into a request.
 func (u *update) fence(request *node.Request) {
 	request.Token, request.WaitSeconds = u.mu.Status.Token, applyWaitSeconds
@@ -125,13 +111,16 @@ func (u *update) fence(request *node.Request) {
 }
 
 // lastRun asks what the node did last for these specs. Without an attempt it has done nothing, but what an attempt before this try
-// has begun may still be under way.
-func (u *update) lastRun(ctx context.Context, client *node.Client, request *node.Request) (node.Status, error) {
-	first := u.mu.Status.Attempts == 0
+// has begun may still be under way. A run that waits for a login gets one, also if it is for specs that were asked for before.
+func (u *update) lastRun(ctx context.Context) (node.Status, error) {
+	request, first := u.request, u.mu.Status.Attempts == 0
 	if first && u.mu.Status.ApplyingSince == nil {
 		return node.Status{State: node.Idle}, nil
 	}
-	status, err := client.Status(ctx, node.StatusRequest{Protocol: node.Protocol, Machine: request.Machine, Digest: request.Digest})
+	status, err := u.agent.Status(ctx, node.StatusRequest{Protocol: node.Protocol, Machine: request.Machine, Digest: request.Digest})
+	if err == nil {
+		err = u.confirm(ctx, request, status)
+	}
 	if err == nil && (status.Digest != request.Digest || u.beforeRepair(status)) {
 		return node.Status{State: node.Idle}, nil
 	}
@@ -142,21 +131,25 @@ func (u *update) lastRun(ctx context.Context, client *node.Client, request *node
 }
 
 // claim records that the work starts, and on which Node.
-func (u *update) claim(ctx context.Context, a *access, plan node.Plan, admission refitv1.Admission) error {
-	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+func (u *update) claim(ctx context.Context, admission refitv1.Admission) error {
+	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		admitted(s, admission)
 		if s.Instance != u.Instance && s.Drain != nil && s.Drain.FinishedAt == nil {
 			s.Drain = u.drainedOn(s.Drain)
 		}
 		s.Instance = u.Instance
-		s.Address = a.target.Addresses[0].String()
+		s.Address = u.login.access.Target.Addresses[0].String()
 		if admission.Reason != refitv1.NotMaterial {
 			s.Node = &refitv1.NodeReference{Name: u.regarding.Status.NodeRef.Name, UID: u.occupied.held.NodeUID()}
 		}
 		if s.Phase != refitv1.PhaseDraining {
-			s.Phase, s.Reason, s.Step, s.Message = refitv1.PhaseApplying, "", "apply", describe(plan)
+			s.Phase, s.Reason, s.Step, s.Message = refitv1.PhaseApplying, "", "apply", describe(u.plan)
 		}
 	})
+	if err == nil {
+		u.seen.Admitted, u.closed = true, nil
+	}
+	return err
 }
 
 // drainedOn is a drain that another leader goes on with. While nobody led, nobody asked pods to leave: that time does not count.
@@ -170,36 +163,10 @@ func (u *update) drainedOn(d *refitv1.DrainStatus) *refitv1.DrainStatus {
 	return on
 }
 
-// work has the node do what it has planned, and sees that it is done.
-func (u *update) work(ctx context.Context, client *node.Client, request *node.Request, plan node.Plan, last node.Status) (ctrl.Result, error) {
-	if last.State == node.Failed && last.Token != u.mu.Status.FailedToken {
-		return u.nodeFailed(ctx, last) // refit ended before it could tell
-	}
-	begun := last.State == node.Running || last.State == node.Succeeded
-	if result, ok, err := u.protect(ctx, plan, begun); !ok || err != nil {
-		return result, err
-	}
-	return u.finishRun(ctx, client, request)
-}
-
-// endRun takes what is under way on the node to its end without the node's lease: it may be what keeps the workload cluster's API
-// server away. Nothing begins.
-func (u *update) endRun(ctx context.Context, client *node.Client, request *node.Request) (ctrl.Result, error) {
-	last, err := u.lastRun(ctx, client, request)
-	switch {
-	case err != nil:
-		return u.nodeError(ctx, err)
-	case last.State == node.Failed && last.Token != u.mu.Status.FailedToken:
-		return u.nodeFailed(ctx, last)
-	case last.State == node.Running || last.State == node.Succeeded:
-		return u.finishRun(ctx, client, request)
-	default:
-		return u.await(ctx, apiAway())
-	}
-}
-
-// finishRun has the node begin its work, or go on with it, and follows it to its end.
-func (u *update) finishRun(ctx context.Context, client *node.Client, request *node.Request) (ctrl.Result, error) {
+// work has the node begin its work, or go on with it, and follows it to its end.
+func (u *update) work(ctx context.Context) (*wait, error) {
+	// A person who has asked for another try has been told how the one before has failed.
+	u.request.UnderWay = u.seen.Last == flow.Running && u.mu.Status.Attempts > 0
 	if held := u.occupied.held; held != nil {
 		held.Enter("apply")
 		err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
@@ -209,25 +176,27 @@ func (u *update) finishRun(ctx context.Context, client *node.Client, request *no
 				s.AppliedDigest = "" // from here on nobody knows, until the node is verified
 			}
 			s.Attempts++
-			s.Token = request.Token
+			s.Token = u.request.Token
 			s.Phase, s.Reason, s.Step = refitv1.PhaseApplying, "", "apply"
 		})
 		if err != nil {
-			return ctrl.Result{}, err
+			return nil, err
 		}
 	}
-	status, err := u.apply(ctx, client, request)
+	status, err := u.apply(ctx)
 	if err != nil {
 		return u.nodeError(ctx, err)
 	}
+	u.ran, u.seen.Ran = status, flow.Succeeded
 	if status.State == node.Failed {
-		return u.nodeFailed(ctx, status)
+		u.seen.Ran = flow.RunFailed
 	}
-	return u.verify(ctx, client, request, status)
+	return nil, nil
 }
 
 // apply has the node do the work, or finds it under way, and follows it to its end.
-func (u *update) apply(ctx context.Context, client *node.Client, request *node.Request) (node.Status, error) {
+func (u *update) apply(ctx context.Context) (node.Status, error) {
+	client, request := u.agent, u.request
 	status, err := client.Apply(ctx, *request)
 	for err == nil && status.State == node.Running && status.Digest == request.Digest {
 		if err = u.follow(ctx, status); err != nil {
@@ -242,6 +211,9 @@ func (u *update) apply(ctx context.Context, client *node.Client, request *node.R
 			// The work has lost who did it. Asked for again, it goes on at the first step that is not done.
 			status, err = client.Apply(ctx, *request)
 			continue
+		}
+		if err = u.confirm(ctx, request, status); err != nil {
+			return status, err
 		}
 		status, err = client.Status(ctx, node.StatusRequest{
 			Protocol: node.Protocol, Machine: request.Machine, Digest: request.Digest, WaitSeconds: statusWaitSeconds,
@@ -270,6 +242,12 @@ func (u *update) follow(ctx context.Context, status node.Status) error {
 	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Step, s.StepsDone, s.StepsTotal = status.Step, int32(status.Done), int32(status.Total)
 		s.Message = fmt.Sprintf("the node has done %d of %d steps", status.Done, status.Total)
+		switch {
+		case status.AwaitsLogin:
+			s.Message = u.login.awaited(status)
+		case status.Message != "":
+			s.Message += ": " + status.Message
+		}
 		if at := u.now(); !status.Rebooting {
 			s.RebootingSince = nil
 		} else if s.RebootingSince == nil {
@@ -278,8 +256,12 @@ func (u *update) follow(ctx context.Context, status node.Status) error {
 	})
 }
 
-// nodeFailed ends the update with what the node reports.
-func (u *update) nodeFailed(ctx context.Context, status node.Status) (ctrl.Result, error) {
+// takeFailure ends the update with what the node reports: of the work that was followed, or of work that failed before refit could tell.
+func (u *update) takeFailure(ctx context.Context) (ctrl.Result, error) {
+	status := u.last
+	if u.seen.Ran == flow.RunFailed {
+		status = u.ran
+	}
 	u.failedRun = &status
 	if status.NeedsReboot {
 		return u.rebootToRead(ctx, status)
@@ -301,52 +283,53 @@ func (u *update) rebootToRead(ctx context.Context, status node.Status) (ctrl.Res
 	return ctrl.Result{RequeueAfter: time.Second}, nil
 }
 
-// verify asks the node to compare itself with what is desired once more. Only when nothing is left to do the update is
-// done.
-func (u *update) verify(ctx context.Context, client *node.Client, request *node.Request, status node.Status) (ctrl.Result, error) {
-	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
-		s.Phase, s.Reason, s.Step, s.Message = refitv1.PhaseVerifying, "", "compare", "comparing the node with what is desired"
-		s.RebootingSince, s.Changes, s.Actions = nil, nodeChanges(s.Changes), nil
-		s.StepsDone, s.StepsTotal = int32(status.Total), int32(status.Total)
-		for _, c := range status.Changes {
-			s.Changes = append(s.Changes, refitv1.Change{Kind: string(c.Kind), Name: c.Name, Operation: string(c.Operation), Conflict: c.Conflict})
-		}
-		for _, a := range status.Actions {
-			s.Actions = append(s.Actions, a.String())
-		}
-	})
-	if err != nil {
-		return ctrl.Result{}, err
+// notVerified is what a proof is missing for, so that the update has failed.
+func notVerified(message string) *wait { return &wait{fails: "NotVerified", message: message} }
+
+// verify asks the node to compare itself with what is desired once more. Only when nothing is left to do the update is done.
+func (u *update) verify(ctx context.Context) (*wait, error) {
+	if err := u.tellRun(ctx); err != nil {
+		return nil, err
 	}
-	plan, err := client.Plan(ctx, *request)
+	plan, err := u.agent.Plan(ctx, *u.request)
 	if err != nil {
 		return u.nodeError(ctx, err)
 	}
 	if len(plan.Blocked) > 0 || len(plan.Changes) > 0 || disturbs(plan) {
-		return u.fail(ctx, "NotVerified", "the node does not show what was applied: "+describe(plan))
+		return notVerified("the node does not show what was applied: " + describe(plan)), nil
 	}
-	notes := status.Notes
-	u.left = plan.Drift
+	u.notes, u.left = slices.Clip(u.ran.Notes), plan.Drift
 	for _, d := range plan.Drift {
 		// Of other kinds than files a part can be drift that the run was not to change; the agent has told them apart.
-		if d.Kind == node.FileKind && slices.ContainsFunc(status.Changes, func(c node.Change) bool { return c.Ref == d.Ref }) {
-			return u.fail(ctx, "NotVerified", fmt.Sprintf("%s was written and is another again (%s); something on the node changes it", d.Ref, strings.Join(d.What, ", ")))
+		if d.Kind == node.FileKind && slices.ContainsFunc(u.ran.Changes, func(c node.Change) bool { return c.Ref == d.Ref }) {
+			return notVerified(fmt.Sprintf("%s was written and is another again (%s); something on the node changes it", d.Ref, strings.Join(d.What, ", "))), nil
 		}
-		notes = append(notes, fmt.Sprintf("%s was changed on the node (%s) and not in the specs; it was left as it is", d.Ref, strings.Join(d.What, ", ")))
+		u.notes = append(u.notes, fmt.Sprintf("%s was changed on the node (%s) and not in the specs; it was left as it is", d.Ref, strings.Join(d.What, ", ")))
 	}
-	return u.finish(ctx, status, notes)
+	u.seen.Verified = true
+	return nil, nil
 }
 
-// done gives the node back, and says that the update has been made.
-func (u *update) done(ctx context.Context, message string, notes []string) (ctrl.Result, error) {
-	if w, err := u.notReady(ctx); w != nil || err != nil {
-		result, _, err := u.hindered(ctx, w, err)
-		return result, err
+// tellRun shows what the work on the node has changed and done.
+func (u *update) tellRun(ctx context.Context) error {
+	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		s.Phase, s.Reason, s.Step, s.Message = refitv1.PhaseVerifying, "", "compare", "comparing the node with what is desired"
+		s.RebootingSince, s.Changes, s.Actions = nil, nodeChanges(s.Changes), nil
+		s.StepsDone, s.StepsTotal = int32(u.ran.Total), int32(u.ran.Total)
+		for _, c := range u.ran.Changes {
+			s.Changes = append(s.Changes, refitv1.Change{Kind: string(c.Kind), Name: c.Name, Operation: string(c.Operation), Conflict: c.Conflict})
+		}
+		for _, a := range u.ran.Actions {
+			s.Actions = append(s.Actions, a.String())
+		}
+	})
+}
+
+// releaseSucceeded releases the node.
+func (u *update) releaseSucceeded(ctx context.Context) (*wait, error) {
+	if err := u.releaseNode(ctx, false); err != nil {
+		return u.unanswered(err)
 	}
-	if err := u.vacate(ctx, false); err != nil {
-		w, err := u.unanswered(err)
-		result, _, err := u.hindered(ctx, w, err)
-		return result, err
-	}
-	return u.succeed(ctx, message, notes)
+	u.seen.Left = true
+	return nil, nil
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	kubernetesfake "k8s.io/client-go/kubernetes/fake"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -52,6 +53,9 @@ func newFakeWorkload(now clock.PassiveClock) *fakeWorkload {
 		WithStatusSubresource(&corev1.Node{}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+				if _, ok := obj.(*coordinationv1.Lease); ok {
+					obj.SetUID(uuid.NewUUID()) // without one a lease is never seen to lapse
+				}
 				err := c.Create(ctx, obj, opts...)
 				if _, ok := obj.(*coordinationv1.Lease); ok && len((&client.CreateOptions{}).ApplyOptions(opts).DryRun) > 0 {
 					obj.SetCreationTimestamp(metav1.NewTime(now.Now())) // an API server tells its time by that

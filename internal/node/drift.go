@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -34,16 +33,3 @@ type DriftReport struct {
 
 // String names the resource and what differs, for example "/etc/motd (content, mode)".
 func (d Drift) String() string { return fmt.Sprintf("%s (%s)", d.Ref, strings.Join(d.What, ", ")) }
-
-// Drift asks how the node differs from what was applied to it last. It changes nothing there.
-func (c *Client) Drift(ctx context.Context, r DriftRequest) (DriftReport, error) {
-	r.Protocol = Protocol
-	answer, err := c.call(ctx, "drift", r)
-	if err == nil && answer.Drift == nil {
-		err = &AnswerError{Reason: "there is no report of drift in it"}
-	}
-	if err != nil {
-		return DriftReport{}, fmt.Errorf("drift: %w", err)
-	}
-	return *answer.Drift, nil
-}

@@ -3,14 +3,14 @@ package node
 import (
 	"bytes"
 	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
-
-	"golang.org/x/crypto/ssh"
 )
 
 // AgentStatement is what is signed of an agent.
@@ -46,7 +46,7 @@ var (
 func (s AgentStatement) message() ([]byte, error) {
 	for _, word := range []string{s.OS, s.Architecture, s.Version} {
 		if !plainWord.MatchString(word) {
-			return nil, fmt.Errorf("%q can't be signed as a system, an architecture or a version", begin(word, 100))
+			return nil, fmt.Errorf("%.100q can't be signed as a system, an architecture or a version", word)
 		}
 	}
 	if !hexDigest.MatchString(s.SHA256) || s.RollbackIndex < 0 {
@@ -99,17 +99,9 @@ func ParseAgentSigners(data []byte) ([]ed25519.PublicKey, error) {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		parsed, _, options, _, err := ssh.ParseAuthorizedKey([]byte(line))
-		if err != nil || len(options) > 0 {
-			return nil, fmt.Errorf("line %d is not a public key as ssh-keygen writes it", n)
-		}
-		wrapped, ok := parsed.(ssh.CryptoPublicKey)
-		if !ok {
-			return nil, fmt.Errorf("line %d: a key of type %s can't sign agents; want ssh-ed25519", n, parsed.Type())
-		}
-		key, ok := wrapped.CryptoPublicKey().(ed25519.PublicKey)
-		if !ok || parsed.Type() != ssh.KeyAlgoED25519 {
-			return nil, fmt.Errorf("line %d: a key of type %s can't sign agents; want ssh-ed25519", n, parsed.Type())
+		key, err := parsePublicKey(line)
+		if err != nil {
+			return nil, fmt.Errorf("line %d %w", n, err)
 		}
 		keys = append(keys, key)
 	}
@@ -119,21 +111,40 @@ func ParseAgentSigners(data []byte) ([]ed25519.PublicKey, error) {
 	return keys, nil
 }
 
-// ParseAgentSigningKey reads an Ed25519 private key in PEM, as ssh-keygen or openssl writes it. Errors don't repeat it.
-func ParseAgentSigningKey(data []byte) (ed25519.PrivateKey, error) {
-	key, err := ssh.ParseRawPrivateKey(data)
-	var locked *ssh.PassphraseMissingError
-	switch {
-	case errors.As(err, &locked):
-		return nil, errors.New("the signing key has a passphrase; use one without")
-	case err != nil:
-		return nil, errors.New("the signing key can't be read; it must be PEM, as ssh-keygen -t ed25519 writes it")
+// parsePublicKey reads a line as ssh-keygen writes it: a type, a key in base64 and a comment. It is here, and not of the SSH client's
+// library, since nothing else of that is for the agent.
+func parsePublicKey(line string) (ed25519.PublicKey, error) {
+	errNotOne := errors.New("is not a public key as ssh-keygen writes it")
+	words := strings.Fields(line)
+	if len(words) < 2 {
+		return nil, errNotOne
 	}
-	switch key := key.(type) {
-	case ed25519.PrivateKey:
-		return key, nil
-	case *ed25519.PrivateKey:
-		return *key, nil
+	blob, err := base64.StdEncoding.Strict().DecodeString(words[1])
+	if err != nil {
+		return nil, errNotOne
 	}
-	return nil, errors.New("the signing key is not an Ed25519 key; make one with ssh-keygen -t ed25519")
+	kind, rest, ok := cutString(blob)
+	if !ok || string(kind) != words[0] {
+		return nil, errNotOne
+	}
+	if words[0] != "ssh-ed25519" {
+		return nil, fmt.Errorf("has a key of type %.40q, which can't sign agents; want ssh-ed25519", words[0])
+	}
+	key, rest, ok := cutString(rest)
+	if !ok || len(rest) > 0 || len(key) != ed25519.PublicKeySize {
+		return nil, errNotOne
+	}
+	return key, nil
+}
+
+// cutString takes a string off the wire format of SSH (RFC 4251, section 5).
+func cutString(data []byte) (s, rest []byte, ok bool) {
+	if len(data) < 4 {
+		return nil, nil, false
+	}
+	length := uint64(binary.BigEndian.Uint32(data))
+	if data = data[4:]; length > uint64(len(data)) {
+		return nil, nil, false
+	}
+	return data[:length], data[length:], true
 }

@@ -5,11 +5,7 @@ import (
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -60,28 +56,11 @@ func TestAgentSignatures(t *testing.T) {
 	}
 }
 
-func TestAgentSigningKeys(t *testing.T) {
-	public, private, err := ed25519.GenerateKey(rand.Reader)
+func TestAgentSigners(t *testing.T) {
+	public, _, err := ed25519.GenerateKey(rand.Reader)
 	require.NoError(t, err)
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
-	require.NoError(t, err)
-	for name, text := range map[string][]byte{
-		"of ssh-keygen": pemOf(t, private, ""), "of openssl": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}),
-	} {
-		key, err := ParseAgentSigningKey(text)
-		require.NoError(t, err, name)
-		assert.Equal(t, private, key, name)
-	}
 	ecdsaKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	for want, text := range map[string][]byte{
-		"has a passphrase": pemOf(t, private, "secret"), "can't be read": []byte("secret"), "is not an Ed25519 key": pemOf(t, ecdsaKey, ""),
-	} {
-		_, err := ParseAgentSigningKey(text)
-		require.ErrorContains(t, err, want)
-		require.NotContains(t, err.Error(), "secret")
-	}
-
 	line := func(key any) string {
 		k, err := ssh.NewPublicKey(key)
 		require.NoError(t, err)
@@ -101,30 +80,29 @@ func TestAgentSigningKeys(t *testing.T) {
 	}
 }
 
-func TestLoadSignedAgents(t *testing.T) {
-	_, private, err := ed25519.GenerateKey(rand.Reader)
-	require.NoError(t, err)
-	agents, signatures := t.TempDir(), t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(agents, "refit-node-linux-amd64"), []byte("agent"), 0o600))
-	loaded, err := LoadSignedAgents(agents, signatures)
-	require.NoError(t, err)
-	assert.Nil(t, loaded.binaries[0].Signature)
-
-	write := func(s AgentStatement) {
-		signature, err := SignAgent(private, s)
-		require.NoError(t, err)
-		text, err := json.Marshal(signature)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(signatures, "refit-node-linux-amd64.sig"), text, 0o600))
+// FuzzAgentSigners compares with the SSH library's reading: a key that is trusted is the one that is written there.
+func FuzzAgentSigners(f *testing.F) {
+	key, err := ssh.NewPublicKey(ed25519.PublicKey(strings.Repeat("k", ed25519.PublicKeySize)))
+	require.NoError(f, err)
+	line := strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
+	for _, seed := range []string{
+		line, line + " a comment", "  " + line, "\t" + strings.Replace(line, " ", "\t", 1), line + "=", line[:len(line)-4], "no-pty " + line,
+		strings.Replace(line, "ssh-ed25519", "ssh-rsa", 1), strings.Replace(line, "AAAAC", "AAAAD", 1), "ssh-ed25519", "ssh-ed25519 AAAA", "\u00a0" + line,
+	} {
+		f.Add(seed)
 	}
-	statement := AgentStatement{OS: "linux", Architecture: "amd64", Version: "v1", SHA256: digest([]byte("agent"))}
-	write(statement)
-	loaded, err = LoadSignedAgents(agents, signatures)
-	require.NoError(t, err)
-	assert.Equal(t, statement, loaded.binaries[0].Signature.AgentStatement)
-
-	statement.SHA256 = digest([]byte("the one before"))
-	write(statement)
-	_, err = LoadSignedAgents(agents, signatures)
-	require.ErrorContains(t, err, "signature of another agent")
+	f.Fuzz(func(t *testing.T, text string) {
+		if strings.Contains(text, "\n") {
+			return
+		}
+		keys, err := ParseAgentSigners([]byte(text))
+		if err != nil {
+			return
+		}
+		require.Len(t, keys, 1)
+		theirs, _, options, _, err := ssh.ParseAuthorizedKey([]byte(text))
+		require.NoError(t, err)
+		require.Empty(t, options)
+		require.Equal(t, theirs.(ssh.CryptoPublicKey).CryptoPublicKey(), keys[0])
+	})
 }

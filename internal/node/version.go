@@ -1,10 +1,5 @@
 package node
 
-import (
-	"context"
-	"fmt"
-)
-
 // Version is the Kubernetes that a node is to run.
 type Version struct {
 	// Kubernetes is the version, for example "v1.36.3".
@@ -130,18 +125,4 @@ type StageStatus struct {
 	Version string     `json:"version,omitempty"`
 	// Message says what is under way, or why it failed and what to do. It contains no secrets.
 	Message string `json:"message,omitempty"`
-}
-
-// Stage has the node bring a release of Kubernetes to its disk, which disturbs nothing, and waits for its end as long as r says. It can
-// be repeated.
-func (c *Client) Stage(ctx context.Context, r StageRequest) (StageStatus, error) {
-	r.Protocol = Protocol
-	answer, err := c.call(ctx, "stage", r)
-	if err == nil && answer.Stage == nil {
-		err = &AnswerError{Reason: "there is nothing about staging in it"}
-	}
-	if err != nil {
-		return StageStatus{}, fmt.Errorf("stage: %w", err)
-	}
-	return *answer.Stage, nil
 }

@@ -1,7 +1,10 @@
 package node
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/capi-refit/refit/internal/disruption"
@@ -46,6 +49,9 @@ type Request struct {
 	OnConflict ConflictPolicy `json:"onConflict"`
 	// Repair says that what differs from the record is brought back as if the specs had changed it. Without a record it says nothing.
 	Repair bool `json:"repair,omitempty"`
+	// UnderWay says that work for the digest was seen under way: it is taken to its end. If it has failed meanwhile that is the answer, and
+	// nothing begins again.
+	UnderWay bool `json:"underWay,omitempty"`
 	// WaitSeconds is how long apply waits for the end before it answers with what is under way. 0: not at all.
 	WaitSeconds int `json:"waitSeconds,omitempty"`
 }
@@ -55,6 +61,20 @@ type MachineID struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid"`
+	// Former are UIDs that the Machine had in management clusters from which it was moved: the node knows it by one of them until it is
+	// updated again.
+	Former []string `json:"former,omitempty"`
+}
+
+// Is reports whether a node that knows the Machine known is that of m.
+func (m MachineID) Is(known MachineID) bool {
+	return m.UID == known.UID || slices.Contains(m.Former, known.UID)
+}
+
+// Now returns the Machine by the UID that it has now alone.
+func (m MachineID) Now() MachineID {
+	m.Former = nil
+	return m
 }
 
 // File is a regular file.
@@ -142,6 +162,26 @@ type Drift struct {
 type Problem struct {
 	Path   string `json:"path,omitempty"`
 	Reason string `json:"reason"`
+	// Ruled says that it is the rules which do not let the change be made, so that a policy can.
+	Ruled bool `json:"ruled,omitempty"`
+}
+
+// ProblemOf returns what an error says that is in the way of something.
+func ProblemOf(path string, err error) Problem {
+	var rule *disruption.RuleError
+	return Problem{Path: path, Reason: err.Error(), Ruled: errors.As(err, &rule)}
+}
+
+// Problems returns a list of problems as one text.
+func Problems(list []Problem) string {
+	texts := make([]string, len(list))
+	for i, p := range list {
+		texts[i] = p.Reason
+		if p.Path != "" && !strings.Contains(p.Reason, p.Path) {
+			texts[i] = p.Path + ": " + p.Reason
+		}
+	}
+	return strings.Join(texts, "; ")
 }
 
 // RunState is how far a run of the agent has come.
@@ -164,8 +204,12 @@ type StatusRequest struct {
 	Protocol int       `json:"protocol"`
 	Machine  MachineID `json:"machine"`
 	Digest   string    `json:"digest"`
-	// WaitSeconds is how long to wait for the end of a run before answering. 0: not at all.
+	// WaitSeconds is how long to wait for the end of a run before answering. 0: not at all. A run that awaits a login is not waited for.
 	WaitSeconds int `json:"waitSeconds,omitempty"`
+	// Confirm says that the request came by a login that was made for it, with a connection of its own. The run with the Token, which
+	// awaits that, then goes on.
+	Confirm bool  `json:"confirm,omitempty"`
+	Token   int64 `json:"token,omitempty"`
 }
 
 // Status is how a run stands. It holds no content of files.
@@ -186,6 +230,9 @@ type Status struct {
 	// Rebooting says that the node was asked to reboot and has not come back: wait for it. A run is not interrupted as long as
 	// it is rebooting; it is once the node has been booted, or when the reboot does not come.
 	Rebooting bool `json:"rebooting,omitempty"`
+	// AwaitsLogin says that the run has changed something by which the server comes in, and is rolled back unless a request with Confirm
+	// and the run's Token comes in time, by a login of its own.
+	AwaitsLogin bool `json:"awaitsLogin,omitempty"`
 	// RolledBack says that a failed run has put everything back. It is false when the files were put back but the node has
 	// been booted with the new ones: what read them then goes on with them.
 	RolledBack bool `json:"rolledBack,omitempty"`
@@ -204,14 +251,16 @@ type JournalEntry struct {
 	Time   time.Time `json:"time"`
 	Token  int64     `json:"token"`
 	Digest string    `json:"digest"`
-	// Event is "claimed", "adopted", "run-started", "step-started", "reboot-asked", "step-done", "step-failed", "rolled-back"
-	// or "run-done".
+	// Event is "claimed", "adopted", "run-started", "step-started", "reboot-asked", "login-awaited", "step-done", "step-failed",
+	// "rolled-back" or "run-done".
 	Event string `json:"event"`
 	Step  string `json:"step,omitempty"`
 	// Boot tells one boot of the node from another. It is with the entries of the step that reboots the node: the boot in which
-	// the step was begun, and the one in which it was found done. It is opaque.
-	Boot  string `json:"boot,omitempty"`
-	Error string `json:"error,omitempty"`
+	// the step was begun, and the one in which it was found done. It is also with "login-awaited". It is opaque.
+	Boot string `json:"boot,omitempty"`
+	// Until is with "login-awaited": how long the node has been up when the wait is over. That clock nobody sets.
+	Until time.Duration `json:"until,omitempty"`
+	Error string        `json:"error,omitempty"`
 	// Note says what is remarkable about a step that is done, for example that a unit was not active and not reloaded.
 	Note string `json:"note,omitempty"`
 }
@@ -240,6 +289,8 @@ const (
 	ReasonOtherMachine ErrorReason = "OtherMachine"
 	// ReasonBlocked: the plan has problems; the message lists them.
 	ReasonBlocked ErrorReason = "Blocked"
+	// ReasonNotAwaited: no run waits for the login that is confirmed, or not any more. Ask how the run stands.
+	ReasonNotAwaited ErrorReason = "NotAwaited"
 	// ReasonNoAgent: the gate does not have the agent, or not as it was brought. Bring it.
 	ReasonNoAgent ErrorReason = "NoAgent"
 	// ReasonRefused: the gate does not do what it was asked.

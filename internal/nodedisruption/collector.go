@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/internal/snapshot"
+	"github.com/capi-refit/refit/internal/policykind"
 )
 
 var readyDesc = prometheus.NewDesc("refit_node_disruption_policy_ready",
@@ -13,7 +13,5 @@ var readyDesc = prometheus.NewDesc("refit_node_disruption_policy_ready",
 
 // Collector shows to Prometheus which policies can be read.
 func (p *Policies) Collector() prometheus.Collector {
-	return &snapshot.ReadCollector[*refitv1.NodeDisruptionPolicy, *Policy]{
-		Reader: p.read, Desc: readyDesc, Err: func(one *Policy) error { return one.Err },
-	}
+	return &policykind.Collector[*refitv1.NodeDisruptionPolicy, *Policy]{Reader: p.Reader, Desc: readyDesc}
 }

@@ -18,6 +18,9 @@ const (
 	maxTimeout = time.Hour
 )
 
+// MaxSoak is how long a node may be watched at most.
+const MaxSoak = time.Hour
+
 // converter turns the entries of a policy into rules, and collects what is wrong with them.
 type converter struct{ errs []error }
 
@@ -30,7 +33,7 @@ func (c *converter) wrong(field string, err error) {
 // convert returns the rules of a policy, without those for domains that it says nothing about.
 func convert(s *refitv1.NodeDisruptionPolicySpec) (disruption.Rules, error) {
 	var c converter
-	out := disruption.Rules{Domains: map[disruption.Domain][]disruption.Action{}, OnFailure: disruption.OnFailure(s.OnFailure)}
+	out := disruption.Rules{Domains: map[disruption.Domain][]disruption.Action{}, OnFailure: disruption.OnFailure(s.OnFailure), Soak: c.soak(s.Soak)}
 	seen := map[string]bool{}
 	c.most("files", len(s.Files))
 	for _, f := range s.Files {
@@ -65,7 +68,21 @@ func convert(s *refitv1.NodeDisruptionPolicySpec) (disruption.Rules, error) {
 			out.Domains[d.domain] = c.actions(d.field, *d.says)
 		}
 	}
+	out.ConfirmWithin = c.confirmWithin(s.ConfirmWithin)
 	return out, errors.Join(c.errs...)
+}
+
+// confirmWithin reads how long a login is awaited. 0: nothing is said.
+func (c *converter) confirmWithin(value refitv1.ConfirmTimeout) time.Duration {
+	if value == "" {
+		return 0
+	}
+	d, err := schedule.ParseDuration(string(value))
+	if err == nil && (d < disruption.MinConfirmWithin || d > disruption.MaxConfirmWithin) {
+		err = fmt.Errorf("%q is not from %s to %s", value, disruption.MinConfirmWithin, disruption.MaxConfirmWithin)
+	}
+	c.wrong("confirmWithin", err)
+	return d
 }
 
 // once notes an entry, of which there may be no other.
@@ -123,4 +140,19 @@ func (c *converter) timeout(field string, value refitv1.DisruptionTimeout) time.
 	}
 	c.wrong(field, err)
 	return d
+}
+
+// soak reads how long a node is watched. Nil: nothing is said.
+func (c *converter) soak(value refitv1.SoakDuration) *time.Duration {
+	if value == "" {
+		return nil
+	}
+	d, err := time.ParseDuration(string(value))
+	if err != nil {
+		err = fmt.Errorf("%q is not a duration; write it as 30s or 5m", value)
+	} else if d < 0 || d > MaxSoak {
+		err = fmt.Errorf("%q is not between 0s and %s", value, MaxSoak)
+	}
+	c.wrong("soak", err)
+	return &d
 }

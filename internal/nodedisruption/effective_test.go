@@ -113,6 +113,24 @@ func TestUnitsAndTimeoutsOfPolicies(t *testing.T) {
 	require.Equal(t, []disruption.Action{{Type: disruption.None}}, actions, "what takes nothing takes no time")
 }
 
+func TestSoakByPolicies(t *testing.T) {
+	base := disruption.BuiltinRules()
+	base.Soak = new(30 * time.Second)
+	for name, tc := range map[string]struct {
+		policies these
+		want     time.Duration
+	}{
+		"nobody says":        {these{policy("a")}, 30 * time.Second},
+		"less than by flag":  {these{policy("a"), policy("b", soak("10s"))}, 10 * time.Second},
+		"none":               {these{policy("a", soak("0s"))}, 0},
+		"the longest counts": {these{policy("a", soak("5m")), policy("b", soak("0s"))}, 5 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, tc.want, *Join(base, compiled(tc.policies...)...).Rules.Soak)
+		})
+	}
+}
+
 func TestFailuresByPolicies(t *testing.T) {
 	on := func(f refitv1.OnFailure) edit { return func(s *spec) { s.OnFailure = f } }
 	for name, tc := range map[string]struct {
@@ -127,6 +145,25 @@ func TestFailuresByPolicies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, tc.want, Join(disruption.BuiltinRules(), compiled(tc.policies...)...).Rules.OnFailure)
 		})
+	}
+}
+
+func TestHowLongALoginIsAwaitedByPolicies(t *testing.T) {
+	within := func(d refitv1.ConfirmTimeout) edit { return func(s *spec) { s.ConfirmWithin = d } }
+	for name, tc := range map[string]struct {
+		policies these
+		want     time.Duration
+	}{
+		"nobody says":         {these{policy("a")}, 0},
+		"one says":            {these{policy("a"), policy("b", within("5m"))}, 5 * time.Minute},
+		"the shortest counts": {these{policy("a", within("5m")), policy("b", within("45s")), policy("c", within("1h"))}, 45 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, tc.want, Join(disruption.BuiltinRules(), compiled(tc.policies...)...).Rules.ConfirmWithin)
+		})
+	}
+	for _, wrong := range []refitv1.ConfirmTimeout{"29s", "61m", "soon", "-1m"} {
+		require.ErrorContains(t, Compile(policy("a", within(wrong))).Err, "confirmWithin", wrong)
 	}
 }
 
@@ -186,8 +223,10 @@ func anyPolicy(name string) *rapid.Generator[*refitv1.NodeDisruptionPolicy] {
 			d := takes(one.Draw(t, "of users"))
 			p.Spec.Users = &d
 		}
+		p.Spec.ConfirmWithin = rapid.SampledFrom([]refitv1.ConfirmTimeout{"", "30s", "2m", "1h"}).Draw(t, "login")
 		p.Spec.Drift = rapid.SampledFrom([]refitv1.OnDrift{"", refitv1.ReportDrift, refitv1.RepairDrift, refitv1.RefuseDrift}).Draw(t, "drift")
 		p.Spec.OnFailure = rapid.SampledFrom([]refitv1.OnFailure{"", refitv1.StopOnFailure, refitv1.RollbackOnFailure, refitv1.RebootOnFailure}).Draw(t, "failure")
+		p.Spec.Soak = rapid.SampledFrom([]refitv1.SoakDuration{"", "0s", "90s"}).Draw(t, "soak")
 		p.Spec.FutureOnlyFields = rapid.SampledFrom([]refitv1.FutureOnly{"", refitv1.NeverFutureOnly, refitv1.AllowFutureOnly}).Draw(t, "future")
 		for _, path := range rapid.SliceOfN(rapid.SampledFrom([]string{"tags", "zone"}), 0, 2).Draw(t, "inert") {
 			inert("x.io", "A", path)(&p.Spec)

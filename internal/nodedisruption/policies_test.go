@@ -16,8 +16,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/handlers"
 	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/inplace"
 )
 
 func TestUnreadPoliciesAreNotNoPolicies(t *testing.T) {
@@ -46,14 +46,14 @@ func TestWhichPoliciesCount(t *testing.T) {
 	require.NoError(t, w.Create(t.Context(), other))
 	require.NoError(t, w.policies.Prime(t.Context()))
 	for name, tc := range map[string]struct {
-		of   handlers.Subject
+		of   inplace.Subject
 		want []string
 	}{
 		"a worker":                  {worker, []string{"of-all", "of-prod"}},
-		"a control plane":           {handlers.Subject{Namespace: "fleet", Cluster: "c1", Labels: map[string]string{clusterv1.MachineControlPlaneLabel: ""}}, []string{"of-all", "of-control-planes", "of-prod"}},
-		"by a label of the machine": {handlers.Subject{Namespace: "fleet", Cluster: "c2", Labels: map[string]string{"pool": "gpu"}}, []string{"of-all", "of-pool"}},
-		"another cluster":           {handlers.Subject{Namespace: "fleet", Cluster: "c2"}, []string{"of-all"}},
-		"a namespace without any":   {handlers.Subject{Namespace: "none", Cluster: "c1"}, nil},
+		"a control plane":           {inplace.Subject{Namespace: "fleet", Cluster: "c1", Labels: map[string]string{clusterv1.MachineControlPlaneLabel: ""}}, []string{"of-all", "of-control-planes", "of-prod"}},
+		"by a label of the machine": {inplace.Subject{Namespace: "fleet", Cluster: "c2", Labels: map[string]string{"pool": "gpu"}}, []string{"of-all", "of-pool"}},
+		"another cluster":           {inplace.Subject{Namespace: "fleet", Cluster: "c2"}, []string{"of-all"}},
+		"a namespace without any":   {inplace.Subject{Namespace: "none", Cluster: "c1"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, tc.want, w.selected(tc.of).Policies)
@@ -84,7 +84,7 @@ func TestAnErrorIsNeverANo(t *testing.T) {
 		require.Equal(t, "a", invalid.Policy)
 		require.ErrorContains(t, err, "NodeDisruptionPolicy a can't be read")
 		require.ErrorContains(t, err, "files[/etc/app].actions: it is empty")
-		_, err = w.policies.For(t.Context(), handlers.Subject{
+		_, err = w.policies.For(t.Context(), inplace.Subject{
 			Namespace: "fleet", Cluster: "c1", Labels: map[string]string{clusterv1.MachineControlPlaneLabel: ""},
 		})
 		require.NoError(t, err, "those that it does not select are no worse off")
@@ -129,9 +129,9 @@ func TestPoliciesAreReadAgain(t *testing.T) {
 func TestWhatPoliciesMakeTogetherIsKept(t *testing.T) {
 	w := newWorld(t, cluster("c1", nil), cluster("c2", nil), policy("a"), policy("b", roles(refitv1.WorkerRole)))
 	first := w.selected(worker)
-	require.Same(t, first, w.selected(handlers.Subject{Namespace: "fleet", Cluster: "c2"}), "the same policies select it")
+	require.Same(t, first, w.selected(inplace.Subject{Namespace: "fleet", Cluster: "c2"}), "the same policies select it")
 	require.Equal(t, 1, w.built)
-	control := handlers.Subject{Namespace: "fleet", Cluster: "c1", Labels: map[string]string{clusterv1.MachineControlPlaneLabel: ""}}
+	control := inplace.Subject{Namespace: "fleet", Cluster: "c1", Labels: map[string]string{clusterv1.MachineControlPlaneLabel: ""}}
 	require.NotSame(t, first, w.selected(control))
 	require.Equal(t, 2, w.built)
 	w.change("b", file("/etc/app", act(refitv1.NoDisruption)))
@@ -187,8 +187,8 @@ func BenchmarkFor200Policies(b *testing.B) {
 		all = append(all, p)
 	}
 	w := newWorld(b, all...)
-	w.policies.client = cached{cluster: cluster("c1", map[string]string{"env": "prod"})}
-	s := handlers.Subject{Namespace: "fleet", Cluster: "c1", Labels: map[string]string{"pool": "p7"}}
+	w.Client = cached{cluster: cluster("c1", map[string]string{"env": "prod"})}
+	s := inplace.Subject{Namespace: "fleet", Cluster: "c1", Labels: map[string]string{"pool": "p7"}}
 	require.Len(b, w.selected(s).Policies, 2)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -7,34 +7,19 @@ import (
 	"maps"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/disruption"
-	"github.com/capi-refit/refit/internal/selection"
-	"github.com/capi-refit/refit/schedule"
+	"github.com/capi-refit/refit/internal/policykind"
 	"github.com/capi-refit/refit/updaters/declared"
 )
 
 // Policy is a NodeDisruptionPolicy that was read. It does not change, and may be shared.
 type Policy struct {
-	types.NamespacedName
-
-	UID        types.UID
-	Generation int64
-	// Err says why the policy can't be read. Nothing may be decided for a Machine that such a policy selects: whoever wrote it
-	// may have meant to say that a change takes a drain.
-	Err error
-
-	// Selector says which Machines of the namespace the policy is for.
-	Selector selection.Selector
+	policykind.Header // where it can't be read, whoever wrote it may have meant to say that a change takes a drain
 
 	rules disruption.Rules
 	spec  refitv1.NodeDisruptionPolicySpec
 }
-
-// GetName implements snapshot.Named.
-func (p *Policy) GetName() string { return p.Name }
 
 // InvalidError says that nothing can be decided for a Machine until a policy that selects it is corrected.
 type InvalidError struct {
@@ -54,33 +39,20 @@ func (e *InvalidError) Unwrap() error { return e.Err }
 // Compile reads a policy. What the CRD checks is checked again, for an API server that has not the same one. A selector that
 // can't be read selects every Machine of the namespace.
 func Compile(p *refitv1.NodeDisruptionPolicy) *Policy {
-	out := &Policy{
-		NamespacedName: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, UID: p.UID, Generation: p.Generation,
-		spec: *p.Spec.DeepCopy(),
-	}
-	var unselected, unread error
-	out.Selector, unselected = selection.Read(p.Spec.Selector)
+	out := &Policy{Header: policykind.HeaderOf(p, p.Spec.Selector), spec: *p.Spec.DeepCopy()}
+	var unread error
 	out.rules, unread = convert(&out.spec)
-	out.Err = errors.Join(unselected, unread, checkWords(&out.spec))
+	out.Err = errors.Join(out.Err, unread, checkWords(&out.spec))
 	return out
 }
 
 // checkWords returns an error for words that are not known.
 func checkWords(s *refitv1.NodeDisruptionPolicySpec) error {
-	var errs []error
-	for _, f := range []struct {
-		field, value string
-		known        []string
-	}{
-		{"onFailure", string(s.OnFailure), []string{"", string(refitv1.StopOnFailure), string(refitv1.RollbackOnFailure), string(refitv1.RebootOnFailure)}},
-		{"drift", string(s.Drift), []string{"", string(refitv1.ReportDrift), string(refitv1.RepairDrift), string(refitv1.RefuseDrift)}},
-		{"futureOnlyFields", string(s.FutureOnlyFields), []string{"", string(refitv1.NeverFutureOnly), string(refitv1.AllowFutureOnly)}},
-	} {
-		if !slices.Contains(f.known, f.value) {
-			errs = append(errs, &schedule.FieldError{Field: f.field, Err: fmt.Errorf("%q is not known", f.value)})
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		policykind.Word("onFailure", s.OnFailure, "", refitv1.StopOnFailure, refitv1.RollbackOnFailure, refitv1.RebootOnFailure),
+		policykind.Word("drift", s.Drift, "", refitv1.ReportDrift, refitv1.RepairDrift, refitv1.RefuseDrift),
+		policykind.Word("futureOnlyFields", s.FutureOnlyFields, "", refitv1.NeverFutureOnly, refitv1.AllowFutureOnly),
+	)
 }
 
 // moreCareful returns which of two answers to drift is the more careful one.

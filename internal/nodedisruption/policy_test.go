@@ -62,6 +62,11 @@ func TestWhatCanNotBeRead(t *testing.T) {
 		"the timeout of an action":        {within("", refitv1.DisruptionAction{Type: refitv1.DrainDisruption, Timeout: "2h"}), "ntp.actions[0].timeout: "},
 		"an answer to failures, mistyped": {func(s *spec) { s.OnFailure = "Rolback" }, `onFailure: "Rolback" is not known`},
 		"an answer to drift, mistyped":    {drift("Ignore"), `drift: "Ignore" is not known`},
+		"a soak":                          {soak("5m"), ""},
+		"no soak":                         {soak("0s"), ""},
+		"a soak that is none":             {soak("long"), `soak: "long" is not a duration`},
+		"a soak of more than an hour":     {soak("61m"), `soak: "61m" is not between 0s and 1h0m0s`},
+		"a soak of less than nothing":     {soak("-1s"), `soak: "-1s" is not between`},
 		"future-only, mistyped":           {future("Always"), `futureOnlyFields: "Always" is not known`},
 		"a selector that can't be read": {func(s *spec) {
 			s.Selector.Machines.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}
@@ -84,6 +89,8 @@ func TestWhatCanNotBeRead(t *testing.T) {
 		})
 	}
 }
+
+func soak(d refitv1.SoakDuration) edit { return func(s *spec) { s.Soak = d } }
 
 func TestAllThatIsWrongIsSaidAtOnce(t *testing.T) {
 	p := Compile(policy("a", file("/a"), drift("Ignore"), roles("Master")))

@@ -2,19 +2,15 @@ package nodedisruption
 
 import (
 	"context"
-	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/internal/changemanagement"
+	"github.com/capi-refit/refit/internal/policykind"
 )
 
 // +kubebuilder:rbac:groups=capi-refit.dev,resources=nodedisruptionpolicies/status,verbs=update
@@ -23,11 +19,8 @@ import (
 // statusRefresh is how old the count of Machines in a status may be.
 const statusRefresh = 30 * time.Second
 
-// Reasons of the Ready condition.
-const (
-	reasonRead    = "Read"
-	reasonInvalid = "InvalidPolicy"
-)
+// reasonInvalid is the reason of the Ready condition of a policy that can't be read.
+const reasonInvalid = "InvalidPolicy"
 
 // Status shows in each policy's status what it means. It runs in the leader only, and writes what has changed.
 type Status struct {
@@ -44,48 +37,29 @@ func (s *Status) SetupWithManager(mgr ctrl.Manager) error {
 // Reconcile writes the status of a policy, and comes back to count its Machines again.
 func (s *Status) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var policy refitv1.NodeDisruptionPolicy
-	if err := s.Client.Get(ctx, req.NamespacedName, &policy); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
-	}
-	read := s.Policies.named(&policy)
-	if read == nil {
-		return ctrl.Result{RequeueAfter: time.Second}, nil // it is about to be read
-	}
-	before := policy.Status.DeepCopy()
 	st := &policy.Status
-	st.ObservedGeneration = policy.Generation
-	selected, err := read.Selector.Count(ctx, s.Client, read.Namespace)
-	if err != nil {
-		return ctrl.Result{}, err
+	shown := policykind.Shown{
+		Client: s.Client, Recorder: s.Recorder, Kind: "NodeDisruptionPolicy", Policy: &policy, Conditions: &st.Conditions,
 	}
-	st.SelectedMachines = &selected
-	st.Effective = nil
-	if read.Err == nil {
-		st.Effective = s.Policies.effective(read)
-	}
-	read.condition(st)
-	if equality.Semantic.DeepEqual(before, st) {
-		return ctrl.Result{RequeueAfter: statusRefresh}, nil
-	}
-	if err := s.Client.Status().Update(ctx, &policy); err != nil {
-		return ctrl.Result{}, fmt.Errorf("write the status of NodeDisruptionPolicy %s: %w", req, err)
-	}
-	s.tell(&policy, before)
-	return ctrl.Result{RequeueAfter: statusRefresh}, nil
-}
-
-// named returns what was read of this very version of a policy, or nil.
-func (p *Policies) named(policy *refitv1.NodeDisruptionPolicy) *Policy {
-	all, err := p.read.In(policy.Namespace)
-	if err != nil {
-		return nil // they have not been read yet
-	}
-	for _, one := range all {
-		if one.UID == policy.UID && one.Generation == policy.Generation {
-			return one
+	return shown.Show(ctx, req, func() (time.Duration, error) {
+		read, ok := s.Policies.Of(&policy)
+		if !ok {
+			return time.Second, nil // it is about to be read
 		}
-	}
-	return nil
+		st.ObservedGeneration = policy.Generation
+		selected, err := read.Selector.Count(ctx, s.Client, read.Namespace)
+		if err != nil {
+			return 0, err
+		}
+		st.SelectedMachines = &selected
+		st.Effective = nil
+		if read.Err == nil {
+			st.Effective = s.Policies.effective(read)
+		}
+		meta.SetStatusCondition(&st.Conditions, policykind.Ready(policy.Generation, "policy", read.Err, reasonInvalid,
+			"can't be read, and no change of the Machines that it selects is decided"))
+		return statusRefresh, nil
+	})
 }
 
 // effective is what is built in with a policy over it, as its status shows it.
@@ -96,30 +70,4 @@ func (p *Policies) effective(of *Policy) []refitv1.EffectiveRule {
 		out[i] = refitv1.EffectiveRule{Kind: refitv1.EffectiveKind(r.Kind), Name: r.Name, Actions: r.Actions, From: r.From}
 	}
 	return out
-}
-
-// condition says whether the policy can be read.
-func (p *Policy) condition(st *refitv1.NodeDisruptionPolicyStatus) {
-	c := metav1.Condition{
-		Type: refitv1.ReadyCondition, Status: metav1.ConditionTrue, Reason: reasonRead, Message: "the policy can be read",
-		ObservedGeneration: st.ObservedGeneration,
-	}
-	if p.Err != nil {
-		c.Status, c.Reason = metav1.ConditionFalse, reasonInvalid
-		c.Message = "the policy can't be read, and no change of the Machines that it selects is decided: " + p.Err.Error()
-	}
-	meta.SetStatusCondition(&st.Conditions, c)
-}
-
-// tell has an Event for what operators have to know of.
-func (s *Status) tell(policy *refitv1.NodeDisruptionPolicy, before *refitv1.NodeDisruptionPolicyStatus) {
-	was, is := meta.FindStatusCondition(before.Conditions, refitv1.ReadyCondition), meta.FindStatusCondition(policy.Status.Conditions, refitv1.ReadyCondition)
-	if was != nil && was.Status == is.Status && was.Message == is.Message {
-		return
-	}
-	if is.Status == metav1.ConditionFalse {
-		s.Recorder.Eventf(policy, nil, corev1.EventTypeWarning, is.Reason, "Read", "%s", changemanagement.Note(is.Message))
-	} else if was != nil {
-		s.Recorder.Eventf(policy, nil, corev1.EventTypeNormal, is.Reason, "Read", "%s", is.Message)
-	}
 }

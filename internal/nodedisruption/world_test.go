@@ -17,8 +17,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/handlers"
 	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/files"
 )
@@ -90,7 +90,7 @@ func machine(name, cluster string, labels map[string]string) *clusterv1.Machine 
 }
 
 // worker is what is asked about a worker of the cluster c1.
-var worker = handlers.Subject{Namespace: "fleet", Cluster: "c1"}
+var worker = inplace.Subject{Namespace: "fleet", Cluster: "c1"}
 
 // world is a management cluster, a fake of one.
 type world struct {
@@ -146,7 +146,7 @@ func (w *world) reread(name string) ctrl.Result {
 }
 
 // selected is what holds for a machine.
-func (w *world) selected(s handlers.Subject) *Selected {
+func (w *world) selected(s inplace.Subject) *Selected {
 	w.t.Helper()
 	out, err := w.policies.Select(w.t.Context(), s)
 	require.NoError(w.t, err)

@@ -5,4 +5,6 @@
 // AddedAnnotation of the same object by the same write, so that there is no time at which a marker of refit is not known to be
 // one: after a crash Protect and Release do the rest. A value that somebody has changed since is somebody's. Whoever adds a
 // marker with refit's value while refit's is there can't be told from refit.
+//
+// Updates and people's holds have notes of their own. A marker that both need stays until neither does.
 package protection

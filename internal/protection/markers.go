@@ -19,6 +19,10 @@ const (
 	// AddedAnnotation on a Machine or a Node notes which markers refit has added there: "<machine uid>:<key>,<key>", in order.
 	AddedAnnotation = "capi-refit.dev/added"
 
+	// HoldAddedAnnotation notes the same for people's holds: which markers a hold needs that refit has added, for a hold or for an
+	// update.
+	HoldAddedAnnotation = AddedAnnotation + "-by-hold"
+
 	// preDrainHook has Cluster API wait before it drains the node of a Machine that is being deleted.
 	preDrainHook = clusterv1.PreDrainDeleteHookAnnotationPrefix + "/refit"
 
@@ -82,40 +86,61 @@ func (m marker) remove(obj metav1.Object) {
 	delete(all, m.key)
 }
 
+// party is for whom refit adds markers: its updates, or people who hold nodes. It is the name of the annotation that notes them. A
+// marker that both need goes with the last of them.
+type party string
+
+const (
+	updates party = AddedAnnotation
+	holds   party = HoldAddedAnnotation
+)
+
+func (p party) other() party {
+	if p == holds {
+		return updates
+	}
+	return holds
+}
+
 // record is what an AddedAnnotation says.
 type record struct {
 	machine types.UID
 	keys    []string
 }
 
-// recordOf reads the AddedAnnotation. Without one nothing was added.
-func recordOf(obj metav1.Object) (record, error) {
-	text, ok := obj.GetAnnotations()[AddedAnnotation]
+// recordOf reads what is noted for a party. Without a note nothing was added.
+func (p party) recordOf(obj metav1.Object) (record, error) {
+	text, ok := obj.GetAnnotations()[string(p)]
 	if !ok {
 		return record{}, nil
 	}
 	machine, keys, ok := strings.Cut(text, ":")
 	if !ok || machine == "" || keys == "" {
-		return record{}, fmt.Errorf(
-			"its annotation %s is not as refit writes it, so that refit can't tell its own markers from others'; remove it, and the markers that nobody needs", AddedAnnotation)
+		return record{}, fmt.Errorf("%w; remove its annotation %s, and the markers that nobody needs", ErrRecord, p)
 	}
 	return record{machine: types.UID(machine), keys: strings.Split(keys, ",")}, nil
 }
 
-func (r record) marker() marker {
+func (r record) marker(of party) marker {
 	slices.Sort(r.keys)
-	return marker{key: AddedAnnotation, value: string(r.machine) + ":" + strings.Join(r.keys, ",")}
+	return marker{key: string(of), value: string(r.machine) + ":" + strings.Join(r.keys, ",")}
 }
 
-// mark adds the markers that are missing, and notes them. What a record of another Machine's uid notes becomes this one's:
-// nobody but refit writes records, and a Machine that was moved between management clusters has another uid since.
-func mark(obj metav1.Object, markers []marker, machine types.UID) error {
-	added, err := recordOf(obj)
+// mark adds the markers that are missing, and notes them for the party, with those that refit has added for the other one. What a record of
+// another Machine's uid notes becomes this one's: nobody but refit writes records, and a Machine that was moved between management clusters
+// has another uid since.
+func (p party) mark(obj metav1.Object, markers []marker, machine types.UID) error {
+	added, err := p.recordOf(obj)
 	if err != nil {
 		return err
 	}
+	others, err := p.other().recordOf(obj)
+	if err != nil {
+		others = record{} // what is there then counts as somebody's, and stays
+	}
 	for _, m := range markers {
-		if _, there := m.of(obj); there {
+		value, there := m.of(obj)
+		if there && (value != m.value || !slices.Contains(others.keys, m.key)) {
 			continue
 		}
 		m.add(obj)
@@ -124,22 +149,27 @@ func mark(obj metav1.Object, markers []marker, machine types.UID) error {
 		}
 	}
 	if added.machine = machine; len(added.keys) > 0 {
-		added.marker().add(obj)
+		added.marker(p).add(obj)
 	}
 	return nil
 }
 
-// unmark removes those markers that the record notes, and the record.
-func unmark(obj metav1.Object, markers []marker) error {
-	added, err := recordOf(obj)
+// unmark removes those markers that are noted for the party and not for the other one, and the note.
+func (p party) unmark(obj metav1.Object, markers []marker) error {
+	added, err := p.recordOf(obj)
 	if err != nil {
 		return err
 	}
+	others, unknown := p.other().recordOf(obj)
 	for _, m := range markers {
-		if slices.Contains(added.keys, m.key) {
+		kept := slices.Contains(others.keys, m.key) || unknown != nil && m.shared()
+		if slices.Contains(added.keys, m.key) && !kept {
 			m.remove(obj)
 		}
 	}
-	delete(obj.GetAnnotations(), AddedAnnotation)
+	delete(obj.GetAnnotations(), string(p))
 	return nil
 }
+
+// shared reports whether updates and holds use the same marker.
+func (m marker) shared() bool { return m.key != preDrainHook && m.key != holdHook }

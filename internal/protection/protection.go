@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,6 +27,8 @@ var (
 	ErrMachineGone = errors.New("the Machine is gone")
 	// ErrDeleting is returned when what is to be protected is being deleted: nothing is put in the way of that.
 	ErrDeleting = errors.New("it is being deleted")
+	// ErrRecord is returned when the record of refit's markers was written by somebody else.
+	ErrRecord = errors.New("the record of refit's markers is not as refit writes it, so that refit's own can't be told from others'")
 )
 
 // Machine is the Machine whose node is updated. One of another uid is another Machine.
@@ -49,6 +52,8 @@ type Protector struct {
 	Live client.Reader
 	// Workload is the workload cluster's client, and reads from its API server.
 	Workload client.Client
+	// Former are UIDs that the Machine had in management clusters from which it was moved. What has one of them is its own.
+	Former []types.UID
 }
 
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;patch
@@ -60,7 +65,7 @@ func (p *Protector) Protect(ctx context.Context, machine Machine, node Node) err
 		if err := deleting(obj); err != nil {
 			return err
 		}
-		return mark(obj, machineMarkers, machine.UID)
+		return updates.mark(obj, machineMarkers, machine.UID)
 	})
 	if err != nil {
 		return fmt.Errorf("protect Machine %s: %w", machine.ObjectKey, err)
@@ -70,7 +75,7 @@ func (p *Protector) Protect(ctx context.Context, machine Machine, node Node) err
 			return err
 		}
 		marker{key: UpdatingAnnotation, value: string(machine.UID)}.add(obj)
-		return mark(obj, nodeMarkers, machine.UID)
+		return updates.mark(obj, nodeMarkers, machine.UID)
 	})
 	if err != nil {
 		return fmt.Errorf("protect Node %s: %w", node.Name, err)
@@ -82,11 +87,14 @@ func (p *Protector) Protect(ctx context.Context, machine Machine, node Node) err
 // another one of the name, has nothing to take away.
 func (p *Protector) Release(ctx context.Context, machine Machine, node Node) error {
 	err := p.node(node).change(ctx, func(obj *metav1.PartialObjectMetadata) error {
-		marker{key: UpdatingAnnotation, value: string(machine.UID)}.remove(obj)
-		if added, err := recordOf(obj); err != nil || added.machine != machine.UID {
+		own := append([]types.UID{machine.UID}, p.Former...)
+		for _, uid := range own {
+			marker{key: UpdatingAnnotation, value: string(uid)}.remove(obj)
+		}
+		if added, err := updates.recordOf(obj); err != nil || !slices.Contains(own, added.machine) {
 			return err // another Machine's, and its to remove
 		}
-		return unmark(obj, nodeMarkers)
+		return updates.unmark(obj, nodeMarkers)
 	})
 	if err != nil && !absent(err) {
 		return fmt.Errorf("release Node %s: %w", node.Name, err)
@@ -99,7 +107,7 @@ func (p *Protector) Release(ctx context.Context, machine Machine, node Node) err
 // had another uid, goes as well.
 func (p *Protector) ReleaseMachine(ctx context.Context, machine Machine) error {
 	err := p.machine(machine).change(ctx, func(obj *metav1.PartialObjectMetadata) error {
-		return unmark(obj, machineMarkers)
+		return updates.unmark(obj, machineMarkers)
 	})
 	if err != nil && !absent(err) {
 		return fmt.Errorf("release Machine %s: %w", machine.ObjectKey, err)

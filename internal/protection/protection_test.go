@@ -237,6 +237,15 @@ func TestAnotherMachinesNodeMarkersStay(t *testing.T) {
 	require.Zero(t, w.writes)
 }
 
+func TestTheNodeMarkersOfAMachineThatWasMovedAreItsOwn(t *testing.T) {
+	annotations := merged(markedNode, map[string]string{UpdatingAnnotation: "machine-0", AddedAnnotation: "machine-0:" + scaleDown})
+	w := newWorld(t, testMachine(nil), testNode(nil, annotations))
+	p := w.protector()
+	p.Former = []types.UID{"machine-0"}
+	require.NoError(t, release(t.Context(), p))
+	require.Equal(t, map[string]string{doNotDisrupt: "true"}, w.node(t).Annotations, "what refit has not noted stays")
+}
+
 func TestReleaseMachineNeedsNoWorkloadCluster(t *testing.T) {
 	m := deletingMachine()
 	m.Annotations = merged(markedMachine, map[string]string{AddedAnnotation: "old:" + preDrainHook, "a": "b"})
@@ -300,7 +309,7 @@ func TestErrors(t *testing.T) {
 	unreadable := map[string]string{AddedAnnotation: "scale-down-disabled"}
 	t.Run("a record that can't be read", func(t *testing.T) {
 		w := newWorld(t, testMachine(unreadable), testNode(nil, nil))
-		require.ErrorContains(t, protect(t.Context(), w.protector()), "protect Machine fleet/m1: its annotation capi-refit.dev/added is not as refit writes it")
+		require.ErrorContains(t, protect(t.Context(), w.protector()), "protect Machine fleet/m1: the record of refit's markers is not as refit writes it")
 		require.ErrorContains(t, release(t.Context(), w.protector()), "release Machine fleet/m1: ")
 		w = newWorld(t, testMachine(nil), testNode(nil, unreadable))
 		require.ErrorContains(t, release(t.Context(), w.protector()), "release Node n1: ")

@@ -39,7 +39,7 @@ var strict = serializer.NewCodecFactory(clientgoscheme.Scheme, serializer.Enable
 // manifests decodes a file that workload clusters get, as strictly as the API server.
 func manifests(t *testing.T, name string) []runtime.Object {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", "..", "config", "workload", name))
+	data, err := os.ReadFile(filepath.Join("..", "..", "config", "workload", name)) // "../rbac/…" is the management cluster's
 	require.NoError(t, err)
 	var out []runtime.Object
 	reader := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
@@ -60,7 +60,7 @@ func evaluator(t *testing.T, policy *admissionregistrationv1.ValidatingAdmission
 	t.Helper()
 	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 	require.NoError(t, err)
-	opts := cel.OptionalVariableDeclarations{HasAuthorizer: true}
+	opts := cel.OptionalVariableDeclarations{HasAuthorizer: true, HasParams: policy.Spec.ParamKind != nil}
 	variables := make([]cel.NamedExpressionAccessor, len(policy.Spec.Variables))
 	for i, v := range policy.Spec.Variables {
 		variables[i] = &validating.Variable{Name: v.Name, Expression: v.Expression}
@@ -77,13 +77,17 @@ func evaluator(t *testing.T, policy *admissionregistrationv1.ValidatingAdmission
 	}
 	for _, v := range policy.Spec.Validations {
 		validations = append(validations, &validating.ValidationCondition{Expression: v.Expression, Message: v.Message, Reason: v.Reason})
-		messages = append(messages, &validating.MessageExpressionCondition{MessageExpression: v.MessageExpression})
+		var expression cel.ExpressionAccessor // nil where there is only a message
+		if v.MessageExpression != "" {
+			expression = &validating.MessageExpressionCondition{MessageExpression: v.MessageExpression}
+		}
+		messages = append(messages, expression)
 	}
 	// The policy lets pass what it can't evaluate. Here that must be seen.
 	failurePolicy := ptr.To(admissionregistrationv1.Fail)
 	matcher := matchconditions.NewMatcher(compile(conditions, opts), failurePolicy, "policy", "validate", policy.Name)
 	return validating.NewValidator(
-		compile(validations, opts), matcher, compile(nil, opts), compile(messages, cel.OptionalVariableDeclarations{}), failurePolicy, nil)
+		compile(validations, opts), matcher, compile(nil, opts), compile(messages, cel.OptionalVariableDeclarations{HasParams: opts.HasParams}), failurePolicy, nil)
 }
 
 func TestWhoIsWarned(t *testing.T) {
@@ -207,11 +211,13 @@ func TestRights(t *testing.T) {
 		}
 	}
 	require.Equal(t, map[grant][]string{
-		{"", "", "nodes"}:          {"get", "list", "patch"},
-		{"", "", "namespaces"}:     {"get"},
-		{"", "", "pods"}:           {"list"},
-		{"", "", "pods/eviction"}:  {"create"},
-		{"", "apps", "daemonsets"}: {"get"},
+		{"", "", "nodes"}:                                          {"get", "list", "patch"},
+		{"", "", "namespaces"}:                                     {"get"},
+		{"", "", "pods"}:                                           {"list"},
+		{"", "", "persistentvolumes"}:                              {"list"},
+		{"", "storage.k8s.io", "volumeattachments"}:                {"list"},
+		{"", "", "pods/eviction"}:                                  {"create"},
+		{"", "apps", "daemonsets"}:                                 {"get"},
 		{"", "nodemaintenance.medik8s.io", "nodemaintenances"}:     {"list"},
 		{"medik8s-leases", "coordination.k8s.io", "leases"}:        {"get", "list", "create", "update"},
 		{"kube-node-maintenance", "coordination.k8s.io", "leases"}: {"get"},

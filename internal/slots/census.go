@@ -33,8 +33,13 @@ type member struct {
 	domain string
 	role   refitv1.Role
 	slot   slot
+	// changed reports whether its node may be half changed: it does not give back a slot that it has.
+	changed bool
 	// ill is the first sign that the node is out, or of a control plane that it is not healthy. "" if there is none.
 	ill string
+	// down reports whether nothing is lost by disturbing the node: a worker that is not ready, or a control plane whose etcd member is
+	// known to be out.
+	down bool
 }
 
 func memberOf(m *clusterv1.Machine) member {
@@ -42,8 +47,17 @@ func memberOf(m *clusterv1.Machine) member {
 	if one.domain == "" {
 		one.domain = m.Spec.FailureDomain
 	}
-	one.ill = illness(m, one.role)
+	one.ill, one.down = illness(m, one.role), isDown(m, one.role)
 	return one
+}
+
+// isDown reports whether a node that is disturbed is lost to nobody. Of a control plane the Node's state says nothing about etcd, which
+// may run on while its kubelet does not; a member of which nothing is known counts as one that works.
+func isDown(m *clusterv1.Machine, role refitv1.Role) bool {
+	if role == refitv1.ControlPlaneRole {
+		return meta.IsStatusConditionFalse(m.Status.Conditions, controlplanev1.KubeadmControlPlaneMachineEtcdMemberHealthyCondition)
+	}
+	return m.Status.NodeRef.Name != "" && !meta.IsStatusConditionTrue(m.Status.Conditions, clusterv1.MachineNodeReadyCondition)
 }
 
 // componentConditions are those that a KubeadmControlPlane sets on its Machines. It leaves out the ones of etcd when that is
@@ -106,7 +120,7 @@ func (s *Slots) count(ctx context.Context, c *cluster) (census, error) {
 			if !isOf(h.owner, m) {
 				continue // one of the two is of another time
 			}
-			one.slot = h.slot
+			one.slot, one.changed = h.slot, h.changed
 			delete(holders, m.Name)
 		}
 		members.add(one)
@@ -128,7 +142,7 @@ func (s *Slots) rest(ctx context.Context, c *cluster, members census, holders ma
 		}
 		one := memberOf(&m)
 		if isOf(h.owner, &m) {
-			one.slot = h.slot
+			one.slot, one.changed = h.slot, h.changed
 		}
 		members.add(one)
 	}
@@ -143,7 +157,7 @@ func (s *Slots) holders(ctx context.Context, c *cluster, options []client.ListOp
 	}
 	holders, cached := map[string]holder{}, map[string]*refitv1.MachineUpdate{}
 	for i := range updates.Items {
-		mu := &updates.Items[i]
+		mu := updates.Items[i].Restored()
 		if mu.Status.Slot != nil {
 			holders[mu.Name] = holderOf(mu)
 		}

@@ -13,19 +13,34 @@ import (
 // named is how many nodes a message names.
 const named = 5
 
-// full says why self gets no slot, or "". held are the nodes that others disturb, and who does. What self is counts neither for
-// nor against it: a node that is out already needs a slot like any other, as nobody knows whether it comes back meanwhile.
-func (l Limits) full(c census, self member, held map[string]string) (string, error) {
+// question is what is asked for a Machine.
+type question int
+
+const (
+	// toTake asks for a slot.
+	toTake question = iota
+	// toBegin asks, for a Machine that has a slot and on whose node nothing was changed, whether the others can still do without it. If
+	// not, it gives its node and its slot back.
+	toBegin
+	// toGoOn asks the same when the node may be half changed. It keeps what it has meanwhile.
+	toGoOn
+)
+
+// full returns why self gets no slot, or may not use the one that it has; "" if it may. held are the nodes that others disturb, and who
+// does. A node that is down already takes nothing from anybody, and its update may be what mends it: it needs a slot, so that only as
+// many are mended at once, but does not wait until others that are ill as well are mended by somebody else.
+func (l Limits) full(q question, c census, self member, held map[string]string) (string, error) {
 	if self.role == refitv1.ControlPlaneRole {
-		return controlPlaneFull(c[self.role], self, held), nil
+		return controlPlaneFull(q, c[self.role], self, held), nil
 	}
-	return l.workersFull(c[self.role], self, held)
+	return l.workersFull(q, c[self.role], self, held)
 }
 
 // controlPlaneFull lets one node be out at a time. With three and more the healthy ones without it must keep etcd's quorum. With
 // one or two there is nothing to spare, and the API server may be away meanwhile; the most that can be asked for is that the
-// other one is healthy. When etcd is external the API servers are counted alike.
-func controlPlaneFull(members []member, self member, held map[string]string) string {
+// other one is healthy. When etcd is external the API servers are counted alike. A node that has a slot is not asked whether others have
+// one, which would have two wait for each other: what they take counts as not healthy.
+func controlPlaneFull(q question, members []member, self member, held map[string]string) string { //nolint:cyclop // one rule after the other
 	var taken, ill []*member
 	n := 1
 	for i := range members {
@@ -34,10 +49,10 @@ func controlPlaneFull(members []member, self member, held map[string]string) str
 			continue
 		}
 		n++
-		switch {
-		case m.slot != none, m.holder(held) != "":
+		switch engaged := m.slot != none || m.holder(held) != ""; {
+		case engaged && q == toTake:
 			taken = append(taken, m)
-		case m.ill != "":
+		case engaged, m.ill != "":
 			ill = append(ill, m)
 		}
 	}
@@ -47,6 +62,8 @@ func controlPlaneFull(members []member, self member, held map[string]string) str
 	}
 	quorum := n/2 + 1
 	switch healthy := n - 1 - len(ill); {
+	case self.down:
+		return ""
 	case n <= 2 && len(ill) > 0:
 		return fmt.Sprintf("control plane: the API server may be away while one of %d nodes is updated, so the other must be healthy, which is not: %s", n, list(ill, held))
 	case n > 2 && healthy < quorum:
@@ -57,12 +74,12 @@ func controlPlaneFull(members []member, self member, held map[string]string) str
 	}
 }
 
-func (l Limits) workersFull(members []member, self member, held map[string]string) (string, error) {
-	why, err := scope{limit: l.workers(), flag: "--max-unavailable-workers"}.full(members, self, held)
+func (l Limits) workersFull(q question, members []member, self member, held map[string]string) (string, error) {
+	why, err := scope{limit: l.workers(), flag: "--max-unavailable-workers"}.full(q, members, self, held)
 	if err != nil || why != "" || l.FailureDomain == nil || self.domain == "" {
 		return why, err
 	}
-	return scope{domain: self.domain, limit: *l.FailureDomain, flag: "--max-unavailable-per-failure-domain"}.full(members, self, held)
+	return scope{domain: self.domain, limit: *l.FailureDomain, flag: "--max-unavailable-per-failure-domain"}.full(q, members, self, held)
 }
 
 // scope is the workers that a limit is for: those of a failure domain, or all if it is "".
@@ -72,8 +89,9 @@ type scope struct {
 	flag   string // where it is set
 }
 
-// full says that as many workers but self are out as the limit lets, or more. It returns "" when another one may be.
-func (s scope) full(members []member, self member, held map[string]string) (string, error) {
+// full returns why no other worker may be out, or "" if self may. Of those that are out, the ones that are only ill do not count against
+// a node that is down itself.
+func (s scope) full(q question, members []member, self member, held map[string]string) (string, error) { //nolint:cyclop // one rule after the other
 	var out []*member
 	total := 1
 	for i := range members {
@@ -82,7 +100,8 @@ func (s scope) full(members []member, self member, held map[string]string) (stri
 			continue
 		}
 		total++
-		if m.slot != none || m.ill != "" || m.holder(held) != "" {
+		switch engaged := m.slot != none || m.holder(held) != ""; {
+		case engaged && m.before(self, q, held), !engaged && m.ill != "" && !self.down:
 			out = append(out, m)
 		}
 	}
@@ -95,6 +114,20 @@ func (s scope) full(members []member, self member, held map[string]string) (stri
 		nodes += " in failure domain " + s.domain
 	}
 	return fmt.Sprintf("workers: %d of %d %s may be out at once (%s %s), and these are: %s", most, total, nodes, s.flag, s.limit.String(), list(out, held)), nil
+}
+
+// before reports whether a worker that is engaged counts against another one. Those that have slots must not wait for each other: one that
+// may be half changed waits for none of them. Of those that can still give their nodes back only as many do as are too many, the last by
+// name.
+func (m *member) before(self member, q question, held map[string]string) bool {
+	switch q {
+	case toTake:
+		return true
+	case toBegin:
+		return m.slot != updating || m.changed || m.holder(held) != "" || m.name < self.name
+	default:
+		return false
+	}
 }
 
 // list names the first of some members, and why each is out.

@@ -34,10 +34,12 @@ type taken struct {
 type holder struct {
 	owner types.UID
 	slot  slot
+	// changed reports whether its node may be half changed.
+	changed bool
 }
 
 func holderOf(mu *refitv1.MachineUpdate) holder {
-	h := holder{owner: controller(mu), slot: updating}
+	h := holder{owner: controller(mu), slot: updating, changed: mu.Status.ApplyingSince != nil}
 	if mu.Status.Phase == refitv1.PhaseFailed && mu.Status.ObservedDigest == mu.Spec.Digest {
 		h.slot = failed
 	}
@@ -115,8 +117,8 @@ func (s *Slots) settleLive(ctx context.Context, key types.NamespacedName, t take
 	if err != nil {
 		return nil, err
 	}
-	if known && live.Status.Slot != nil {
-		h := holderOf(&live)
+	if now := live.Restored(); known && now.Status.Slot != nil {
+		h := holderOf(now)
 		return &h, nil
 	}
 	if known || !possible {
@@ -156,7 +158,7 @@ func (s *Slots) prime(ctx context.Context, name string) error {
 		return fmt.Errorf("list MachineUpdates in namespace %s: %w", name, err)
 	}
 	for i := range list.Items {
-		mu := &list.Items[i]
+		mu := list.Items[i].Restored()
 		if mu.Status.Slot == nil {
 			continue
 		}

@@ -73,11 +73,49 @@ func (s *Slots) Take(ctx context.Context, machine *clusterv1.Machine, mu *refitv
 	if mu.Status.Slot != nil {
 		return nil, nil
 	}
+	c, err := s.enter(ctx, machine, peers)
+	if err != nil {
+		return nil, fmt.Errorf("take a slot: %w", err)
+	}
+	defer c.turn.give()
+	if why, err := s.full(ctx, toTake, c, machine, peers); err != nil || why != "" {
+		return full(machine, why), err
+	}
+	return nil, s.record(c, machine, mu, write)
+}
+
+// MayBegin returns why a Machine that has a slot, and on whose node nothing was changed, may not be disturbed now: since it took the
+// slot, others have become ill without which the cluster can't spare it. It should give its node and its slot back then; of several, only
+// as many are told to as are too many. Ask before each disturbance, as a slot can be old: that of a failed update, or of a node that
+// took long to drain. Nothing is written. peers and errors are as for Take.
+func (s *Slots) MayBegin(ctx context.Context, machine *clusterv1.Machine, peers Peers) (*Full, error) {
+	return s.again(ctx, toBegin, machine, peers)
+}
+
+// MayGoOn is MayBegin for a Machine whose node may be half changed, which keeps its slot meanwhile. It waits for those that are ill, and
+// not for workers that have slots as well.
+func (s *Slots) MayGoOn(ctx context.Context, machine *clusterv1.Machine, peers Peers) (*Full, error) {
+	return s.again(ctx, toGoOn, machine, peers)
+}
+
+// again asks for a Machine that has a slot.
+func (s *Slots) again(ctx context.Context, q question, machine *clusterv1.Machine, peers Peers) (*Full, error) {
+	c, err := s.enter(ctx, machine, peers)
+	if err != nil {
+		return nil, fmt.Errorf("ask for the health of other nodes: %w", err)
+	}
+	defer c.turn.give()
+	why, err := s.full(ctx, q, c, machine, peers)
+	return full(machine, why), err
+}
+
+// enter returns the Machine's cluster when it is the caller's turn, which the caller gives back.
+func (s *Slots) enter(ctx context.Context, machine *clusterv1.Machine, peers Peers) (*cluster, error) {
 	if peers == nil {
-		return nil, errors.New("take a slot: nobody tells who else disturbs the nodes of the cluster")
+		return nil, errors.New("nobody tells who else disturbs the nodes of the cluster")
 	}
 	if err := s.Limits.Validate(); err != nil {
-		return nil, fmt.Errorf("take a slot: %w", err)
+		return nil, err
 	}
 	if err := s.prime(ctx, machine.Namespace); err != nil {
 		return nil, err
@@ -86,18 +124,15 @@ func (s *Slots) Take(ctx context.Context, machine *clusterv1.Machine, mu *refitv
 	if err := c.turn.take(ctx); err != nil {
 		return nil, fmt.Errorf("wait for the other updates of Cluster %s: %w", c.key, err)
 	}
-	defer c.turn.give()
-	if why, err := s.full(ctx, c, machine, peers); err != nil || why != "" {
-		return full(machine, why), err
-	}
-	return nil, s.record(c, machine, mu, write)
+	return c, nil
 }
 
-// full says why no slot is free for the Machine, or "". What the management cluster knows is looked at alone first, and only if
-// that leaves a slot what the workload cluster says, so that the message does not depend on who else has asked.
-func (s *Slots) full(ctx context.Context, c *cluster, machine *clusterv1.Machine, peers Peers) (string, error) {
+// full returns why no slot is free for the Machine, or why it may not be disturbed; "" if neither. What the management cluster knows is
+// looked at alone first, and only if that leaves a slot what the workload cluster says, so that the message does not depend on who else
+// has asked.
+func (s *Slots) full(ctx context.Context, q question, c *cluster, machine *clusterv1.Machine, peers Peers) (string, error) {
 	self := memberOf(machine)
-	if why, err := s.glance(c, self); err != nil || why != "" {
+	if why, err := s.glance(q, c, self); err != nil || why != "" {
 		return why, err
 	}
 	members, err := s.count(ctx, c)
@@ -105,29 +140,29 @@ func (s *Slots) full(ctx context.Context, c *cluster, machine *clusterv1.Machine
 		return "", err
 	}
 	c.census, c.countedAt = members, s.Clock.Now()
-	if why, err := s.Limits.full(members, self, nil); err != nil || why != "" {
+	if why, err := s.Limits.full(q, members, self, nil); err != nil || why != "" {
 		return why, err
 	}
 	held, err := s.ask(ctx, c, peers)
 	if err != nil {
 		return "", err
 	}
-	return s.Limits.full(members, self, held)
+	return s.Limits.full(q, members, self, held)
 }
 
 // glance says why there was no slot a moment ago, or "" if there was one or it is not known.
-func (s *Slots) glance(c *cluster, self member) (string, error) {
+func (s *Slots) glance(q question, c *cluster, self member) (string, error) {
 	now := s.Clock.Now()
 	if !recent(now, c.countedAt, censusFor) {
 		return "", nil
 	}
-	if why, err := s.Limits.full(c.census, self, nil); err != nil || why != "" {
+	if why, err := s.Limits.full(q, c.census, self, nil); err != nil || why != "" {
 		return why, err
 	}
 	if !recent(now, c.askedAt, peersFor) {
 		return "", nil
 	}
-	return s.Limits.full(c.census, self, c.held)
+	return s.Limits.full(q, c.census, self, c.held)
 }
 
 // ask returns the nodes that others disturb, as they were a moment ago. What can't be told now is not asked for again at once.

@@ -14,9 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
@@ -25,20 +23,13 @@ import (
 	"github.com/capi-refit/refit/internal/audit/heads"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/test/apiserver"
-	"github.com/capi-refit/refit/test/lab"
+	"github.com/capi-refit/refit/test/apiserver/apitest"
 )
 
 // TestARealAPIServerRefuses has a real API server with refit's CRDs and RBAC, and attacks it.
 func TestARealAPIServerRefuses(t *testing.T) {
-	ctrl.SetLogger(logr.Discard()) // envtest's
-	programs, err := lab.Build(t.Context(), t.Output(), lab.Etcd, lab.KubeAPIServer)
-	require.NoError(t, err)
-	server, err := apiserver.Start(t.Context(), apiserver.Options{Etcd: programs[lab.Etcd], KubeAPIServer: programs[lab.KubeAPIServer]})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, server.Stop()) })
 	config := filepath.Join("..", "..", "config")
-	_, err = envtest.InstallCRDs(server.Config, envtest.CRDInstallOptions{Paths: []string{filepath.Join(config, "crd", "bases")}})
-	require.NoError(t, err)
+	server := apitest.Start(t, envtest.CRDInstallOptions{Paths: []string{filepath.Join(config, "crd", "bases")}})
 	scheme := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
 	require.NoError(t, refitv1.AddToScheme(scheme))
@@ -64,12 +55,7 @@ func TestARealAPIServerRefuses(t *testing.T) {
 		require.ErrorContains(t, admin.Create(t.Context(), s), "packages need a signature")
 	})
 	t.Run("refit other rights than those that its audit log needs", func(t *testing.T) {
-		kubeconfig, err := apiserver.AccountKubeconfig(t.Context(), server.Config, client.ObjectKey{Namespace: "refit-system", Name: "refit"})
-		require.NoError(t, err)
-		rest, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
-		require.NoError(t, err)
-		refit, err := client.New(rest, client.Options{Scheme: scheme})
-		require.NoError(t, err)
+		refit := apitest.Refit(t, server, scheme)
 		publishes(t, refit)
 		for _, name := range []string{"other", heads.KeyName} {
 			s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "refit-system", Name: name}}

@@ -12,12 +12,13 @@ import (
 
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/nodetest"
+	"github.com/capi-refit/refit/internal/node/remote"
 )
 
 // brought is a node with the agent on it.
 type brought struct {
 	*nodetest.Node
-	client *node.Client
+	client *remote.Client
 	// agent is where the agent is on the node, marker what a program of an attacker's makes there when it is run.
 	agent, marker string
 }
@@ -39,15 +40,15 @@ func bring(t *testing.T) *brought {
 	for _, arch := range []string{"amd64", "arm64"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "refit-node-linux-"+arch), []byte(honest), 0o600))
 	}
-	agents, err := node.LoadAgents(dir)
+	agents, err := remote.LoadAgents(dir)
 	require.NoError(t, err)
 	to, err := n.Target()
 	require.NoError(t, err)
-	c, err := node.SSHDialer{}.Dial(t.Context(), to)
+	c, err := remote.SSHDialer{}.Dial(t.Context(), to)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	b := &brought{Node: n, marker: filepath.Join(n.Root(), "the-attacker-was-here")}
-	b.client, err = node.NewClient(c, node.ClientOptions{Agents: agents, Dir: "lib/bin"})
+	b.client, err = remote.NewClient(c, remote.ClientOptions{Agents: agents, Dir: "lib/bin"})
 	require.NoError(t, err)
 	require.NoError(t, b.plan(t))
 	name := fmt.Sprintf("refit-node-%x", sha256.Sum256([]byte(honest)))[:len("refit-node-")+16]

@@ -25,6 +25,7 @@ import (
 
 	"github.com/capi-refit/refit/handlers"
 	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/controlplane"
 	"github.com/capi-refit/refit/updaters/declared"
@@ -40,7 +41,7 @@ import (
 // asking is policies that permit everything, and want to know all of what is proposed first.
 type asking struct{ handlers.NoPolicies }
 
-func (asking) Permit(_ context.Context, _ string, _ bool, proposal func() (handlers.Proposal, error)) error {
+func (asking) Permit(_ context.Context, _ string, _ bool, proposal func() (inplace.Proposal, error)) error {
 	_, err := proposal()
 	return err
 }
@@ -48,8 +49,8 @@ func (asking) Permit(_ context.Context, _ string, _ bool, proposal func() (handl
 // updating takes every update for done.
 type updating struct{}
 
-func (updating) Update(context.Context, string, string, string) (handlers.Progress, error) {
-	return handlers.Progress{Done: true}, nil
+func (updating) Update(context.Context, string, string, string) (inplace.Progress, error) {
+	return inplace.Progress{Done: true}, nil
 }
 
 // canUpdate is the handlers as refit serve has them, but for policies and versions, which are in the management cluster.
@@ -58,7 +59,7 @@ func canUpdate(t testing.TB, reg prometheus.Registerer) *handlers.CanUpdate {
 	registry, err := updaters.NewRegistry(inert.New(true), declared.New(nil), files.New(rules), users.New(rules), ntp.New(rules),
 		kubelet.New(rules), controlplane.New(rules), image.New(nil))
 	require.NoError(t, err)
-	return handlers.NewCanUpdate(handlers.NewEngine(handlers.Always(registry)), asking{}, handlers.NewMetrics(reg), "")
+	return handlers.NewCanUpdate(handlers.NewEngine(inplace.Always(registry)), asking{}, handlers.NewMetrics(reg), "")
 }
 
 // register registers all hooks of refit, and returns the paths of all of them and of discovery.
@@ -71,6 +72,9 @@ func register(t testing.TB, on ctrlwebhook.Server, reg prometheus.Registerer) []
 	}
 	for _, l := range handlers.NewLifecycle(asking{}, "").Hooks() {
 		hooks = append(hooks, webhook.Hook{Hook: l.Hook, Name: l.Name, Handle: l.Handle})
+	}
+	for i := range hooks {
+		hooks[i].Timeout = 5 * time.Minute // the race detector on a busy machine takes longer than a manager waits
 	}
 	server, err := webhook.NewServer(logr.Discard(), webhook.NewMetrics(reg))
 	require.NoError(t, err)

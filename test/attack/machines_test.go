@@ -42,9 +42,11 @@ import (
 	"github.com/capi-refit/refit/handlers"
 	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/drift"
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/machineupdate"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/nodedisruption"
 	"github.com/capi-refit/refit/internal/slots"
 	"github.com/capi-refit/refit/internal/workload"
@@ -71,20 +73,20 @@ func newHostKey(t *testing.T) ssh.PublicKey {
 	return key
 }
 
-// Dial implements node.Dialer.
-func (n *fakeMachineNode) Dial(ctx context.Context, t node.Target) (node.Conn, error) {
+// Dial implements remote.Dialer.
+func (n *fakeMachineNode) Dial(ctx context.Context, t remote.Target) (remote.Conn, error) {
 	if err := t.HostKeys.Check(t.Addresses[0].String(), &net.TCPAddr{}, n.hostKey); err != nil {
 		return nil, err
 	}
 	return n, t.HostKeys.Accepted(ctx, n.hostKey)
 }
 
-// Close implements node.Conn.
+// Close implements remote.Conn.
 func (*fakeMachineNode) Close() error { return nil }
 
-// Run implements node.Conn.
+// Run implements remote.Conn.
 func (n *fakeMachineNode) Run(ctx context.Context, _ string, stdin io.Reader, stdout io.Writer) error {
-	asked, _ := node.CommandFrom(ctx)
+	asked, _ := remote.CommandFrom(ctx)
 	verb := asked.Verb
 	n.sent = append(n.sent, verb)
 	var r node.Request
@@ -130,7 +132,7 @@ type managed struct {
 	t          *testing.T
 	hook       *handlers.Update
 	reconciler *machineupdate.Reconciler
-	drift      *machineupdate.DriftChecker
+	drift      *drift.Checker
 	clock      *clocktesting.FakeClock
 	node       *fakeMachineNode
 }
@@ -146,11 +148,11 @@ func newManaged(t *testing.T) *managed {
 	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&refitv1.MachineUpdate{}).WithObjects(managedObjects()...).Build()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "refit-node-linux-amd64"), []byte("agent"), 0o600))
-	agents, err := node.LoadAgents(dir)
+	agents, err := remote.LoadAgents(dir)
 	require.NoError(t, err)
 	now := clocktesting.NewFakeClock(time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC))
 	m := &managed{Client: c, t: t, clock: now, node: &fakeMachineNode{hostKey: newHostKey(t)}}
-	policies := &changemanagement.Policies{Client: c, Live: c, Clock: now}
+	policies := changemanagement.NewPolicies(c, c, now)
 	require.NoError(t, policies.Prime(t.Context()))
 	m.reconciler = &machineupdate.Reconciler{
 		Client: c, Live: c, Clock: now, Agents: agents, Dialer: m.node, OnConflict: node.Overwrite, Disruptions: everythingIsHarmless(t),
@@ -159,7 +161,7 @@ func newManaged(t *testing.T) *managed {
 		Gate:    &changemanagement.Gate{Policies: policies, Client: c, Live: c, Clock: now, Metrics: changemanagement.NewMetrics(prometheus.NewRegistry())},
 		Metrics: machineupdate.NewMetrics(prometheus.NewRegistry()), RebootTimeout: time.Minute,
 	}
-	m.drift = &machineupdate.DriftChecker{Updates: m.reconciler, Interval: time.Hour, Metrics: machineupdate.NewDriftMetrics(prometheus.NewRegistry())}
+	m.drift = &drift.Checker{Client: c, Live: c, Clock: now, Nodes: m.reconciler, Interval: time.Hour, Metrics: drift.NewMetrics(prometheus.NewRegistry())}
 	m.hook = handlers.NewUpdate(&machineupdate.Store{Client: c, Live: c, Clock: now}, "")
 	return m
 }

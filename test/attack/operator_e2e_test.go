@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -19,7 +18,6 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
@@ -27,11 +25,15 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/admin"
+	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/test/apiserver"
-	"github.com/capi-refit/refit/test/lab"
+	"github.com/capi-refit/refit/test/apiserver/apitest"
 )
 
 const fleet, name = "fleet", "prod-w1"
+
+// holdHook has the deletion of a held Machine wait.
+const holdHook = clusterv1.PreDrainDeleteHookAnnotationPrefix + "/refit-hold"
 
 // A management is a real API server with the CRDs and refit's RBAC as they are installed.
 type management struct {
@@ -42,23 +44,15 @@ type management struct {
 
 func startManagement(t *testing.T) *management {
 	t.Helper()
-	ctrl.SetLogger(logr.Discard()) // envtest's
-	programs, err := lab.Build(t.Context(), t.Output(), lab.Etcd, lab.KubeAPIServer)
-	require.NoError(t, err)
-	m := &management{scheme: runtime.NewScheme()}
-	m.server, err = apiserver.Start(t.Context(), apiserver.Options{Etcd: programs[lab.Etcd], KubeAPIServer: programs[lab.KubeAPIServer]})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, m.server.Stop()) })
-	_, err = envtest.InstallCRDs(m.server.Config, envtest.CRDInstallOptions{Paths: []string{
+	m := &management{scheme: runtime.NewScheme(), server: apitest.Start(t, envtest.CRDInstallOptions{Paths: []string{
 		filepath.Join("..", "..", "config", "crd", "bases"),
 		filepath.Join(clusterAPI(t), "core", "config", "crd", "bases", "cluster.x-k8s.io_machines.yaml"),
-	}})
-	require.NoError(t, err)
+	}})}
 	require.NoError(t, clientgoscheme.AddToScheme(m.scheme))
 	require.NoError(t, refitv1.AddToScheme(m.scheme))
 	require.NoError(t, clusterv1.AddToScheme(m.scheme))
 	m.admin = m.as(t, "")
-	_, err = apiserver.Apply(t.Context(), m.admin, filepath.Join("..", "..", "config", "rbac"))
+	_, err := apiserver.Apply(t.Context(), m.admin, filepath.Join("..", "..", "config", "rbac"))
 	require.NoError(t, err)
 	return m
 }
@@ -116,7 +110,10 @@ func (m *management) make(t *testing.T, namespace string) {
 	} {
 		o := object(gvk, namespace)
 		o.SetLabels(map[string]string{"cluster.x-k8s.io/cluster-name": "prod"})
-		o.SetAnnotations(map[string]string{"capi-refit.dev/address": "10.0.0.1", "capi-refit.dev/hold": "true", "capi-refit.dev/retry": "1"})
+		o.SetAnnotations(map[string]string{
+			"capi-refit.dev/address": "10.0.0.1", "capi-refit.dev/hold": "true", "capi-refit.dev/retry": "1",
+			clusterv1.PreDrainDeleteHookAnnotationPrefix + "/theirs": "x",
+		})
 		o.SetFinalizers([]string{"test.capi-refit.dev/keep"})
 		o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: "1"}})
 		o.Object["spec"] = spec
@@ -149,9 +146,12 @@ func changes() []change {
 	all := []change{
 		{"ask for another try", updates, annotate(refitv1.RetryAnnotation, `"2"`), true},
 		{"ask for another try, and take an old request away", updates, annotate(refitv1.AbandonAnnotation, `"2","capi-refit.dev/retry":null`), true},
+		{"ask for a rollback", updates, annotate(refitv1.RollbackAnnotation, `"2"`), true},
 		{"ask for a comparison", updates, annotate(refitv1.CheckDriftAnnotation, `"2"`), true},
 		{"hold a machine", machines, annotate(refitv1.HoldAnnotation, `"2026-10-03T18:00:00Z","capi-refit.dev/hold-reason":"disk","capi-refit.dev/hold-by":"ann"`), true},
 		{"release a machine", machines, annotate(refitv1.HoldAnnotation, `null,"capi-refit.dev/hold-reason":null,"capi-refit.dev/hold-by":null`), true},
+		{"keep Cluster API off a held machine", machines, annotate(refitv1.HoldAnnotation, `"true","capi-refit.dev/added-by-hold":"1:x","`+
+			clusterv1.MachineSkipRemediationAnnotation+`":"refit","`+holdHook+`":"refit"`), true},
 		{"hold a machine by the older version", machines1, annotate(refitv1.HoldAnnotation, `"false"`), true},
 
 		{"point the address at a host of theirs", machines, annotate(refitv1.AddressAnnotation, `"6.6.6.6"`), false},
@@ -162,6 +162,11 @@ func changes() []change {
 		{"hide a spec for the conversion", machines, annotate("cluster.x-k8s.io/conversion-data", `"{}"`), false},
 		{"open the policies", machines, annotate(refitv1.PermissiveUntilAnnotation, `"true"`), false},
 		{"say what is not so about an image", machines, annotate(refitv1.BootedImageAnnotation, `"x"`), false},
+		{"keep it from remediation as somebody else", machines, annotate(clusterv1.MachineSkipRemediationAnnotation, `"mine"`), false},
+		{"have its deletion wait for somebody else", machines, annotate("pre-drain.delete.hook.machine.cluster.x-k8s.io/mine", `"refit"`), false},
+		{"have its deletion wait for an update", machines, annotate("pre-drain.delete.hook.machine.cluster.x-k8s.io/refit", `"refit"`), false},
+		{"have its deletion wait no longer for somebody else", machines, annotate(clusterv1.PreDrainDeleteHookAnnotationPrefix+"/theirs", `null`), false},
+		{"say what an update has added", machines, annotate("capi-refit.dev/added", `"1:x"`), false},
 		{"have the machine deleted first", machines, annotate("cluster.x-k8s.io/delete-machine", `"yes"`), false},
 		{"change the spec", machines, `{"spec":{"providerID":"evil"}}`, false},
 		{"change the digest", updates, `{"spec":{"digest":"sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"}}`, false},
@@ -270,7 +275,7 @@ func TestAnOperatorOfUpdatesMayWriteItsAnnotationsAndNothingElse(t *testing.T) {
 	}
 }
 
-// TestAnOperatorsCommandsWork runs what refit hold, release, retry and abandon run, with the rights of refit-operator alone.
+// TestAnOperatorsCommandsWork runs what refit hold, release, retry, abandon and rollback run, with the rights of refit-operator alone.
 func TestAnOperatorsCommandsWork(t *testing.T) {
 	m := startManagement(t)
 	m.make(t, fleet)
@@ -294,8 +299,22 @@ func TestAnOperatorsCommandsWork(t *testing.T) {
 
 	holder := &admin.Holder{Client: ann, Clock: now, Out: t.Output(), Admin: "ann"}
 	require.NoError(t, holder.Hold(ctx, read(), admin.HoldOptions{Reason: "disk swap"}))
-	require.Equal(t, "ann", read().Annotations[admin.HoldByAnnotation])
+	require.Equal(t, "ann", read().Annotations[lease.HoldByAnnotation])
+	require.Contains(t, read().Annotations, holdHook)
 	require.NoError(t, holder.Release(ctx, read(), false))
+	require.NotContains(t, read().Annotations, holdHook)
+	require.NotContains(t, read().Annotations, clusterv1.MachineSkipRemediationAnnotation)
+	// What an update has added is not theirs to take away, and not what somebody else has.
+	for key, value := range map[string]string{"capi-refit.dev/added": "u:" + clusterv1.MachineSkipRemediationAnnotation, clusterv1.MachineSkipRemediationAnnotation: "mine"} {
+		kept := read()
+		kept.Annotations[clusterv1.MachineSkipRemediationAnnotation] = "refit"
+		kept.Annotations[key] = value
+		require.NoError(t, m.admin.Update(ctx, kept))
+		require.ErrorContains(t, try(t, ann, fleet, change{of: machines, patch: `{"metadata":{"annotations":{"` + clusterv1.MachineSkipRemediationAnnotation + `":null}}}`}), "those who operate updates may write")
+		delete(kept.Annotations, key)
+		delete(kept.Annotations, clusterv1.MachineSkipRemediationAnnotation)
+		require.NoError(t, m.admin.Update(ctx, kept))
+	}
 	require.NotContains(t, read().Annotations, refitv1.HoldAnnotation)
 	failures := &admin.Failures{Client: ann, Clock: now, Out: t.Output(), Admin: "ann"}
 	require.NoError(t, failures.Retry(ctx, read()))
@@ -303,4 +322,8 @@ func TestAnOperatorsCommandsWork(t *testing.T) {
 	require.NoError(t, ann.Get(ctx, key, update))
 	require.Contains(t, update.Annotations, refitv1.AbandonAnnotation)
 	require.NotContains(t, update.Annotations, refitv1.RetryAnnotation)
+	require.NoError(t, (&admin.Rollback{Client: ann, Clock: now, Out: t.Output(), Admin: "ann"}).Ask(ctx, read()))
+	require.NoError(t, ann.Get(ctx, key, update))
+	require.Contains(t, update.Annotations, refitv1.RollbackAnnotation)
+	require.NotContains(t, update.Annotations, refitv1.AbandonAnnotation)
 }

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 )
 
 // Anybody who reaches the port of the hooks can call UpdateMachine.
@@ -86,9 +86,9 @@ func TestAForgedUpdateMachine(t *testing.T) {
 func (m *managed) requireCompared() {
 	m.t.Helper()
 	checked := 0
-	m.reconciler.Dialer = dialerFunc(func(context.Context, node.Target) (node.Conn, error) {
+	m.reconciler.Dialer = dialerFunc(func(context.Context, remote.Target) (remote.Conn, error) {
 		checked++
-		return nil, node.ErrUnreachable
+		return nil, remote.ErrUnreachable
 	})
 	defer func() { m.reconciler.Dialer = m.node }()
 	m.clock.Step(2 * time.Hour)
@@ -98,9 +98,9 @@ func (m *managed) requireCompared() {
 }
 
 // dialerFunc is a fake of the way to nodes.
-type dialerFunc func(context.Context, node.Target) (node.Conn, error)
+type dialerFunc func(context.Context, remote.Target) (remote.Conn, error)
 
-func (f dialerFunc) Dial(ctx context.Context, t node.Target) (node.Conn, error) { return f(ctx, t) }
+func (f dialerFunc) Dial(ctx context.Context, t remote.Target) (remote.Conn, error) { return f(ctx, t) }
 
 // Whoever may retry updates may patch MachineUpdates and Machines.
 func TestWhatWasTrustedOnFirstUse(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/capi-refit/refit/handlers"
 	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/controlplane"
 	"github.com/capi-refit/refit/updaters/declared"
@@ -43,7 +44,7 @@ func hooks() (*handlers.CanUpdate, error) {
 	if err != nil {
 		return nil, err
 	}
-	return handlers.NewCanUpdate(handlers.NewEngine(handlers.Always(registry)), handlers.NoPolicies{}, handlers.NewMetrics(prometheus.NewRegistry()), ""), nil
+	return handlers.NewCanUpdate(handlers.NewEngine(inplace.Always(registry)), handlers.NoPolicies{}, handlers.NewMetrics(prometheus.NewRegistry()), ""), nil
 }
 
 // benchDiff measures the whole handler on a MachineSet with many files, of which all differ. It fails if that takes too long.

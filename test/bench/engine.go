@@ -14,6 +14,7 @@ import (
 
 	"github.com/capi-refit/refit/handlers"
 	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/files"
 )
@@ -35,7 +36,7 @@ func benchEngine(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	h := handlers.NewCanUpdate(handlers.NewEngine(handlers.Always(reg)), handlers.NoPolicies{}, handlers.NewMetrics(prometheus.NewRegistry()), "")
+	h := handlers.NewCanUpdate(handlers.NewEngine(inplace.Always(reg)), handlers.NoPolicies{}, handlers.NewMetrics(prometheus.NewRegistry()), "")
 	say(out, "== The engine alone, for each request")
 	for _, c := range []struct {
 		name   string

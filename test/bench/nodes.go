@@ -17,6 +17,7 @@ import (
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/nodetest"
+	"github.com/capi-refit/refit/internal/node/remote"
 )
 
 // updatesAtOnce is how many nodes are updated at once. More than a few are waiting for the two ends' CPU here.
@@ -26,7 +27,7 @@ const updatesAtOnce = 16
 // after another.
 func benchNodes(ctx context.Context, out io.Writer, o options) (err error) {
 	n := o.nodes
-	agents, err := node.LoadAgents(o.agents)
+	agents, err := remote.LoadAgents(o.agents)
 	if err != nil {
 		return err
 	}
@@ -90,7 +91,7 @@ func startNodes(n int, key []byte) (all []*nodetest.Node, stop func() error, err
 	return all, stop, nil
 }
 
-func updateAll(ctx context.Context, all []*nodetest.Node, agents *node.Agents, generation int) (time.Duration, error) {
+func updateAll(ctx context.Context, all []*nodetest.Node, agents *remote.Agents, generation int) (time.Duration, error) {
 	began := time.Now()
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(updatesAtOnce)
@@ -102,22 +103,22 @@ func updateAll(ctx context.Context, all []*nodetest.Node, agents *node.Agents, g
 }
 
 // update updates one in-process node.
-func update(ctx context.Context, n *nodetest.Node, agents *node.Agents, generation int) error {
+func update(ctx context.Context, n *nodetest.Node, agents *remote.Agents, generation int) error {
 	target, err := n.Target()
 	if err != nil {
 		return err
 	}
-	return updateNode(ctx, target, node.ClientOptions{Agents: agents, Dir: "bin-refit"}, n.Name(), generation)
+	return updateNode(ctx, target, remote.ClientOptions{Agents: agents, Dir: "bin-refit"}, n.Name(), generation)
 }
 
 // updateNode does what the controller does on a node: plan, apply, and plan once more as the proof.
-func updateNode(ctx context.Context, target node.Target, options node.ClientOptions, name string, generation int) error {
-	conn, err := node.SSHDialer{}.Dial(ctx, target)
+func updateNode(ctx context.Context, target remote.Target, options remote.ClientOptions, name string, generation int) error {
+	conn, err := remote.SSHDialer{}.Dial(ctx, target)
 	if err != nil {
 		return err
 	}
 	defer conn.Close() //nolint:errcheck // the work is done
-	client, err := node.NewClient(conn, options)
+	client, err := remote.NewClient(conn, options)
 	if err != nil {
 		return err
 	}

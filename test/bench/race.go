@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/test/process"
 )
 
@@ -38,7 +38,7 @@ type runnerUp struct {
 // applies and proves; by Ansible's copy; and against logging in and doing nothing. Each has its turn in each round.
 func benchSSHD(ctx context.Context, out io.Writer, o options) (err error) {
 	say(out, "\n== A one-file update of %d nodes (OpenSSH's sshd), all at once; %d rounds in turns, medians", o.hosts, o.sshRounds)
-	agents, err := node.LoadAgents(o.agents)
+	agents, err := remote.LoadAgents(o.agents)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (r *runnerUp) median() time.Duration {
 }
 
 // refit updates all hosts as the controller does, and looks whether it has.
-func (f *fleet) refit(ctx context.Context, agents *node.Agents, generation int) error {
+func (f *fleet) refit(ctx context.Context, agents *remote.Agents, generation int) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, h := range f.hosts {
 		group.Go(func() error {
@@ -121,7 +121,7 @@ func (f *fleet) refit(ctx context.Context, agents *node.Agents, generation int) 
 			if err != nil {
 				return err
 			}
-			options := node.ClientOptions{Agents: agents, Dir: filepath.Join(h.root, node.DefaultAgentDir)}
+			options := remote.ClientOptions{Agents: agents, Dir: filepath.Join(h.root, remote.DefaultAgentDir)}
 			return updateNode(ctx, target, options, h.name, generation)
 		})
 	}

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
 
-	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/nodetest"
+	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/test/lab"
 	"github.com/capi-refit/refit/test/process"
 )
@@ -187,7 +187,7 @@ SetEnv REFIT_ROOT=%s HOME=%s
 
 func (h *host) path(name string) string { return h.root + "." + name }
 
-func (h *host) address() node.Address { return node.Address{Host: "127.0.0.1", Port: h.port} }
+func (h *host) address() remote.Address { return remote.Address{Host: "127.0.0.1", Port: h.port} }
 
 // layOut makes the root as far as the agent looks at it. This user is taken for the node's root.
 func (h *host) layOut(name string) error {
@@ -223,9 +223,9 @@ func (h *host) await(ctx context.Context) error {
 }
 
 // target says how refit reaches the host.
-func (f *fleet) target(h *host) (node.Target, error) {
-	keys, err := node.KnownHosts(h.known)
-	return node.Target{Addresses: []node.Address{h.address()}, User: f.user, PrivateKey: f.key, HostKeys: keys}, err
+func (f *fleet) target(h *host) (remote.Target, error) {
+	keys, err := remote.KnownHosts(h.known)
+	return remote.Target{Addresses: []remote.Address{h.address()}, User: f.user, PrivateKey: f.key, HostKeys: keys}, err
 }
 
 // knownHosts writes the file that ssh recognizes the hosts by.

@@ -7,25 +7,25 @@ import (
 	"slices"
 	"time"
 
-	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/nodetest"
+	"github.com/capi-refit/refit/internal/node/remote"
 )
 
 // verifications is how often the agent is asked for its version each way.
 const verifications = 25
 
 // benchVerify compares a call of an agent that is on the node, which is verified there each time, with one that is run by its name.
-func benchVerify(ctx context.Context, out io.Writer, n *nodetest.Node, agents *node.Agents) error {
+func benchVerify(ctx context.Context, out io.Writer, n *nodetest.Node, agents *remote.Agents) error {
 	target, err := n.Target()
 	if err != nil {
 		return err
 	}
-	conn, err := node.SSHDialer{}.Dial(ctx, target)
+	conn, err := remote.SSHDialer{}.Dial(ctx, target)
 	if err != nil {
 		return err
 	}
 	defer conn.Close() //nolint:errcheck // the work is done
-	client, err := node.NewClient(conn, node.ClientOptions{Agents: agents, Dir: "bin-refit"})
+	client, err := remote.NewClient(conn, remote.ClientOptions{Agents: agents, Dir: "bin-refit"})
 	if err != nil {
 		return err
 	}

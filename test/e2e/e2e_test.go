@@ -78,6 +78,7 @@ var common = []scenario{
 	{"a second change while the first is under way", (*suite).secondChange},
 	{"the leader is killed in the middle of an update", (*suite).leaderKilled},
 	{"a Machine is deleted in the middle of an update", (*suite).machineDeleted},
+	{"a MachineUpdate is deleted alone in the middle of its update", (*suite).updateDeleted},
 }
 
 // fieldsBesideFiles are the scenarios of other fields, for nodes that have a program which keeps their time.
@@ -88,12 +89,13 @@ var fieldsBesideFiles = []scenario{
 // disturbances are the scenarios of what disturbs a node, where it takes no real cluster.
 var disturbances = []scenario{
 	{"a failed update keeps its slot", (*suite).failedKeepsItsSlot},
+	{"a wrong change is taken back, of workers and of a control plane", (*suite).wrongChangeIsTakenBack},
 	{"a drain waits for a PodDisruptionBudget", (*suite).drains},
 	{"a node that reboots in the middle of its update resumes", (*suite).rebootResumes},
 }
 
 // conditions are the scenarios of what an update waits for. For them it does not matter what the machines are. The window comes
-// before changes that disturb.
+// before changes that disturb; what replaces a Machine, whose node the lab does not know, comes last.
 var conditions = []scenario{
 	{"an admin's hold stops an update and release lets it go", (*suite).holdStops},
 	{"a foreign lease is waited for", (*suite).foreignLeaseWaits},
@@ -107,6 +109,7 @@ var conditions = []scenario{
 	{"a NodeDisruptionPolicy says what a change takes, and drift is repaired", (*suite).policySays},
 	{"with replacement Forbid machines stay", (*suite).forbidKeepsTheMachines},
 	{"with whenClosed Refuse nothing is committed", (*suite).refuseCommitsNothing},
+	{"a held Machine is not scaled down and release lets it go", (*suite).heldIsNotScaledDown},
 }
 
 // upgrades are the scenarios of clusters that are made from a ClusterClass.

@@ -159,27 +159,6 @@ func (u *suite) leaderKilled(ctx context.Context, t *testing.T) {
 	require.NoError(t, u.led(ctx), "no replica leads")
 }
 
-func (u *suite) machineDeleted(ctx context.Context, t *testing.T) {
-	u.needsSystemd(t)
-	u.slowEverywhere(ctx, t)
-	before := u.identities(ctx, t)
-	name := u.workers(ctx, t)[0]
-	f := slowFile("is not waited for")
-	require.NoError(t, u.Cluster.SetWorkerFiles(ctx, f))
-	_, err := u.AwaitUpdate(ctx, name, func(mu *refitv1.MachineUpdate) bool { return mu.Status.Phase == refitv1.PhaseApplying })
-	require.NoError(t, err)
-	require.NoError(t, u.Client.Delete(ctx, u.machine(ctx, t, name)))
-	require.NoError(t, u.Cluster.WaitForRollout(ctx))
-	after := u.identities(ctx, t)
-	require.NotContains(t, after, name)
-	require.Len(t, after, len(before))
-	for machine, uid := range before {
-		if machine != name {
-			require.Equal(t, uid, after[machine], "only the deleted Machine was made anew")
-		}
-	}
-}
-
 func (u *suite) unclaimedField(ctx context.Context, t *testing.T) {
 	before := u.workers(ctx, t)
 	require.NoError(t, u.Cluster.ChangeWorkers(ctx, func(_ *clusterv1.MachineDeployment, c *bootstrapv1.KubeadmConfigSpec) {

@@ -28,7 +28,7 @@ import (
 	"sigs.k8s.io/cluster-api/controllers/external"
 
 	"github.com/capi-refit/refit/handlers"
-	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 )
 
 // configure changes the configuration of all machines. That is one change for the control plane and one for the workers.
@@ -69,7 +69,7 @@ func (u *suite) logsIn(ctx context.Context, t *testing.T, key ssh.Signer) []bool
 		to, err := u.Fleet.Node(name).Target()
 		require.NoError(t, err)
 		to.User, to.Signers, to.PrivateKey = operator, []ssh.Signer{key}, nil
-		c, err := node.SSHDialer{}.Dial(ctx, to)
+		c, err := remote.SSHDialer{}.Dial(ctx, to)
 		if err == nil {
 			require.NoError(t, c.Close())
 		}

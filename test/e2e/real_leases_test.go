@@ -27,6 +27,7 @@ import (
 // disturbedMachines are the scenarios of having a node to oneself that take a real cluster.
 var disturbedMachines = []scenario{
 	{"a pod with a PodDisruptionBudget leaves when it may, and is back", (*suite).realDrain},
+	{"a wrong change is taken back, of workers and of a control plane", (*suite).wrongChangeIsTakenBack},
 	{"a NodeMaintenance keeps refit off, after its lease is gone, too", (*suite).nodeMaintenance},
 	{"a node that reboots in the middle of its update resumes", (*suite).rebootResumes},
 	{"the API server goes away and comes back in the middle of an update of the control plane", (*suite).apiServerAway},

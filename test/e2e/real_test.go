@@ -32,7 +32,7 @@ var editedFile = bootstrapv1.File{Path: "/etc/refit-lab/edited.conf", Content: "
 var realMachines = group{
 	name: "machines", machines: true, scenarios: slices.Concat([]scenario{
 		{"pods keep answering through five changes in a row that are not disruptive", (*suite).servesThroughout},
-	}, versions),
+	}, nodesThatWork, versions),
 }
 
 // undisturbing are five changes in a row that disturb no pod.

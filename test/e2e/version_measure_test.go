@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -126,15 +127,20 @@ func (o *observation) look(ctx context.Context) {
 
 // countAnew forgets what the service has lost because a member of etcd was out, when that is over. Kubelets stay with an API server that
 // answers nothing, its own and those that are connected to it: for a while their Nodes are taken for lost, with the pods there. That is
-// nobody's drain.
+// nobody's drain. A Node is taken for lost only some 40 seconds after its kubelet's last word, when etcd may be back: until the kubelet has
+// renewed its lease, that the Node is ready says nothing.
 func (o *observation) countAnew(ctx context.Context, t *testing.T) {
 	t.Helper()
+	back := time.Now()
 	eventually(ctx, t, func(ctx context.Context) error {
 		var nodes corev1.NodeList
 		if err := o.workload.List(ctx, &nodes); err != nil {
 			return err
 		}
 		for _, n := range nodes.Items {
+			if err := o.heardFrom(ctx, n.Name, back); err != nil {
+				return err
+			}
 			if !ready(n) {
 				return fmt.Errorf("node %s is not ready", n.Name)
 			}
@@ -149,6 +155,18 @@ func (o *observation) countAnew(ctx context.Context, t *testing.T) {
 	defer o.mu.Unlock()
 	t.Logf("while etcd was out the service had %d pods at the least, and lost %d requests", o.fewest, o.service.forgive())
 	o.fewest, o.then = servicePods, ""
+}
+
+// heardFrom returns an error if the kubelet of a node has not renewed its lease since then.
+func (o *observation) heardFrom(ctx context.Context, node string, then time.Time) error {
+	var l coordinationv1.Lease
+	if err := o.workload.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: node}, &l); err != nil {
+		return err
+	}
+	if l.Spec.RenewTime == nil || !l.Spec.RenewTime.After(then) {
+		return fmt.Errorf("the kubelet of node %s has not renewed its lease", node)
+	}
+	return nil
 }
 
 // phaseOf is the phase of an update. While it waits for a version to be staged, it is the node that works.

@@ -66,6 +66,7 @@ func TestNestedModulesPinTheVersionsThatAreShown(t *testing.T) {
 		"cni":                {"github.com/containernetworking/plugins " + machineSources["ptp"].version},
 		"coredns":            {"github.com/coredns/coredns " + machineSources["coredns"].version},
 		"crictl":             {"sigs.k8s.io/cri-tools " + machineSources["crictl"].version},
+		"clusterctl":         {"sigs.k8s.io/cluster-api " + ClusterAPIVersion},
 		"clusterapi": {
 			"sigs.k8s.io/cluster-api " + ClusterAPIVersion,
 			"sigs.k8s.io/cluster-api/api " + ClusterAPIVersion,

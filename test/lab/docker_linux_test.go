@@ -18,7 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
-	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/test/nodes"
 	"github.com/capi-refit/refit/test/process"
 )
@@ -109,8 +109,8 @@ func assertMachines(t *testing.T, lab *Lab, cluster *Cluster) {
 		assert.Equal(t, string(clusterv1.MachinePhaseRunning), m.Status.Phase)
 		target, err := fleet.Node(m.Name).Target()
 		require.NoError(t, err)
-		target.Addresses = []node.Address{reported(t, &m)}
-		connection, err := node.SSHDialer{}.Dial(t.Context(), target)
+		target.Addresses = []remote.Address{reported(t, &m)}
+		connection, err := remote.SSHDialer{}.Dial(t.Context(), target)
 		require.NoError(t, err)
 		require.NoError(t, connection.Close())
 
@@ -120,17 +120,17 @@ func assertMachines(t *testing.T, lab *Lab, cluster *Cluster) {
 	}
 }
 
-func reported(t *testing.T, machine *clusterv1.Machine) node.Address {
+func reported(t *testing.T, machine *clusterv1.Machine) remote.Address {
 	t.Helper()
 	for _, a := range machine.Status.Addresses {
 		if a.Type == clusterv1.MachineInternalIP {
-			address, err := node.ParseAddress(a.Address)
+			address, err := remote.ParseAddress(a.Address)
 			require.NoError(t, err)
 			return address
 		}
 	}
 	require.Failf(t, "no address", "%s reports none", machine.Name)
-	return node.Address{}
+	return remote.Address{}
 }
 
 func assertNodesReady(t *testing.T, cluster *Cluster) {

@@ -3,7 +3,7 @@ package lab
 // A Program is one of the executables that a lab is made of.
 type Program string
 
-// The programs. All but ReferenceExtension are needed to start a lab.
+// The programs. All but ReferenceExtension and Clusterctl are needed to start a lab.
 const (
 	Etcd                Program = "etcd"
 	KubeAPIServer       Program = "kube-apiserver"
@@ -15,6 +15,8 @@ const (
 
 	// ReferenceExtension is Cluster API's own test extension, which answers the in-place update hooks and fakes the update.
 	ReferenceExtension Program = "reference-extension"
+	// Clusterctl moves clusters between management clusters.
+	Clusterctl Program = "clusterctl"
 )
 
 // The versions that modules/*/go.mod pin.
@@ -31,7 +33,7 @@ const (
 // Programs returns all programs, in the order in which they are built: what takes longest comes last.
 func Programs() []Program {
 	return []Program{
-		Etcd, CoreManager, BootstrapManager, ControlPlaneManager, InfraManager, ReferenceExtension, KubeAPIServer, Kubectl,
+		Etcd, CoreManager, BootstrapManager, ControlPlaneManager, InfraManager, ReferenceExtension, Clusterctl, KubeAPIServer, Kubectl,
 	}
 }
 
@@ -74,4 +76,5 @@ var sources = map[Program]source{
 	ControlPlaneManager: managerSource("controlplane/kubeadm", ClusterAPIVersion, "10 seconds"),
 	InfraManager:        managerSource("test/infrastructure/docker", ClusterAPITestVersion, "1 minute"),
 	ReferenceExtension:  managerSource("test/extension", ClusterAPITestVersion, "10 seconds"),
+	Clusterctl:          {module: "clusterctl", version: ClusterAPIVersion, pkg: "sigs.k8s.io/cluster-api/cmd/clusterctl", cold: "1 minute"},
 }

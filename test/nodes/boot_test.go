@@ -11,6 +11,7 @@ import (
 
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/test/nodes"
 	"github.com/capi-refit/refit/test/nodes/nodestest"
 )
@@ -58,9 +59,9 @@ func TestReboot(t *testing.T) {
 	assert.Empty(t, string(left))
 }
 
-func agent(t *testing.T, n *nodes.Node, agents *node.Agents) *node.Client {
+func agent(t *testing.T, n *nodes.Node, agents *remote.Agents) *remote.Client {
 	t.Helper()
-	c, err := node.NewClient(dial(t, n), n.ClientOptions(agents))
+	c, err := remote.NewClient(dial(t, n), n.ClientOptions(agents))
 	require.NoError(t, err)
 	return c
 }

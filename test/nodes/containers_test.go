@@ -19,28 +19,29 @@ import (
 
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/test/nodes"
 	"github.com/capi-refit/refit/test/nodes/nodestest"
 )
 
 // buildAgents builds the agent for this machine.
-func buildAgents(t *testing.T) *node.Agents {
+func buildAgents(t *testing.T) *remote.Agents {
 	t.Helper()
 	dir := t.TempDir()
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "refit-node-linux-"+runtime.GOARCH), "github.com/capi-refit/refit/cmd/refit-node")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, string(out))
-	agents, err := node.LoadAgents(dir)
+	agents, err := remote.LoadAgents(dir)
 	require.NoError(t, err)
 	return agents
 }
 
-func dial(t *testing.T, n *nodes.Node) node.Conn {
+func dial(t *testing.T, n *nodes.Node) remote.Conn {
 	t.Helper()
 	to, err := n.Target()
 	require.NoError(t, err)
-	c, err := node.SSHDialer{}.Dial(t.Context(), to)
+	c, err := remote.SSHDialer{}.Dial(t.Context(), to)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
@@ -60,9 +61,9 @@ func TestContainers(t *testing.T) {
 	t.Run("one node's key is not another's", func(t *testing.T) {
 		to, err := f.Node("node-1").Target()
 		require.NoError(t, err)
-		to.Addresses = []node.Address{f.Node("node-2").Address()}
-		_, err = node.SSHDialer{}.Dial(t.Context(), to)
-		var refused *node.HostKeyError
+		to.Addresses = []remote.Address{f.Node("node-2").Address()}
+		_, err = remote.SSHDialer{}.Dial(t.Context(), to)
+		var refused *remote.HostKeyError
 		require.ErrorAs(t, err, &refused)
 	})
 	t.Run("a restarted node is the same one", func(t *testing.T) {
@@ -162,7 +163,7 @@ func TestAgent(t *testing.T) {
 
 func testAgent(t *testing.T, n *nodes.Node) {
 	t.Helper()
-	c, err := node.NewClient(dial(t, n), n.ClientOptions(buildAgents(t)))
+	c, err := remote.NewClient(dial(t, n), n.ClientOptions(buildAgents(t)))
 	require.NoError(t, err)
 
 	id, err := c.Identity(t.Context())

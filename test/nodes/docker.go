@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/nodetest"
+	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/test/engine"
 )
 
@@ -165,34 +165,34 @@ func (c container) read(ctx context.Context, name string) (File, error) {
 	return File{Content: content, Mode: octal(mode), Owner: owner}, nil
 }
 
-func (c container) power(ctx context.Context, verb string) (node.Address, error) {
+func (c container) power(ctx context.Context, verb string) (remote.Address, error) {
 	args := []string{verb, c.name}
 	if verb == "restart" {
 		args = []string{verb, "--time", "0", c.name}
 	}
 	if _, err := c.engine.Run(ctx, nil, args...); err != nil {
-		return node.Address{}, err
+		return remote.Address{}, err
 	}
 	return c.address(ctx)
 }
 
 // address is the container's own on Linux. Elsewhere containers are in a virtual machine, and a port of the host leads to them.
-func (c container) address(ctx context.Context) (node.Address, error) {
+func (c container) address(ctx context.Context) (remote.Address, error) {
 	if runtime.GOOS != "linux" {
 		out, err := c.engine.Run(ctx, nil, "port", c.name, "22/tcp")
 		if err != nil {
-			return node.Address{}, err
+			return remote.Address{}, err
 		}
 		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-		return node.ParseAddress(first)
+		return remote.ParseAddress(first)
 	}
 	out, err := c.engine.Run(ctx, nil, "inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}", c.name)
 	if err != nil {
-		return node.Address{}, err
+		return remote.Address{}, err
 	}
 	ips := strings.Fields(string(out))
 	if len(ips) == 0 {
-		return node.Address{}, errors.New("the container has no address; has it ended? See `docker logs " + c.name + "`")
+		return remote.Address{}, errors.New("the container has no address; has it ended? See `docker logs " + c.name + "`")
 	}
-	return node.ParseAddress(ips[0])
+	return remote.ParseAddress(ips[0])
 }

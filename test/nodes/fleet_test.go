@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/test/nodes"
 )
 
@@ -53,12 +53,12 @@ func testNode(t *testing.T, n *nodes.Node) {
 	to, err := n.Target()
 	require.NoError(t, err)
 	hasty := to
-	hasty.Timeouts = node.Timeouts{Dial: time.Second, Handshake: time.Second}
+	hasty.Timeouts = remote.Timeouts{Dial: time.Second, Handshake: time.Second}
 	require.NoError(t, n.Pause(ctx))
-	_, err = node.SSHDialer{}.Dial(ctx, hasty)
-	require.ErrorIs(t, err, node.ErrUnreachable)
+	_, err = remote.SSHDialer{}.Dial(ctx, hasty)
+	require.ErrorIs(t, err, remote.ErrUnreachable)
 	require.NoError(t, n.Unpause(ctx))
-	c, err := node.SSHDialer{}.Dial(ctx, to)
+	c, err := remote.SSHDialer{}.Dial(ctx, to)
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
 }

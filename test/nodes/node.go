@@ -18,6 +18,7 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 )
 
 // User is who is let into nodes. In containers it may use sudo without a password.
@@ -34,7 +35,7 @@ type Node struct {
 	hostKey string
 
 	mu      sync.Mutex
-	address node.Address
+	address remote.Address
 }
 
 // machine is what a node really is.
@@ -44,7 +45,7 @@ type machine interface {
 	// read returns fs.ErrNotExist if there is no such file.
 	read(ctx context.Context, path string) (File, error)
 	// power pauses, unpauses or restarts it. It returns where it can be reached after that.
-	power(ctx context.Context, verb string) (node.Address, error)
+	power(ctx context.Context, verb string) (remote.Address, error)
 }
 
 // File is a file on a node.
@@ -63,7 +64,7 @@ func (n *Node) Name() string { return n.name }
 func (n *Node) Kind() Kind { return n.fleet.kind }
 
 // Address is where its sshd listens.
-func (n *Node) Address() node.Address {
+func (n *Node) Address() remote.Address {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.address
@@ -79,20 +80,20 @@ func (n *Node) KnownHosts() []byte {
 }
 
 // Target says how to reach the node.
-func (n *Node) Target() (node.Target, error) {
-	keys, err := node.KnownHosts(n.KnownHosts())
+func (n *Node) Target() (remote.Target, error) {
+	keys, err := remote.KnownHosts(n.KnownHosts())
 	if err != nil {
-		return node.Target{}, err
+		return remote.Target{}, err
 	}
-	return node.Target{Addresses: []node.Address{n.Address()}, User: User, PrivateKey: n.fleet.key, HostKeys: keys}, nil
+	return remote.Target{Addresses: []remote.Address{n.Address()}, User: User, PrivateKey: n.fleet.key, HostKeys: keys}, nil
 }
 
 // ClientOptions say how the agent is run on this kind of node.
-func (n *Node) ClientOptions(agents *node.Agents) node.ClientOptions {
+func (n *Node) ClientOptions(agents *remote.Agents) remote.ClientOptions {
 	if n.fleet.kind == StandIns {
-		return node.ClientOptions{Agents: agents, Dir: "bin-refit"}
+		return remote.ClientOptions{Agents: agents, Dir: "bin-refit"}
 	}
-	return node.ClientOptions{Agents: agents, Sudo: true}
+	return remote.ClientOptions{Agents: agents, Sudo: true}
 }
 
 // Exec runs a command on the node as root, not over SSH, and returns its stdout.
@@ -180,9 +181,9 @@ func (n *Node) await(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	to.Timeouts = node.Timeouts{Dial: time.Second, Handshake: 5 * time.Second}
+	to.Timeouts = remote.Timeouts{Dial: time.Second, Handshake: 5 * time.Second}
 	for {
-		c, err := node.SSHDialer{}.Dial(ctx, to)
+		c, err := remote.SSHDialer{}.Dial(ctx, to)
 		if err == nil {
 			return c.Close()
 		}

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/nodetest"
+	"github.com/capi-refit/refit/internal/node/remote"
 )
 
 // standIn is a node of package nodetest.
@@ -46,14 +46,14 @@ func (s standIn) read(_ context.Context, path string) (File, error) {
 	return f, nil
 }
 
-func (s standIn) power(_ context.Context, verb string) (node.Address, error) {
+func (s standIn) power(_ context.Context, verb string) (remote.Address, error) {
 	switch verb {
 	case "pause":
 		s.Freeze()
 	case "unpause":
 		s.Thaw()
 	default:
-		return node.Address{}, errors.ErrUnsupported
+		return remote.Address{}, errors.ErrUnsupported
 	}
 	return s.Address(), nil
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/ssh"
@@ -22,6 +24,7 @@ import (
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/test/nodes"
 	"github.com/capi-refit/refit/test/nodes/nodestest"
 	"github.com/capi-refit/refit/updaters"
@@ -37,10 +40,12 @@ import (
 type machine struct {
 	t     *testing.T
 	node  *nodes.Node
-	agent *node.Client
+	agent *remote.Client
 	rules disruption.Rules
 	spec  string // in JSON
 	token int64
+	// connect comes in by a new connection. Nil: as the tests do.
+	connect func() (remote.Conn, *remote.Client, error)
 }
 
 // newMachine starts a machine whose bootstrap has laid down nothing.
@@ -50,12 +55,12 @@ func newMachine(t *testing.T) *machine {
 	n := f.Node("debian")
 	to, err := n.Target()
 	require.NoError(t, err)
-	c, err := node.SSHDialer{}.Dial(t.Context(), to)
+	c, err := remote.SSHDialer{}.Dial(t.Context(), to)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	agents, err := builtAgents()
 	require.NoError(t, err)
-	client, err := node.NewClient(c, n.ClientOptions(agents))
+	client, err := remote.NewClient(c, n.ClientOptions(agents))
 	require.NoError(t, err)
 	rules := disruption.BuiltinRules()
 	rules.Files = append(rules.Files,
@@ -80,7 +85,7 @@ var builtAgent = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(file)
 })
 
-var builtAgents = sync.OnceValues(func() (*node.Agents, error) {
+var builtAgents = sync.OnceValues(func() (*remote.Agents, error) {
 	agent, err := builtAgent()
 	if err != nil {
 		return nil, err
@@ -93,7 +98,7 @@ var builtAgents = sync.OnceValues(func() (*node.Agents, error) {
 	if err := os.WriteFile(filepath.Join(dir, "refit-node-linux-"+runtime.GOARCH), agent, 0o600); err != nil {
 		return nil, err
 	}
-	return node.LoadAgents(dir)
+	return remote.LoadAgents(dir)
 })
 
 func digest(spec string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(spec))) }
@@ -173,11 +178,83 @@ func (m *machine) apply(req node.Request) node.Status {
 	m.t.Helper()
 	for {
 		status, err := m.agent.Apply(m.t.Context(), req)
+		if errors.Is(err, remote.ErrConnectionLost) || errors.Is(err, remote.ErrUnauthorized) { // it may put that right by itself
+			m.agent = m.again()
+			continue
+		}
 		require.NoError(m.t, err)
-		if status.State != node.Running {
+		if status.AwaitsLogin {
+			m.confirm(status)
+		} else if status.State != node.Running {
 			return status
 		}
 	}
+}
+
+// confirm logs in, as refit does when a node waits for that.
+func (m *machine) confirm(status node.Status) {
+	m.t.Helper()
+	err := m.fresh(func(c *remote.Client) error {
+		_, err := c.Status(m.t.Context(), node.StatusRequest{
+			Machine: node.MachineID{Namespace: "default", Name: "debian", UID: "1"}, Digest: status.Digest, Token: status.Token, Confirm: true,
+		})
+		return err
+	})
+	if err != nil {
+		time.Sleep(6 * time.Second) // sshd turns away for a while who fails more often
+	}
+}
+
+// fresh does something over a connection of its own.
+func (m *machine) fresh(do func(*remote.Client) error) error {
+	m.t.Helper()
+	c, client, err := m.dialAgain()
+	if err != nil {
+		return err
+	}
+	defer c.Close() //nolint:errcheck // it was for this
+	return do(client)
+}
+
+// again connects again, when the machine lets one in.
+func (m *machine) again() *remote.Client {
+	m.t.Helper()
+	var client *remote.Client
+	require.Eventually(m.t, func() bool {
+		c, again, err := m.dialAgain()
+		if err != nil {
+			return false
+		}
+		if _, err := again.Identity(m.t.Context()); err != nil {
+			_ = c.Close()
+			return false
+		}
+		m.t.Cleanup(func() { _ = c.Close() })
+		client = again
+		return true
+	}, 5*time.Minute, 6*time.Second)
+	return client
+}
+
+func (m *machine) dialAgain() (remote.Conn, *remote.Client, error) {
+	if m.connect != nil {
+		return m.connect()
+	}
+	to, err := m.node.Target()
+	if err != nil {
+		return nil, nil, err
+	}
+	to.Timeouts = remote.Timeouts{Dial: 2 * time.Second, Handshake: 5 * time.Second}
+	c, err := remote.SSHDialer{}.Dial(m.t.Context(), to)
+	if err != nil {
+		return nil, nil, err
+	}
+	agents, err := builtAgents()
+	if err != nil {
+		return nil, nil, errors.Join(err, c.Close())
+	}
+	client, err := remote.NewClient(c, m.node.ClientOptions(agents))
+	return c, client, err
 }
 
 // requireShown requires that the node shows the spec, and that asking for it again runs nothing.
@@ -245,7 +322,7 @@ func (m *machine) sshAs(user string, key ssh.Signer) error {
 	to, err := m.node.Target()
 	require.NoError(m.t, err)
 	to.User, to.Signers, to.PrivateKey = user, []ssh.Signer{key}, nil
-	c, err := node.SSHDialer{}.Dial(m.t.Context(), to)
+	c, err := remote.SSHDialer{}.Dial(m.t.Context(), to)
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/nodetest"
+	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/test/nodes"
 )
 
@@ -97,25 +98,25 @@ var ways = map[string]way{
 	"by a key that is bound, being root": {user: "root"},
 }
 
-func (g *gatedMachine) target(w way, edit func(*node.CertificateOptions)) node.Target {
+func (g *gatedMachine) target(w way, edit func(*remote.CertificateOptions)) remote.Target {
 	g.t.Helper()
 	to, err := g.node.Target()
 	require.NoError(g.t, err)
 	to.User, to.PrivateKey = w.user, g.key
 	if w.certificate {
-		o := node.CertificateOptions{Principal: w.user, KeyID: "refit:default/debian", ForceCommand: w.command()}
+		o := remote.CertificateOptions{Principal: w.user, KeyID: "refit:default/debian", ForceCommand: w.command()}
 		if edit != nil {
 			edit(&o)
 		}
 		to.PrivateKey = nil
-		to.Certificates, err = node.NewUserCertificates(g.authority, o)
+		to.Certificates, err = remote.NewUserCertificates(g.authority, o)
 		require.NoError(g.t, err)
 	}
 	return to
 }
 
-func (g *gatedMachine) dial(to node.Target) (node.Conn, error) {
-	c, err := node.SSHDialer{}.Dial(g.t.Context(), to)
+func (g *gatedMachine) dial(to remote.Target) (remote.Conn, error) {
+	c, err := remote.SSHDialer{}.Dial(g.t.Context(), to)
 	if err == nil {
 		g.t.Cleanup(func() { _ = c.Close() })
 	}
@@ -123,7 +124,7 @@ func (g *gatedMachine) dial(to node.Target) (node.Conn, error) {
 }
 
 // client brings agents that key has signed, or that nobody has.
-func (g *gatedMachine) client(c node.Conn, key ed25519.PrivateKey) *node.Client {
+func (g *gatedMachine) client(c remote.Conn, key ed25519.PrivateKey) *remote.Client {
 	g.t.Helper()
 	agent, err := builtAgent()
 	require.NoError(g.t, err)
@@ -134,9 +135,9 @@ func (g *gatedMachine) client(c node.Conn, key ed25519.PrivateKey) *node.Client 
 		require.NoError(g.t, err)
 		require.NoError(g.t, os.WriteFile(file+".sig", text, 0o600))
 	}
-	agents, err := node.LoadAgents(filepath.Dir(file))
+	agents, err := remote.LoadAgents(filepath.Dir(file))
 	require.NoError(g.t, err)
-	client, err := node.NewClient(c, node.ClientOptions{Agents: agents, Gate: true})
+	client, err := remote.NewClient(c, remote.ClientOptions{Agents: agents, Gate: true})
 	require.NoError(g.t, err)
 	return client
 }
@@ -194,9 +195,9 @@ func TestALoginByTheGateRunsNothingElse(t *testing.T) {
 
 			behind, err := g.node.Target()
 			require.NoError(t, err)
-			behind.Addresses, behind.Jump = []node.Address{{Host: "127.0.0.1", Port: 22}}, &to
+			behind.Addresses, behind.Jump = []remote.Address{{Host: "127.0.0.1", Port: 22}}, &to
 			_, err = g.dial(behind)
-			require.ErrorIs(t, err, node.ErrUnauthorized, "nothing is forwarded")
+			require.ErrorIs(t, err, remote.ErrUnauthorized, "nothing is forwarded")
 			require.ErrorContains(t, err, "forbids forwarding")
 
 			_, stranger, err := ed25519.GenerateKey(rand.Reader)
@@ -223,19 +224,19 @@ func TestCertificatesThatAreNotGoodLetNobodyIn(t *testing.T) {
 	require.NoError(t, err)
 	for name, w := range map[string]way{"with sudo": ways["by certificates, with sudo"], "as root": ways["by certificates, as root"]} {
 		g.run(name, func(t *testing.T) {
-			for _, edit := range []func(*node.CertificateOptions){
-				func(o *node.CertificateOptions) { o.Principal = "refit" },
-				func(o *node.CertificateOptions) { o.Principal = "somebody" },
-				func(o *node.CertificateOptions) { o.Sources = []string{"192.0.2.0/24"} },
+			for _, edit := range []func(*remote.CertificateOptions){
+				func(o *remote.CertificateOptions) { o.Principal = "refit" },
+				func(o *remote.CertificateOptions) { o.Principal = "somebody" },
+				func(o *remote.CertificateOptions) { o.Sources = []string{"192.0.2.0/24"} },
 			} {
 				_, err := g.dial(g.target(w, edit))
-				require.ErrorIs(t, err, node.ErrUnauthorized)
+				require.ErrorIs(t, err, remote.ErrUnauthorized)
 			}
 			to := g.target(w, nil)
-			to.Certificates, err = node.NewUserCertificates(stranger, node.CertificateOptions{Principal: w.user, ForceCommand: w.command()})
+			to.Certificates, err = remote.NewUserCertificates(stranger, remote.CertificateOptions{Principal: w.user, ForceCommand: w.command()})
 			require.NoError(t, err)
 			_, err = g.dial(to)
-			require.ErrorIs(t, err, node.ErrUnauthorized, "another authority's")
+			require.ErrorIs(t, err, remote.ErrUnauthorized, "another authority's")
 
 			now := time.Now()
 			for when, tc := range map[string]struct {

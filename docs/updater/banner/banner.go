@@ -6,9 +6,6 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/capi-refit/refit/internal/disruption"
-	"github.com/capi-refit/refit/internal/fieldset"
-	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/updaters"
 )
 
@@ -21,20 +18,20 @@ const (
 )
 
 // Updater brings spec.banner to running nodes.
-type Updater struct{ rules disruption.Rules }
+type Updater struct{ rules updaters.Rules }
 
 var _ updaters.NodeUpdater = (*Updater)(nil)
 
 // New returns an Updater for which the rules say what a change of a file takes.
-func New(rules disruption.Rules) *Updater { return &Updater{rules: rules} }
+func New(rules updaters.Rules) updaters.Updater { return &Updater{rules: rules} }
 
 // Name implements updaters.Updater.
 func (*Updater) Name() string { return Name }
 
 // Claim implements updaters.Updater.
-func (u *Updater) Claim(_ context.Context, c fieldset.Change) (updaters.Claim, error) {
+func (u *Updater) Claim(_ context.Context, c updaters.Change) (updaters.Claim, error) {
 	var claim updaters.Claim
-	oc, ok := c.Object(fieldset.BootstrapConfig)
+	oc, ok := c.Object(updaters.BootstrapConfig)
 	if !ok || !isOurs(oc.Desired) {
 		return claim, nil
 	}
@@ -53,7 +50,7 @@ func (u *Updater) Claim(_ context.Context, c fieldset.Change) (updaters.Claim, e
 }
 
 // judge returns what the change takes, or why it can't be made in place.
-func (u *Updater) judge(desired fieldset.Spec) ([]disruption.Action, error) {
+func (u *Updater) judge(desired updaters.Spec) ([]updaters.Action, error) {
 	if _, _, err := read(desired); err != nil {
 		return nil, err
 	}
@@ -62,22 +59,22 @@ func (u *Updater) judge(desired fieldset.Spec) ([]disruption.Action, error) {
 
 // Desire implements updaters.NodeUpdater. Without a banner there is no resource, and the agent puts back the file that was
 // there before. One that can't be made in place is named as unmanaged, and left as bootstrap made it.
-func (u *Updater) Desire(d updaters.Desired) ([]node.Resource, error) {
+func (u *Updater) Desire(d updaters.Desired) ([]updaters.Resource, error) {
 	if !isOurs(d.BootstrapConfig) {
 		return nil, nil
 	}
 	text, ok, err := read(d.BootstrapConfig)
 	switch {
 	case err != nil:
-		return []node.Resource{{File: &node.File{Path: path, Unmanaged: true}}}, nil
+		return []updaters.Resource{{File: &updaters.File{Path: path, Unmanaged: true}}}, nil
 	case !ok:
 		return nil, nil
 	}
-	return []node.Resource{{File: &node.File{Path: path, Content: []byte(text + "\n"), Owner: "root:root", Mode: "0644"}}}, nil
+	return []updaters.Resource{{File: &updaters.File{Path: path, Content: []byte(text + "\n"), Owner: "root:root", Mode: "0644"}}}, nil
 }
 
 // read returns the banner, and whether there is one. Claim and Desire both ask it, so that they can't disagree.
-func read(s fieldset.Spec) (text string, ok bool, err error) {
+func read(s updaters.Spec) (text string, ok bool, err error) {
 	spec, _ := s.Value.(map[string]any)
 	value, ok := spec[field]
 	if !ok {
@@ -90,6 +87,6 @@ func read(s fieldset.Spec) (text string, ok bool, err error) {
 	return text, true, nil
 }
 
-func isOurs(s fieldset.Spec) bool {
+func isOurs(s updaters.Spec) bool {
 	return s.Group() == "bootstrap.acme.example" && s.Kind == "AcmeConfig"
 }

@@ -8,20 +8,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/capi-refit/refit/internal/disruption"
-	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/updatertest"
 )
 
 func acme(current, desired string) updatertest.Case {
 	return updatertest.Case{
-		Current: current, Desired: desired, Object: fieldset.BootstrapConfig, APIVersion: "bootstrap.acme.example/v1", Kind: "AcmeConfig",
+		Current: current, Desired: desired, Object: updaters.BootstrapConfig, APIVersion: "bootstrap.acme.example/v1", Kind: "AcmeConfig",
 	}
 }
 
 func TestUpdaterConforms(t *testing.T) {
-	updatertest.Conform(t, New(disruption.BuiltinRules()), map[string]updatertest.Case{
+	updatertest.Conform(t, New(updaters.BuiltinRules()), map[string]updatertest.Case{
 		"a banner comes":              acme(`{}`, `{"banner":"hello"}`),
 		"a banner changes":            acme(`{"banner":"hello"}`, `{"banner":"good evening"}`),
 		"a banner goes":               acme(`{"banner":"hello"}`, `{}`),
@@ -35,13 +33,13 @@ func TestUpdaterConforms(t *testing.T) {
 func TestClaim(t *testing.T) {
 	for name, tc := range map[string]struct {
 		updatertest.Case
-		rules         disruption.Rules
+		rules         updaters.Rules
 		covered, left int
 	}{
-		"it takes what the rules say":            {acme(`{}`, `{"banner":"hello"}`), disruption.BuiltinRules(), 1, 0},
-		"without a rule it is left":              {acme(`{}`, `{"banner":"hello"}`), disruption.Rules{}, 0, 1},
-		"what a terminal would expand is left":   {acme(`{}`, `{"banner":"\\n"}`), disruption.BuiltinRules(), 0, 1},
-		"what belongs to others is left to them": {acme(`{}`, `{"colour":"red"}`), disruption.BuiltinRules(), 0, 0},
+		"it takes what the rules say":            {acme(`{}`, `{"banner":"hello"}`), updaters.BuiltinRules(), 1, 0},
+		"without a rule it is left":              {acme(`{}`, `{"banner":"hello"}`), updaters.Rules{}, 0, 1},
+		"what a terminal would expand is left":   {acme(`{}`, `{"banner":"\\n"}`), updaters.BuiltinRules(), 0, 1},
+		"what belongs to others is left to them": {acme(`{}`, `{"colour":"red"}`), updaters.BuiltinRules(), 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			claim, err := New(tc.rules).Claim(t.Context(), tc.Change(t))
@@ -54,8 +52,8 @@ func TestClaim(t *testing.T) {
 
 func TestDesire(t *testing.T) {
 	desire := func(spec map[string]any) string {
-		rs, err := New(disruption.BuiltinRules()).Desire(updaters.Desired{
-			BootstrapConfig: fieldset.Spec{APIVersion: "bootstrap.acme.example/v1", Kind: "AcmeConfig", Value: spec},
+		rs, err := New(updaters.BuiltinRules()).(updaters.NodeUpdater).Desire(updaters.Desired{
+			BootstrapConfig: updaters.Spec{APIVersion: "bootstrap.acme.example/v1", Kind: "AcmeConfig", Value: spec},
 		})
 		require.NoError(t, err)
 		if len(rs) == 0 {

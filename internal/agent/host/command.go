@@ -47,12 +47,13 @@ func (r Root) Run(ctx context.Context, c Command) ([]byte, error) {
 type SaidError struct {
 	// Err says how it ended.
 	Err error
-	// Said is all that it has written to its standard error.
+	// Said is all that it has written to its standard error, secrets included.
 	Said string
 }
 
-// Error ends with the last lines of what the program said.
-func (e *SaidError) Error() string { return fmt.Sprintf("%v: %s", e.Err, lastLines(e.Said)) }
+// Error ends with the last lines of what the program said, without what looks like a secret: a program can quote one that nobody has
+// thought of, such as a proxy's password in the address that it could not reach.
+func (e *SaidError) Error() string { return fmt.Sprintf("%v: %s", e.Err, lastLines(Redact(e.Said))) }
 
 // Unwrap returns how the program ended.
 func (e *SaidError) Unwrap() error { return e.Err }

@@ -61,6 +61,22 @@ func (o Owners) Resolve(owner string) (uid, gid int, err error) {
 	return uid, gid, nil
 }
 
+// Unknown returns the names of an owner that the node does not have. One that it has, or that is a number, is empty. It reports whether the
+// owner has the form of one.
+func (o Owners) Unknown(owner string) (user, group string, ok bool) {
+	user, group, ok = strings.Cut(owner, ":")
+	if !ok || user == "" || group == "" {
+		return "", "", false
+	}
+	if _, known := number(user, o.users); known {
+		user = ""
+	}
+	if _, known := number(group, o.groups); known {
+		group = ""
+	}
+	return user, group, true
+}
+
 // Same says whether two owners are the same, by number if both are known.
 func (o Owners) Same(a, b string) bool {
 	if a == b {

@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/capi-refit/refit/internal/agent/host"
 )
 
@@ -28,73 +26,23 @@ const (
 )
 
 // Healthz returns the address at which the kubelet says whether it is well. It is empty if the kubelet does not say it; why then
-// tells the reason, or nothing when the kubelet is not one that kubeadm has set up: what systemd says of it has to do then. Arguments
-// that are set elsewhere than kubeadm does are not seen.
+// tells the reason, or nothing when the kubelet is not one that kubeadm has set up: what systemd says of it has to do then.
 func Healthz(r host.Root) (url, why string, err error) {
-	data, state, err := r.ReadFile(ConfigFile)
-	if err != nil {
+	s, ok, err := readSettings(r)
+	if err != nil || !ok {
 		return "", "", err
 	}
-	if !state.Exists {
-		return "", "", nil
+	port, address := defaultHealthzPort, cmp.Or(s.HealthzBindAddress, defaultHealthzAddress)
+	if s.HealthzPort != nil {
+		port = *s.HealthzPort
 	}
-	e := endpoint{port: defaultHealthzPort, address: defaultHealthzAddress}
-	if err := e.configure(data); err != nil {
-		return "", "", err
-	}
-	if err := e.argue(r); err != nil {
-		return "", "", err
-	}
-	if e.port == 0 {
+	if port == 0 {
 		return "", "its health endpoint is turned off (healthzPort: 0)", nil
 	}
-	if ip := net.ParseIP(e.address); ip != nil && ip.IsUnspecified() {
-		e.address = defaultHealthzAddress
+	if ip := net.ParseIP(address); ip != nil && ip.IsUnspecified() {
+		address = defaultHealthzAddress
 	}
-	return "http://" + net.JoinHostPort(e.address, strconv.Itoa(e.port)) + "/healthz", "", nil
-}
-
-// endpoint is where the kubelet says whether it is well.
-type endpoint struct {
-	port    int
-	address string
-}
-
-// configure takes what the configuration file says.
-func (e *endpoint) configure(data []byte) error {
-	var config struct {
-		HealthzPort        *int   `json:"healthzPort"`
-		HealthzBindAddress string `json:"healthzBindAddress"`
-	}
-	if err := yaml.Unmarshal(data, &config); err != nil {
-		return fmt.Errorf("%s can't be read: it is not the configuration of a kubelet", ConfigFile)
-	}
-	if config.HealthzPort != nil {
-		e.port = *config.HealthzPort
-	}
-	e.address = cmp.Or(config.HealthzBindAddress, e.address)
-	return nil
-}
-
-// argue takes what the arguments say, which come before the file. Those that can't be read don't say it.
-func (e *endpoint) argue(r host.Root) error {
-	data, state, err := r.ReadFile(FlagsFile)
-	if err != nil || !state.Exists {
-		return err
-	}
-	f, err := parseFlags(data)
-	if err != nil {
-		return nil //nolint:nilerr // as above
-	}
-	if v := f.values("healthz-bind-address"); len(v) > 0 {
-		e.address = v[len(v)-1]
-	}
-	if v := f.values("healthz-port"); len(v) > 0 {
-		if e.port, err = strconv.Atoi(v[len(v)-1]); err != nil {
-			return fmt.Errorf("--healthz-port in %s is not a number", FlagsFile)
-		}
-	}
-	return nil
+	return "http://" + net.JoinHostPort(address, strconv.Itoa(port)) + "/healthz", "", nil
 }
 
 // UnhealthyError says that a kubelet was asked for its health until there was no time left.

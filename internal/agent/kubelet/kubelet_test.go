@@ -303,6 +303,28 @@ func TestAwait(t *testing.T) {
 		require.ErrorContains(t, err, "500")
 		require.NotContains(t, err.Error(), "secret-value")
 	})
+	for name, files := range map[string]map[string]string{
+		"in a file of --config-dir": {
+			FlagsFile:                                  `KUBELET_KUBEADM_ARGS="--config-dir=/etc/kubernetes/kubelet.conf.d"` + "\n",
+			"/etc/kubernetes/kubelet.conf.d/10.conf":   "healthzPort: 2\n",
+			"/etc/kubernetes/kubelet.conf.d/20.conf":   "kind: KubeletConfiguration\nhealthzPort: 0\n",
+			"/etc/kubernetes/kubelet.conf.d/90.backup": "healthzPort: 3\n",
+		},
+		"by the arguments of Debian's packages": {"/etc/default/kubelet": "# none\nKUBELET_EXTRA_ARGS=--healthz-port=1\nKUBELET_EXTRA_ARGS=\"--v=2 --healthz-port=0\"\n"},
+		"by those of rpm's, after kubeadm's":    {FlagsFile: `KUBELET_KUBEADM_ARGS="--healthz-port=1"` + "\n", "/etc/sysconfig/kubelet": "KUBELET_EXTRA_ARGS=--healthz-port 0\n"},
+	} {
+		t.Run("turned off "+name, func(t *testing.T) {
+			x := newFixture(t, "")
+			x.put(ConfigFile, "healthzPort: 1\n")
+			for file, content := range files {
+				x.put(file, content)
+			}
+			url, why, err := Healthz(x.kind.host.Root)
+			require.NoError(t, err)
+			require.Empty(t, url)
+			require.Contains(t, why, "turned off")
+		})
+	}
 	url, _, err := Healthz(newFixture(t, "").kind.host.Root)
 	require.NoError(t, err)
 	require.Empty(t, url)

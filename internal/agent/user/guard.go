@@ -20,7 +20,7 @@ const another = "have refit log in another way first (NodeAccess)"
 // blocked returns why the change can't be made, or must not be, and what to do. Nothing has been changed by then.
 func (k *Kind) blocked(ctx context.Context, p plan) string {
 	for _, reason := range []func(context.Context, plan) string{
-		malformed, badKeys, k.lacks, k.homeUnsafe, k.homeTaken, k.shellMissing, guardRoot, k.guardLogin, guardKeys, k.sudoWrong,
+		malformed, badKeys, k.lacks, k.homeUnsafe, k.homeTaken, k.shellMissing, guardRoot, k.guardLogin, guardKeys, k.keysStay, k.sudoWrong,
 	} {
 		if text := reason(ctx, p); text != "" {
 			return text

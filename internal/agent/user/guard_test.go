@@ -198,13 +198,46 @@ func TestKeysNoted(t *testing.T) {
 		"usual":     {config: "# AuthorizedKeysFile none\nAuthorizedKeysFile .ssh/authorized_keys .ssh/authorized_keys2\n"},
 		"elsewhere": {config: "authorizedkeysfile /etc/ssh/keys/%u\n", want: "sshd read keys from /etc/ssh/keys/%u"},
 		"for some":  {config: "Match User x\nAuthorizedKeysFile /etc/ssh/keys/%u\n"},
+		"included":  {config: "Include conf.d/*.conf\n", want: "sshd read keys from /etc/ssh/included/%u"},
+		"after one": {config: "AuthorizedKeysFile .ssh/authorized_keys\nInclude /etc/ssh/conf.d/*.conf\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
 			n.put("/etc/ssh/sshd_config", tc.config, 0o600)
+			n.put("/etc/ssh/conf.d/0.conf", "Match User x\n  AuthorizedKeysFile none\n", 0o600)
+			n.put("/etc/ssh/conf.d/1.conf", "AuthorizedKeysFile /etc/ssh/included/%u\n", 0o600)
 			a := n.plan(ask(bob(), with(bob(), func(u *node.User) { u.SSHAuthorizedKeys = []string{keyBob} })))
 			require.Contains(t, strings.Join(a.Notes, "\n"), tc.want)
 			require.Equal(t, tc.want == "", len(a.Notes) == 0)
+		})
+	}
+}
+
+func TestAKeyThatGoesIsNotReadElsewhere(t *testing.T) {
+	revoke := func() kind.Question {
+		both := with(bob(), func(u *node.User) { u.SSHAuthorizedKeys = []string{keyBob, keyAlice} })
+		return ask(both, with(bob(), func(u *node.User) { u.SSHAuthorizedKeys = []string{keyBob} }))
+	}
+	for name, tc := range map[string]struct {
+		config, file, keys string
+		blocked            bool
+	}{
+		"it is in another file":       {"Include conf.d/*\n", "/etc/ssh/keys/bob", keyAlice, true},
+		"with options":                {"AuthorizedKeysFile .ssh/authorized_keys /etc/ssh/keys/%u\n", "/etc/ssh/keys/bob", "restrict " + keyAlice, true},
+		"another one is":              {"AuthorizedKeysFile /etc/ssh/keys/%u\n", "/etc/ssh/keys/bob", keyRefit, false},
+		"it is where nobody looks":    {"AuthorizedKeysFile .ssh/authorized_keys\n", "/etc/ssh/keys/bob", keyAlice, false},
+		"it is in somebody else's":    {"AuthorizedKeysFile /etc/ssh/keys/%u\n", "/etc/ssh/keys/alice", keyAlice, false},
+		"it is in a file of the home": {"AuthorizedKeysFile %h/keys\n", "/home/bob/keys", keyAlice, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.keys("bob", keyBob, keyAlice)
+			n.put("/etc/ssh/sshd_config", tc.config, 0o600)
+			n.put("/etc/ssh/conf.d/1.conf", "AuthorizedKeysFile=\"/etc/ssh/keys/%u\"\n", 0o600)
+			n.put(tc.file, tc.keys+"\n", 0o644)
+			a := n.plan(revoke())
+			require.Equal(t, tc.blocked, strings.Contains(a.Blocked, "a key that the specs take away is also in "+tc.file), a.Blocked)
+			require.NotContains(t, a.Blocked, "AAAAC3")
 		})
 	}
 }

@@ -177,7 +177,7 @@ func (k *Kind) answer(ctx context.Context, p plan) (kind.Answer, error) {
 		answer.Operation = node.Remove
 	}
 	answer.Conflict = p.conflict()
-	answer.Notes = k.notes(p)
+	answer.Notes = k.notes(ctx, p)
 	b := before{
 		Aspects: p.scope, Account: p.view.account, Keys: p.view.keys, Sudo: p.view.sudo, CloudSudo: p.view.cloudSudo,
 	}
@@ -243,7 +243,7 @@ func (p plan) conflict() bool {
 	return slices.ContainsFunc(p.scope, func(a aspect) bool { return slices.Contains(differed, a) })
 }
 
-func (k *Kind) notes(p plan) []string {
+func (k *Kind) notes(ctx context.Context, p plan) []string {
 	var notes []string
 	if p.creates || slices.Contains(p.scope, aspectGroups) {
 		if missing := p.view.db.missingGroups(p.groups()); len(missing) > 0 {
@@ -252,35 +252,10 @@ func (k *Kind) notes(p plan) []string {
 		}
 	}
 	if slices.Contains(p.scope, aspectKeys) {
-		if where := k.keysElsewhere(); where != "" {
+		if where := k.keysElsewhere(ctx, p.goal.name); where != "" {
 			notes = append(notes, fmt.Sprintf("user %s: sshd_config has sshd read keys from %s; refit writes them to ~/.ssh/%s only",
 				p.goal.name, where, keysName))
 		}
 	}
 	return notes
-}
-
-// keysElsewhere returns what sshd's configuration says about the files of keys, if the usual one is not among them.
-func (k *Kind) keysElsewhere() string {
-	data, _, err := k.host.ReadFile("/etc/ssh/sshd_config")
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(data)) {
-		columns := strings.Fields(strings.ReplaceAll(line, "=", " "))
-		switch {
-		case len(columns) == 0:
-		case strings.EqualFold(columns[0], "Match"):
-			return ""
-		case strings.EqualFold(columns[0], "AuthorizedKeysFile"):
-			usual := slices.ContainsFunc(columns[1:], func(p string) bool {
-				return strings.TrimPrefix(strings.Trim(p, `"`), "%h/") == keysDir+"/"+keysName
-			})
-			if usual {
-				return ""
-			}
-			return strings.Join(columns[1:], " ")
-		}
-	}
-	return ""
 }

@@ -156,7 +156,7 @@ func (k *Kind) failed(b before, version string, err error) error {
 	if b.Pods != nil {
 		left = "; " + k.pods.Left(*b.Pods)
 	}
-	return fmt.Errorf("kubeadm could not bring the node to Kubernetes %s: %s%s", version, redact(err.Error()), left)
+	return fmt.Errorf("kubeadm could not bring the node to Kubernetes %s: %s%s", version, host.Redact(err.Error()), left)
 }
 
 // made returns an error unless kubeadm has made all manifests for a version.

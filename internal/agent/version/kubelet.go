@@ -20,7 +20,34 @@ const (
 )
 
 // kubeletFiles are those of the kubelet's that kubeadm makes anew with an upgrade: an older kubelet may not know what is in the new ones.
-var kubeletFiles = []string{kubelet.ConfigFile, kubelet.FlagsFile}
+var kubeletFiles = []string{kubelet.ConfigFile, kubelet.FlagsFile, kubelet.InstanceFile}
+
+// endpointBack mends what a kubeadm has left that was killed. It moves the address of the container runtime from the kubelet's arguments to a
+// file of its own, and takes it away first: called again, it would find none, and write down that there is none.
+func (k *Kind) endpointBack(b before) error {
+	if b.Files[kubelet.InstanceFile].State.Exists {
+		return nil
+	}
+	instance, _, err := k.host.ReadFile(kubelet.InstanceFile)
+	if err != nil {
+		return err
+	}
+	now, state, err := k.host.ReadFile(kubelet.FlagsFile)
+	if err != nil {
+		return err
+	}
+	next, lost := kubelet.WithEndpoint(b.Files[kubelet.FlagsFile].Data, now, instance)
+	if !lost {
+		return nil
+	}
+	if !state.Exists {
+		state = b.Files[kubelet.FlagsFile].State
+	}
+	if err := k.host.RemoveFile(kubelet.InstanceFile); err != nil { // made without the address; first, or a death here would leave it
+		return err
+	}
+	return k.host.WriteFile(kubelet.FlagsFile, next, state)
+}
 
 // restart has the kubelet that is installed run. One that failed too often of late would not be started.
 func (k *Kind) restart(ctx context.Context) error {
@@ -58,7 +85,7 @@ func (k *Kind) telling(ctx context.Context, err error) error {
 	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
 	out, failed := k.host.Run(ctx, host.Command{Name: "journalctl", Args: []string{"-u", "kubelet", "--no-pager", "-n", "5", "-o", "cat"}})
-	said := bounded(redact(strings.TrimSpace(string(out))))
+	said := bounded(host.Redact(strings.TrimSpace(string(out))))
 	if failed != nil || said == "" {
 		return fmt.Errorf("%w (see journalctl -u kubelet on the node)", err)
 	}

@@ -54,6 +54,9 @@ func (k *Kind) bring(ctx context.Context, b before, s *shown, want *node.Version
 	if err != nil {
 		return "", err
 	}
+	if err := k.endpointBack(b); err != nil {
+		return "", err
+	}
 	done, err := k.kubeadm(ctx, b, want)
 	if err != nil {
 		return "", err

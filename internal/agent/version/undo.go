@@ -90,6 +90,12 @@ func (k *Kind) filesBack(b before) error {
 		if err == nil && string(data) == string(f.Data) && state == f.State {
 			continue
 		}
+		if !f.State.Exists {
+			if err := k.host.RemoveFile(p); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := k.host.WriteFile(p, f.Data, f.State); err != nil {
 			return err
 		}

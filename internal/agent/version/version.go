@@ -213,7 +213,7 @@ type before struct {
 	Kubeadm string `json:"kubeadm,omitempty"`
 	// Invocation is systemd's name of the kubelet's run. Another one means that it was restarted.
 	Invocation string `json:"invocation,omitempty"`
-	// Files are the kubelet's that kubeadm makes anew.
+	// Files are the kubelet's that kubeadm makes anew. One that was not there has a state that says so.
 	Files map[string]controlplane.File `json:"files"`
 	// Pods is nil on a worker.
 	Pods *controlplane.Saved `json:"pods,omitempty"`
@@ -236,9 +236,7 @@ func (k *Kind) remember(ctx context.Context, s *shown) (before, error) {
 		if err != nil {
 			return before{}, err
 		}
-		if state.Exists {
-			b.Files[p] = controlplane.File{Data: data, State: state}
-		}
+		b.Files[p] = controlplane.File{Data: data, State: state}
 	}
 	if s.pods == nil {
 		return b, nil

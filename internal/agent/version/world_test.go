@@ -34,7 +34,8 @@ const (
 )
 
 // kubeadmScript stands in for kubeadm of a version. On a control plane it replaces manifests as kubeadm does, the old one moved away before
-// the new one is moved in; then it writes the kubelet's configuration. It dies when no steps are left.
+// the new one is moved in; then it writes the kubelet's configuration. One that keeps the address of the container runtime in a file of its
+// own takes it from the arguments first. It dies when no steps are left.
 const kubeadmScript = `#!/bin/sh
 version=%s
 step() { [ -e $REFIT_ROOT/steps ] || return 0; n=$(cat $REFIT_ROOT/steps); echo $((n-1)) > $REFIT_ROOT/steps; [ $n -gt 0 ] || kill -9 $$; }
@@ -59,6 +60,16 @@ for f in $REFIT_ROOT/next/*.yaml; do
 	step
 	if [ -e $REFIT_ROOT/fail-within ]; then exit 1; fi
 done
+f=$REFIT_ROOT/var/lib/kubelet/kubeadm-flags.env
+i=$REFIT_ROOT/var/lib/kubelet/instance-config.yaml
+if [ -e $REFIT_ROOT/moves-endpoint ] && [ ! -e $i ]; then
+	step
+	at=$(sed -n 's/.*--container-runtime-endpoint=\([^ "]*\).*/\1/p' $f)
+	[ -z "$at" ] || sed -i 's/ *--container-runtime-endpoint=[^ "]*//' $f
+	step
+	echo "containerRuntimeEndpoint: \"$at\"" > $i
+	step
+fi
 cat $REFIT_ROOT/next/config >> $REFIT_ROOT/var/lib/kubelet/config.yaml
 step
 `

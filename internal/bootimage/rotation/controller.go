@@ -23,7 +23,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/internal/inplace"
 )
 
 // +kubebuilder:rbac:groups=capi-refit.dev,resources=bootimagepolicies,verbs=get;list;watch
@@ -53,7 +53,7 @@ type Controller struct {
 	// Live reads from the API server: what is judged is what is there, and not what a cache has of it.
 	Live client.Reader
 	// Updaters are those that answer Cluster API's hooks.
-	Updaters handlers.Updaters
+	Updaters inplace.Updaters
 	Recorder events.EventRecorder
 	Clock    clock.PassiveClock
 	// rollouts says when policies are looked at again whose targets wait for the end of a rollout.

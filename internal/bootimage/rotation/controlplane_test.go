@@ -12,7 +12,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/updaters"
 )
 
@@ -135,7 +135,7 @@ func TestOvertakenByAMachine(t *testing.T) {
 	require.NoError(t, err)
 	w.clock.SetTime(w.clock.Now().Add(settling))
 	asked := 0
-	w.controller.Updaters = handlers.UpdatersFunc(func(ctx context.Context, s handlers.Subject) (*updaters.Registry, error) {
+	w.controller.Updaters = inplace.UpdatersFunc(func(ctx context.Context, s inplace.Subject) (*updaters.Registry, error) {
 		if asked++; asked == 2 { // once for the template, then for the machine
 			var m clusterv1.Machine
 			require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(pinned()), &m))

@@ -239,7 +239,7 @@ func TestWithoutTheRights(t *testing.T) {
 
 // TestHandlersAreThoseServed: what is looked for in ExtensionConfigs is what refit registers.
 func TestHandlersAreThoseServed(t *testing.T) {
-	served := read(t, "..", "..", "..", "cmd", "refit", "serve.go")
+	served := read(t, "..", "..", "..", "internal", "server", "server.go")
 	require.Contains(t, served, `{Hook: runtimehooksv1.CanUpdateMachine, Name: "`+hooks[0]+`",`)
 	require.Contains(t, served, `{Hook: runtimehooksv1.CanUpdateMachineSet, Name: "`+hooks[1]+`",`)
 }

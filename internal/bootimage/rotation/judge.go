@@ -11,8 +11,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/handlers"
 	"github.com/capi-refit/refit/internal/fieldset"
+	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/declared"
 	"github.com/capi-refit/refit/updaters/image"
@@ -93,7 +93,7 @@ func (p *pass) uncovered(ctx context.Context, t *target, from, to *unstructured.
 	return "", nil
 }
 
-func (p *pass) uncoveredFor(ctx context.Context, t *target, subject handlers.Subject, from, to *unstructured.Unstructured) (string, error) {
+func (p *pass) uncoveredFor(ctx context.Context, t *target, subject inplace.Subject, from, to *unstructured.Unstructured) (string, error) {
 	registry, err := p.Updaters.For(ctx, subject)
 	if err != nil {
 		return "", fmt.Errorf("which updaters judge the machines of %s can't be told: %w", t, err)

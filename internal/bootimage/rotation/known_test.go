@@ -13,7 +13,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/updaters"
 )
 
@@ -116,7 +116,7 @@ func TestOvertaken(t *testing.T) {
 			w.settle()
 			require.Equal(t, refitv1.TargetRefused, w.target().State)
 			once := change
-			w.controller.Updaters = handlers.UpdatersFunc(func(ctx context.Context, s handlers.Subject) (*updaters.Registry, error) {
+			w.controller.Updaters = inplace.UpdatersFunc(func(ctx context.Context, s inplace.Subject) (*updaters.Registry, error) {
 				if once != nil {
 					once(w)
 					once = nil

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/cluster-api/controllers/external"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/internal/changemanagement"
+	"github.com/capi-refit/refit/internal/policykind"
 )
 
 // pass is one look at all that a policy selects.
@@ -77,7 +77,7 @@ func (p *pass) bring(ctx context.Context, t *target, out *refitv1.BootImageTarge
 	if err != nil {
 		return refused("which image is golden for %s can't be told: %v", orUnknown(t.kubernetes), err)
 	}
-	out.Image = changemanagement.Note(image.shown())
+	out.Image = policykind.Note(image.shown())
 	out.Times = p.times(t, out.Image)
 	template, err := p.template(ctx, t)
 	if err != nil {
@@ -197,7 +197,7 @@ func (p *pass) rotate(ctx context.Context, t *target, template, wanted *unstruct
 	}
 	out.State, out.Template = refitv1.TargetRotated, next.GetName()
 	out.Times++
-	p.Recorder.Eventf(t.object, p.policy, corev1.EventTypeNormal, "BootImageRotated", "Rotate", "%s", changemanagement.Note(fmt.Sprintf(
+	p.Recorder.Eventf(t.object, p.policy, corev1.EventTypeNormal, "BootImageRotated", "Rotate", "%s", policykind.Note(fmt.Sprintf(
 		"refers to the template %s with the golden image %s now, by BootImagePolicy %s", out.Template, out.Image, p.policy.Name)))
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/internal/changemanagement"
+	"github.com/capi-refit/refit/internal/policykind"
 )
 
 // +kubebuilder:rbac:groups=capi-refit.dev,resources=bootimagepolicies/status,verbs=patch
@@ -44,7 +44,7 @@ func (p *pass) show(targets []refitv1.BootImageTarget) {
 	})
 	var upToDate int32
 	for i := range targets {
-		targets[i].Message = changemanagement.Note(targets[i].Message)
+		targets[i].Message = policykind.Note(targets[i].Message)
 		if good(targets[i].State) {
 			upToDate++
 		}
@@ -116,12 +116,12 @@ func (c *Controller) tell(policy, base *refitv1.BootImagePolicy) {
 		was := before[[2]string{t.Kind, t.Name}]
 		if (t.State == refitv1.TargetStopped || t.State == refitv1.TargetRefused) && (was.State != t.State || was.Message != t.Message) {
 			c.Recorder.Eventf(policy, nil, corev1.EventTypeWarning, "BootImage"+string(t.State), "Rotate", "%s",
-				changemanagement.Note(fmt.Sprintf("%s %s: %s", t.Kind, t.Name, t.Message)))
+				policykind.Note(fmt.Sprintf("%s %s: %s", t.Kind, t.Name, t.Message)))
 		}
 	}
 	is, had := meta.FindStatusCondition(policy.Status.Conditions, refitv1.RotationUpToDateCondition),
 		meta.FindStatusCondition(base.Status.Conditions, refitv1.RotationUpToDateCondition)
 	if is.Reason == reasonUnusable && (had == nil || had.Message != is.Message) {
-		c.Recorder.Eventf(policy, nil, corev1.EventTypeWarning, "BootImageUnusable", "Rotate", "%s", changemanagement.Note(is.Message))
+		c.Recorder.Eventf(policy, nil, corev1.EventTypeWarning, "BootImageUnusable", "Rotate", "%s", policykind.Note(is.Message))
 	}
 }

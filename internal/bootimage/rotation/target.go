@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/cluster-api/util/labels/format"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/handlers"
 	"github.com/capi-refit/refit/internal/bootimage"
+	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/internal/selection"
 )
 
@@ -85,14 +85,14 @@ type target struct {
 	ref     clusterv1.ContractVersionedObjectReference
 	// kubernetes is the version of its machines.
 	kubernetes string
-	subject    handlers.Subject
+	subject    inplace.Subject
 }
 
 func newTarget(f family, o *unstructured.Unstructured, cluster *clusterv1.Cluster) *target {
 	t := &target{family: f, object: o, cluster: cluster, ref: f.reference(o)}
 	t.kubernetes, _, _ = unstructured.NestedString(o.Object, f.version...)
 	own, _, _ := unstructured.NestedStringMap(o.Object, slices.Concat(f.machine, []string{"metadata", "labels"})...)
-	t.subject = handlers.Subject{Namespace: o.GetNamespace(), Cluster: cluster.Name, Labels: map[string]string{}}
+	t.subject = inplace.Subject{Namespace: o.GetNamespace(), Cluster: cluster.Name, Labels: map[string]string{}}
 	maps.Copy(t.subject.Labels, own)
 	maps.Copy(t.subject.Labels, f.labels(o.GetName()))
 	t.subject.Labels[clusterv1.ClusterNameLabel] = cluster.Name

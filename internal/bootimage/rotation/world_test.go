@@ -26,8 +26,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/handlers"
 	"github.com/capi-refit/refit/internal/bootimage"
+	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/image"
 )
@@ -181,7 +181,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	w.Client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&refitv1.BootImagePolicy{}).
 		WithObjects(objects...).WithInterceptorFuncs(w.intercept()).Build()
 	w.controller = &Controller{
-		Client: w.Client, Live: w.Client, Updaters: handlers.UpdatersFunc(w.updaters), Recorder: w.events, Clock: w.clock, rollouts: newRollouts(),
+		Client: w.Client, Live: w.Client, Updaters: inplace.UpdatersFunc(w.updaters), Recorder: w.events, Clock: w.clock, rollouts: newRollouts(),
 	}
 	return w
 }
@@ -218,7 +218,7 @@ func (w *world) intercept() interceptor.Funcs {
 }
 
 // updaters are those for images, by the policies as they are: what really answers the hooks.
-func (w *world) updaters(ctx context.Context, s handlers.Subject) (*updaters.Registry, error) {
+func (w *world) updaters(ctx context.Context, s inplace.Subject) (*updaters.Registry, error) {
 	policies := bootimage.NewPolicies(w.Client)
 	if err := policies.Prime(ctx); err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
 
-	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
 )
 
 // Options of a stand-in. The zero value is good.
@@ -146,10 +146,10 @@ func (n *Node) UserKey() []byte { return n.opts.UserKey }
 func (n *Node) Root() string { return n.opts.Root }
 
 // Address is where the node listens.
-func (n *Node) Address() node.Address {
+func (n *Node) Address() remote.Address {
 	//nolint:forcetypeassert // A TCP listener has a TCP address.
 	a := n.listener.Addr().(*net.TCPAddr)
-	return node.Address{Host: a.IP.String(), Port: a.Port}
+	return remote.Address{Host: a.IP.String(), Port: a.Port}
 }
 
 // HostKey is the host key as a line of authorized_keys.
@@ -167,12 +167,12 @@ func (n *Node) KnownHosts() []byte {
 }
 
 // Target says how to reach the node, recognized by KnownHosts.
-func (n *Node) Target() (node.Target, error) {
-	keys, err := node.KnownHosts(n.KnownHosts())
+func (n *Node) Target() (remote.Target, error) {
+	keys, err := remote.KnownHosts(n.KnownHosts())
 	if err != nil {
-		return node.Target{}, err
+		return remote.Target{}, err
 	}
-	return node.Target{Addresses: []node.Address{n.Address()}, User: n.opts.User, PrivateKey: n.opts.UserKey, HostKeys: keys}, nil
+	return remote.Target{Addresses: []remote.Address{n.Address()}, User: n.opts.User, PrivateKey: n.opts.UserKey, HostKeys: keys}, nil
 }
 
 // Connections counts the connections that came, also those that got no further.

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/nodetest"
+	"github.com/capi-refit/refit/internal/node/remote"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -21,7 +21,7 @@ func TestNode(t *testing.T) {
 	require.NoError(t, err)
 	to, err := n.Target()
 	require.NoError(t, err)
-	c, err := node.SSHDialer{}.Dial(t.Context(), to)
+	c, err := remote.SSHDialer{}.Dial(t.Context(), to)
 	require.NoError(t, err)
 	run := func(command string) string {
 		var out bytes.Buffer
@@ -41,7 +41,7 @@ func TestNode(t *testing.T) {
 	assert.Contains(t, n.SystemctlLog(), "\nrestart kubelet.service\n")
 
 	require.NoError(t, os.WriteFile(filepath.Join(n.Root(), "etc/fake-systemctl-fails"), []byte("restart kubelet.service\n"), 0o600))
-	var failed *node.CommandError
+	var failed *remote.CommandError
 	require.ErrorAs(t, c.Run(t.Context(), "systemctl restart kubelet.service", nil, nil), &failed)
 	run("systemctl restart containerd.service")
 
@@ -59,7 +59,7 @@ func TestHundredsOfNodes(t *testing.T) {
 		defer func() { assert.NoError(t, n.Close()) }()
 		to, err := n.Target()
 		require.NoError(t, err)
-		c, err := node.SSHDialer{}.Dial(t.Context(), to)
+		c, err := remote.SSHDialer{}.Dial(t.Context(), to)
 		require.NoError(t, err)
 		defer func() { _ = c.Close() }()
 	}

@@ -1,0 +1,46 @@
+package kubelet
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/capi-refit/refit/internal/agent/host"
+)
+
+// defaultRuntime is the socket at which a kubelet looks for the container runtime when nobody tells it where that is.
+const defaultRuntime = "/run/containerd/containerd.sock"
+
+// Runtime is what the kubelet's configuration says of the container runtime.
+type Runtime struct {
+	// Socket is the path at which the runtime serves CRI. Empty: the node has no kubelet, or its runtime has another address than
+	// a Unix socket.
+	Socket string
+	// CgroupDriver is "systemd", "cgroupfs" or, if the configuration does not say it, empty.
+	CgroupDriver string
+}
+
+// FindRuntime returns what the kubelet's configuration says of the container runtime.
+func FindRuntime(r host.Root) (Runtime, error) {
+	s, ok, err := readSettings(r)
+	if err != nil || !ok {
+		return Runtime{}, err
+	}
+	socket := strings.TrimPrefix(cmp.Or(s.ContainerRuntimeEndpoint, defaultRuntime), "unix://")
+	if !strings.HasPrefix(socket, "/") {
+		socket = ""
+	}
+	return Runtime{Socket: socket, CgroupDriver: s.CgroupDriver}, nil
+}
+
+// Ask asks the kubelet once whether it is well. It reports whether the node has a kubelet that can be asked. One whose health endpoint is
+// turned off says no ill of itself: what else tells of it has to do.
+func Ask(ctx context.Context, r host.Root) (asked bool, err error) {
+	url, why, err := Healthz(r)
+	if err != nil || url == "" {
+		return why != "", err
+	}
+	client := &http.Client{Transport: &http.Transport{Proxy: nil, DisableKeepAlives: true}, Timeout: askTimeout}
+	return true, ask(ctx, client, url)
+}

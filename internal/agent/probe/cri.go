@@ -1,0 +1,174 @@
+package probe
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/agent/kubelet"
+)
+
+const (
+	// sandboxName is that of refit's own pod sandbox, which no kubelet has asked for. A kubelet that sees it takes it away, too.
+	sandboxName      = "refit-probe"
+	sandboxNamespace = "kube-system"
+	// sandboxLabel tells it from all others.
+	sandboxLabel = "capi-refit.dev/probe"
+)
+
+// runtime is the container runtime of a node.
+type runtime struct{ root host.Root }
+
+// unit returns the unit that most likely runs it.
+func (r runtime) unit() string {
+	found, _ := kubelet.FindRuntime(r.root) // for people only
+	switch {
+	case strings.Contains(found.Socket, "crio"):
+		return "crio.service"
+	case strings.Contains(found.Socket, "cri-dockerd"):
+		return "cri-docker.service"
+	default:
+		return "containerd.service"
+	}
+}
+
+// call calls the runtime.
+func (r runtime) call(do func(cri.RuntimeServiceClient, kubelet.Runtime) error) error {
+	found, err := kubelet.FindRuntime(r.root)
+	if err != nil {
+		return err
+	}
+	if found.Socket == "" {
+		return ErrAbsent
+	}
+	if _, err := r.root.Stat(found.Socket); errors.Is(err, fs.ErrNotExist) {
+		return ErrAbsent
+	}
+	socket, err := r.root.Resolve(found.Socket)
+	if err != nil {
+		return err
+	}
+	conn, err := grpc.NewClient("passthrough:///cri",
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // a socket that only root can connect to
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		}),
+		grpc.WithNoProxy(), grpc.WithDisableServiceConfig())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	return said(do(cri.NewRuntimeServiceClient(conn), found))
+}
+
+// said returns what the runtime has answered, with secrets left out.
+func said(err error) error {
+	if s, ok := status.FromError(err); ok && err != nil {
+		return fmt.Errorf("it answers %s: %s", s.Code(), host.Redact(s.Message()))
+	}
+	return err
+}
+
+// status returns a probe of one of the conditions that the runtime tells of itself.
+func (r runtime) status(condition string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return r.call(func(c cri.RuntimeServiceClient, _ kubelet.Runtime) error {
+			if _, err := c.Version(ctx, &cri.VersionRequest{}); err != nil {
+				return err
+			}
+			answer, err := c.Status(ctx, &cri.StatusRequest{})
+			if err != nil {
+				return err
+			}
+			for _, is := range answer.GetStatus().GetConditions() {
+				if is.GetType() == condition && is.GetStatus() {
+					return nil
+				}
+				if is.GetType() == condition {
+					return fmt.Errorf("%s is false: %s", condition, host.Redact(cmp.Or(is.GetMessage(), is.GetReason())))
+				}
+			}
+			return fmt.Errorf("it does not say whether it is %s", condition)
+		})
+	}
+}
+
+// sandbox has the runtime start a pod sandbox on the network of the node, and remove it. One that is left over from before is removed
+// first: its name is taken.
+func (r runtime) sandbox(ctx context.Context) error {
+	return r.call(func(c cri.RuntimeServiceClient, found kubelet.Runtime) error {
+		if err := sweep(ctx, c); err != nil {
+			return err
+		}
+		_, err := c.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: sandboxConfig(cgroupParent(ctx, c, found))})
+		left := sweepAfter(ctx, c)
+		if err != nil { // it can be there all the same, half made, and is removed now or before the next one
+			return err
+		}
+		return left
+	})
+}
+
+// sweepAfter removes a sandbox that was started, or half made, in a time of its own: starting it may have taken all that there was.
+func sweepAfter(ctx context.Context, c cri.RuntimeServiceClient) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepTimeout)
+	defer cancel()
+	return sweep(ctx, c)
+}
+
+// sweep removes what is there of refit's sandbox. It can be repeated, and a kubelet may do the same meanwhile.
+func sweep(ctx context.Context, c cri.RuntimeServiceClient) error {
+	list, err := c.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{
+		Filter: &cri.PodSandboxFilter{LabelSelector: map[string]string{sandboxLabel: "true"}},
+	})
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, s := range list.GetItems() {
+		_, err := c.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: s.GetId()})
+		if _, removed := c.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: s.GetId()}); removed == nil {
+			continue // which ends one that could not be stopped, too
+		} else if err == nil {
+			err = removed
+		}
+		failed = cmp.Or(failed, err)
+	}
+	return failed
+}
+
+// cgroupParent returns where the sandbox is to be among the control groups: with systemd as the driver it takes the name of a slice.
+// Runtimes from before RuntimeConfig don't say which driver they have; the kubelet has the same.
+func cgroupParent(ctx context.Context, c cri.RuntimeServiceClient, found kubelet.Runtime) string {
+	driver := found.CgroupDriver
+	if config, err := c.RuntimeConfig(ctx, &cri.RuntimeConfigRequest{}); err == nil && config.GetLinux() != nil {
+		driver = strings.ToLower(config.GetLinux().GetCgroupDriver().String())
+	}
+	if driver == "systemd" {
+		return "system.slice"
+	}
+	return ""
+}
+
+func sandboxConfig(cgroupParent string) *cri.PodSandboxConfig {
+	return &cri.PodSandboxConfig{
+		Metadata: &cri.PodSandboxMetadata{Name: sandboxName, Uid: sandboxName, Namespace: sandboxNamespace},
+		Labels:   map[string]string{sandboxLabel: "true"},
+		Linux: &cri.LinuxPodSandboxConfig{
+			CgroupParent: cgroupParent,
+			SecurityContext: &cri.LinuxSandboxSecurityContext{
+				NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceMode_NODE},
+			},
+		},
+	}
+}

@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/utils/clock"
+
+	"github.com/capi-refit/refit/internal/admin"
+)
+
+// showDriftFlags are those of refit drift.
+type showDriftFlags struct {
+	managementFlags
+	now     bool
+	output  string
+	timeout time.Duration
+	clock   clock.Clock
+}
+
+const driftExample = `  # Has the node been changed since it was updated?
+  refit drift worker-17
+
+  # Look now, for a program
+  refit drift worker-17 --now -o json`
+
+func newDriftCommand() *cobra.Command { return (&showDriftFlags{clock: clock.RealClock{}}).command() }
+
+func (f *showDriftFlags) command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "drift MACHINE|NODE",
+		Short: "Show what was changed on a node since it was updated",
+		Long: `Shows what refit found when it compared the node of a Machine with what it had applied there: files by content, mode and owner,
+and units, users, time synchronization and the rest by their state. With --now the node is compared first. The exit status says nothing
+of the node: it is 0 when what was found could be shown.`,
+		Example: driftExample,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.output != "text" && f.output != "json" {
+				return fmt.Errorf("--output is %q and can be text or json", f.output)
+			}
+			if f.timeout <= 0 {
+				return errors.New("--timeout must be longer than 0")
+			}
+			r, err := f.find(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			d := &admin.Drift{
+				Client: r.client, Clock: f.clock, Out: cmd.OutOrStdout(), Progress: cmd.ErrOrStderr(), Admin: r.who, JSON: f.output == "json",
+			}
+			if f.now {
+				return d.Now(cmd.Context(), r.machine, f.timeout)
+			}
+			return d.Show(cmd.Context(), r.machine)
+		},
+	}
+	fs := cmd.Flags()
+	f.addScope(fs)
+	f.addAdmin(fs)
+	fs.BoolVar(&f.now, "now", false, "Have the node compared, and wait for that.")
+	fs.DurationVar(&f.timeout, "timeout", 3*time.Minute, "How long to wait with --now.")
+	fs.StringVarP(&f.output, "output", "o", "text", "How to show it: text or json.")
+	return cmd
+}

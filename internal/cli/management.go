@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/admin"
+	"github.com/capi-refit/refit/internal/lease"
+	"github.com/capi-refit/refit/internal/protection"
+)
+
+// managementFlags say which management cluster a command is about, which Machines in it, and who asks.
+type managementFlags struct {
+	kubeconfig, namespace, cluster, admin string
+	// connect makes a client of the management cluster; tests have their own.
+	connect func(*rest.Config) (client.WithWatch, error)
+}
+
+// addScope adds the flags that say where.
+func (f *managementFlags) addScope(fs *pflag.FlagSet) {
+	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "Kubeconfig of the management cluster. Unset: the usual places.")
+	fs.StringVarP(&f.namespace, "namespace", "n", "", "Namespace of the Machine. Unset: all are looked through.")
+	fs.StringVar(&f.cluster, "cluster", "", "Name of the Machine's Cluster. Unset: any.")
+}
+
+// addAdmin adds the flag that says who.
+func (f *managementFlags) addAdmin(fs *pflag.FlagSet) {
+	fs.StringVar(&f.admin, "as-admin", "", "Your name, as others see it. Unset: the user that the management cluster takes you for, or else $USER.")
+}
+
+func (f *managementFlags) scope() admin.Scope {
+	return admin.Scope{Namespace: f.namespace, Cluster: f.cluster}
+}
+
+// client returns one that reads from the API server.
+func (f *managementFlags) client() (client.WithWatch, error) {
+	if f.connect != nil {
+		return f.connect(nil)
+	}
+	cfg, err := loadKubeconfig(f.kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("find the management cluster: %w; say where it is with --kubeconfig", err)
+	}
+	c, err := newClient(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("reach the management cluster: %w", err)
+	}
+	return c, nil
+}
+
+// defaultNamespace is that of the kubeconfig's context.
+func (f *managementFlags) defaultNamespace() (string, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = f.kubeconfig
+	name, _, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).Namespace()
+	return name, err
+}
+
+func loadKubeconfig(path string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = path
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+}
+
+func newClient(cfg *rest.Config) (client.WithWatch, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), clusterv1.AddToScheme(scheme), refitv1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	cfg = rest.CopyConfig(cfg)
+	cfg.UserAgent = "refit/" + version
+	cfg.WarningHandler = rest.NewWarningWriter(os.Stderr, rest.WarningWriterOptions{Deduplicate: true})
+	return client.NewWithWatch(cfg, client.Options{Scheme: scheme})
+}
+
+// request is a command of a person about one Machine.
+type request struct {
+	client  client.WithWatch
+	machine *clusterv1.Machine
+	who     string
+}
+
+// find finds the Machine, and says who asks for something to be done with it.
+func (f *managementFlags) find(cmd *cobra.Command, name string) (*request, error) {
+	c, err := f.client()
+	if err != nil {
+		return nil, err
+	}
+	m, err := admin.FindMachine(cmd.Context(), c, name, f.scope())
+	if err != nil {
+		return nil, err
+	}
+	who, err := admin.Who(cmd.Context(), c, f.admin, os.Getenv("USER"))
+	return &request{client: c, machine: m, who: who}, err
+}
+
+// heldNodes are the nodes of a workload cluster, for people who hold them.
+type heldNodes struct {
+	*lease.Locker
+	*protection.HeldNodes
+}
+
+// workloadNodes returns a function that returns the nodes of a workload cluster: by a kubeconfig if there is one, else by the Secrets in
+// the management cluster.
+func workloadNodes(management client.Reader, kubeconfig, namespace string) func(context.Context, types.NamespacedName) (admin.Nodes, error) {
+	return func(ctx context.Context, cluster types.NamespacedName) (admin.Nodes, error) {
+		var cfg *rest.Config
+		var err error
+		if kubeconfig != "" {
+			cfg, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
+		} else {
+			cfg, err = admin.WorkloadConfig(ctx, management, cluster)
+		}
+		if err != nil {
+			return nil, err
+		}
+		c, err := newClient(cfg)
+		if err != nil {
+			return nil, err
+		}
+		// A person's hold takes nobody's lease because it has lapsed: nobody watches for long enough.
+		locker := &lease.Locker{Client: c, Namespace: namespace, Clock: clock.RealClock{}, Instance: "refit-cli"}
+		return heldNodes{locker, &protection.HeldNodes{Client: c}}, nil
+	}
+}

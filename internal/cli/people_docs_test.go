@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"github.com/capi-refit/refit/internal/server"
+)
+
+// pages are all that people read.
+func pages(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	for _, pattern := range []string{"*.md", filepath.Join("docs", "*.md"), filepath.Join("docs", "adr", "*.md")} {
+		some, err := filepath.Glob(filepath.Join("..", "..", pattern))
+		require.NoError(t, err)
+		require.NotEmpty(t, some, pattern)
+		all = append(all, some...)
+	}
+	return all
+}
+
+// TestReasonsAreDocumented reads the reasons where they are declared or given.
+func TestReasonsAreDocumented(t *testing.T) {
+	page := readPage(t, filepath.Join(docsDir, "troubleshooting.md"))
+	types := readPage(t, filepath.Join("..", "..", "api", "v1alpha1", "machineupdate_types.go"))
+	waiting := regexp.MustCompile(`(?m)^\tReason\w+ += "(\w+)"$`).FindAllStringSubmatch(types, -1)
+	require.NotEmpty(t, waiting)
+	for _, m := range waiting {
+		require.True(t, strings.Contains(page, "\n### "+m[1]+"\n"), "updates wait with the reason %s, which has no heading", m[1])
+	}
+	sources, err := filepath.Glob(filepath.Join("..", "..", "internal", "machineupdate", "*.go"))
+	require.NoError(t, err)
+	failed := 0
+	for _, source := range sources {
+		for _, m := range regexp.MustCompile(`\bu\.fail\(ctx, "(\w+)"`).FindAllStringSubmatch(readPage(t, source), -1) {
+			failed++
+			require.True(t, strings.Contains(page, "\n| "+m[1]+" |"), "updates fail with the reason %s, which is not in the table", m[1])
+		}
+	}
+	require.Positive(t, failed)
+}
+
+func TestLinksOfPages(t *testing.T) {
+	for _, name := range pages(t) {
+		page := readPage(t, name)
+		for _, m := range regexp.MustCompile(`\]\(([^)#:]*)#?([^):]*)\)`).FindAllStringSubmatch(page, -1) {
+			target := name
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(name), m[1])
+				_, err := os.Stat(target)
+				require.NoError(t, err, "%s: %s", name, m[0])
+			}
+			if m[2] != "" {
+				require.Contains(t, anchors(readPage(t, target)), m[2], "%s: %s", name, m[0])
+			}
+		}
+	}
+}
+
+// TestDocumentedCommandsForPeople: a command or flag that a page names is there.
+func TestDocumentedCommandsForPeople(t *testing.T) {
+	commands := map[string]*cobra.Command{
+		"hold": newHoldCommand(), "release": newReleaseCommand(), "status": newStatusCommand(), "retry": newRetryCommand(),
+		"abandon": newAbandonCommand(), "rollback": newRollbackCommand(), "drift": newDriftCommand(), "audit": newAuditCommand(), "schedule": newScheduleCommand(), "explain": newExplainCommand(), "serve": nil, "restore-etcd": newRestoreEtcdCommand(), "agent": newAgentCommand(),
+	}
+	for _, name := range pages(t) {
+		page := readPage(t, name)
+		for _, m := range regexp.MustCompile("(?:`|\\$ |(?m:^))refit ([a-z-]+)([^`\\n#…]*)").FindAllStringSubmatch(page, -1) {
+			cmd, ok := commands[m[1]]
+			if !ok && !strings.HasPrefix(m[0], "refit") {
+				require.Fail(t, "no such command", "%s: %s", name, m[0])
+			}
+			if cmd == nil {
+				continue
+			}
+			cmd, rest, err := cmd.Find(strings.Fields(m[2]))
+			require.NoError(t, err)
+			for _, word := range rest {
+				if flag, ok := strings.CutPrefix(word, "--"); ok {
+					require.NotNil(t, cmd.Flags().Lookup(flag), "%s: %s", name, m[0])
+				}
+			}
+		}
+	}
+}
+
+func TestFlagsOfTheServerAreDocumented(t *testing.T) {
+	page := readPage(t, filepath.Join(docsDir, "install.md"))
+	server.NewCommand(version).Flags().VisitAll(func(f *pflag.Flag) {
+		require.True(t, strings.Contains(page, "`--"+f.Name+"`") || strings.Contains(page, "`-"+f.Name+"`"), "install.md does not name --%s", f.Name)
+	})
+}

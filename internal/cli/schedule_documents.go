@@ -1,0 +1,169 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/yaml"
+	sigsjson "sigs.k8s.io/json"
+	sigsyaml "sigs.k8s.io/yaml"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/changemanagement"
+	"github.com/capi-refit/refit/schedule"
+)
+
+// policyDocuments are the policies of a file, and the ConfigMaps with their calendars.
+type policyDocuments struct {
+	now      time.Time
+	policies []policyDocument
+	maps     map[string]map[string]string
+}
+
+// policyDocument is the spec of a policy, or why it can't be read.
+type policyDocument struct {
+	name string
+	spec refitv1.ChangeManagementPolicySpec
+	err  error
+}
+
+// newPolicyDocument reads a spec. A field that is not known, or is there twice, is an error: a word that is mistyped must not
+// open a window.
+func newPolicyDocument(name string, spec []byte) policyDocument {
+	d := policyDocument{name: name}
+	strict, err := sigsjson.UnmarshalStrict(spec, &d.spec)
+	d.err = errors.Join(append(strict, err)...)
+	return d
+}
+
+// readPolicies reads documents: each is a policy, a policy's spec, a ConfigMap, or a list of them.
+func readPolicies(data []byte, now time.Time) (*policyDocuments, error) {
+	docs := &policyDocuments{now: now}
+	reader := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for {
+		doc, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		j, err := sigsyaml.YAMLToJSONStrict(doc)
+		if err != nil {
+			return nil, err
+		}
+		if err := docs.addJSON(j); err != nil {
+			return nil, err
+		}
+	}
+	if len(docs.policies) == 0 {
+		return nil, errors.New("there is no ChangeManagementPolicy")
+	}
+	return docs, nil
+}
+
+func (d *policyDocuments) addJSON(doc []byte) error {
+	doc = bytes.TrimSpace(doc)
+	if len(doc) == 0 || string(doc) == "null" {
+		return nil
+	}
+	if doc[0] == '[' {
+		var list []json.RawMessage
+		if err := json.Unmarshal(doc, &list); err != nil {
+			return err
+		}
+		return d.addAll(list)
+	}
+	var object scheduleObject
+	if err := json.Unmarshal(doc, &object); err != nil {
+		return err
+	}
+	return d.addObject(object, doc)
+}
+
+// scheduleObject is an object of a file, of whatever kind.
+type scheduleObject struct {
+	Kind     string `json:"kind"`
+	Metadata struct {
+		Name string `json:"name"`
+	} `json:"metadata"`
+	Items []json.RawMessage `json:"items"`
+	Spec  json.RawMessage   `json:"spec"`
+	Data  map[string]string `json:"data"`
+}
+
+// addObject adds an object, which doc holds as it was written.
+func (d *policyDocuments) addObject(object scheduleObject, doc []byte) error {
+	switch object.Kind {
+	case "ConfigMap":
+		if d.maps == nil {
+			d.maps = map[string]map[string]string{}
+		}
+		d.maps[object.Metadata.Name] = object.Data
+	case "List", "ChangeManagementPolicyList":
+		return d.addAll(object.Items)
+	case "ChangeManagementPolicy":
+		spec := object.Spec
+		if spec == nil {
+			spec = []byte("{}")
+		}
+		d.policies = append(d.policies, newPolicyDocument(object.Metadata.Name, spec))
+	case "":
+		if object.Spec != nil {
+			doc = object.Spec
+		}
+		d.policies = append(d.policies, newPolicyDocument(fmt.Sprintf("%d", len(d.policies)+1), doc))
+	default:
+		return fmt.Errorf("%s is neither a ChangeManagementPolicy nor a ConfigMap", object.Kind)
+	}
+	return nil
+}
+
+func (d *policyDocuments) addAll(list []json.RawMessage) error {
+	for _, doc := range list {
+		if err := d.addJSON(doc); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compile returns the policies as the server reads them. One that can't be read is closed, and says why when it is asked.
+func (d *policyDocuments) compile() []*changemanagement.Policy {
+	var all []*changemanagement.Policy
+	for _, p := range d.policies {
+		object := &refitv1.ChangeManagementPolicy{Spec: p.spec}
+		object.Name = p.name
+		policy, _ := changemanagement.Compile(object, d) // who asks it is told what is wrong
+		if p.err != nil {
+			policy.Schedule = schedule.Invalid(p.name, p.err)
+		}
+		all = append(all, policy)
+	}
+	return all
+}
+
+// schedules returns when the policies are open.
+func (d *policyDocuments) schedules() []*schedule.Schedule {
+	var all []*schedule.Schedule
+	for _, p := range d.compile() {
+		all = append(all, p.Schedule)
+	}
+	return all
+}
+
+var _ schedule.Calendars = (*policyDocuments)(nil)
+
+// Calendar finds a calendar among the ConfigMaps. A file does not say how old it is: it counts as new.
+func (d *policyDocuments) Calendar(ref schedule.ConfigMapKey) (schedule.Calendar, error) {
+	data, ok := d.maps[ref.Name][ref.Key]
+	if !ok {
+		return schedule.NoCalendars.Calendar(ref)
+	}
+	return schedule.Calendar{Data: []byte(data), Modified: d.now}, nil
+}

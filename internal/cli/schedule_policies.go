@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/capi-refit/refit/internal/changemanagement"
+	"github.com/capi-refit/refit/schedule"
+)
+
+// policyFlags are the flags of the commands that look at the windows of a file's policies.
+type policyFlags struct {
+	file, now, output, zone string
+}
+
+func (f *policyFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVarP(&f.file, "filename", "f", "", "File with the policies, in JSON or YAML; - for standard input.")
+	fs.StringVar(&f.now, "now", "", "Instant to look from, in RFC 3339. By default it is now.")
+	fs.StringVar(&f.zone, "time-zone", "", "Zone to show times in, such as Europe/Berlin. By default it is that of the first policy.")
+	fs.StringVarP(&f.output, "output", "o", "", "json, for programs.")
+	_ = cmd.MarkFlagRequired("filename") // the flag is there
+}
+
+// policies are those of a file, asked at an instant. Times are shown in loc.
+type policies struct {
+	now       time.Time
+	loc       *time.Location
+	schedules []*schedule.Schedule
+	// selectors are what the schedules are of.
+	selectors map[*schedule.Schedule]*changemanagement.Policy
+}
+
+func (f *policyFlags) load(stdin io.Reader) (*policies, error) {
+	if f.output != "" && f.output != "json" {
+		return nil, fmt.Errorf("--output is %q and can be json, or left out", f.output)
+	}
+	now, err := parseNow(f.now)
+	if err != nil {
+		return nil, err
+	}
+	p, err := loadPolicies(stdin, f.file, now)
+	if err != nil || f.zone == "" {
+		return p, err
+	}
+	if p.loc, err = time.LoadLocation(f.zone); err != nil {
+		return nil, fmt.Errorf("--time-zone is %q, which is not an IANA time zone, such as Europe/Berlin", f.zone)
+	}
+	return p, nil
+}
+
+func loadPolicies(stdin io.Reader, file string, now time.Time) (*policies, error) {
+	data, err := readFile(stdin, file)
+	if err != nil {
+		return nil, err
+	}
+	docs, err := readPolicies(data, now)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	p := &policies{now: now, selectors: map[*schedule.Schedule]*changemanagement.Policy{}}
+	for _, policy := range docs.compile() {
+		p.schedules = append(p.schedules, policy.Schedule)
+		p.selectors[policy.Schedule] = policy
+	}
+	p.loc = p.schedules[0].Location()
+	return p, nil
+}
+
+func parseNow(s string) (time.Time, error) {
+	if s == "" {
+		return time.Now(), nil
+	}
+	now, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("--now is %q, which is not an instant in RFC 3339, such as 2026-10-03T20:00:00Z", s)
+	}
+	return now, nil
+}
+
+// check says which policies are invalid, with the fields to put right.
+func (p *policies) check() error {
+	var all []error
+	for _, s := range p.schedules {
+		if err := s.Err(p.now); err != nil {
+			all = append(all, fmt.Errorf("policy %s is invalid, and so closed: %w", s.Name(), err))
+		}
+	}
+	return errors.Join(all...)
+}
+
+// only returns some of the policies, asked at the same instant.
+func (p *policies) only(schedules ...*schedule.Schedule) *policies {
+	return &policies{now: p.now, loc: p.loc, schedules: schedules, selectors: p.selectors}
+}
+
+// names returns the names of the policies, as one.
+func (p *policies) names() string {
+	all := make([]string, 0, len(p.schedules))
+	for _, s := range p.schedules {
+		all = append(all, s.Name())
+	}
+	return strings.Join(all, " + ")
+}
+
+// localTime writes an instant as the clocks of the zone show it. The zone's abbreviation tells the two hours apart that have the
+// same name when the clocks go back.
+func localTime(t time.Time, loc *time.Location) string {
+	layout := "Mon 2006-01-02 15:04 MST"
+	if t.Second() != 0 {
+		layout = "Mon 2006-01-02 15:04:05 MST"
+	}
+	return t.In(loc).Format(layout)
+}
+
+// between says when a window is, in a zone.
+func between(w schedule.Window, loc *time.Location) string {
+	return bounds(w, func(t time.Time) string { return localTime(t, loc) })
+}
+
+// betweenUTC says when a window is, as programs write it.
+func betweenUTC(w schedule.Window) string {
+	return bounds(w, func(t time.Time) string { return t.UTC().Format(time.RFC3339) })
+}
+
+func bounds(w schedule.Window, show func(time.Time) string) string {
+	switch {
+	case w.Start.IsZero() && w.End.IsZero():
+		return "always"
+	case w.Start.IsZero():
+		return "until " + show(w.End)
+	case w.End.IsZero():
+		return "from " + show(w.Start) + " on"
+	default:
+		return show(w.Start) + " to " + show(w.End)
+	}
+}
+
+// short writes a duration without the parts that are zero at its end: 8h, not 8h0m0s.
+func short(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}

@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/utils/clock"
+
+	"github.com/capi-refit/refit/internal/admin"
+)
+
+type statusFlags struct {
+	managementFlags
+	all, watch bool
+	clock      clock.WithTicker
+}
+
+const statusExample = `  # How do the updates of the kubeconfig's namespace stand?
+  refit status
+
+  # Those of one cluster, until Ctrl-C
+  refit status -A --cluster prod --watch`
+
+func newStatusCommand() *cobra.Command { return (&statusFlags{clock: clock.RealClock{}}).command() }
+
+func (f *statusFlags) command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status [MACHINE...]",
+		Short: "Show how updates stand: what has failed first, then what waits, and for what",
+		Long: `Shows a line for each MachineUpdate. With --watch it is drawn anew as updates go on, and where the output is no terminal, a
+line is written for each change. The exit status says nothing of the updates: it is 0 when they could be shown.`,
+		Example: statusExample,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := f.status(cmd, args)
+			if err != nil {
+				return err
+			}
+			if f.watch {
+				return s.Watch(cmd.Context())
+			}
+			return s.Show(cmd.Context())
+		},
+	}
+	fs := cmd.Flags()
+	f.addScope(fs)
+	fs.Lookup("namespace").Usage = "Namespace of the Machines. Unset: that of the kubeconfig."
+	fs.BoolVarP(&f.all, "all-namespaces", "A", false, "Show the updates of all namespaces.")
+	fs.BoolVarP(&f.watch, "watch", "w", false, "Go on showing them, until Ctrl-C.")
+	return cmd
+}
+
+func (f *statusFlags) status(cmd *cobra.Command, machines []string) (*admin.Status, error) {
+	if f.all && f.namespace != "" {
+		return nil, errors.New("--all-namespaces and --namespace exclude each other")
+	}
+	scope := f.scope()
+	if !f.all && scope.Namespace == "" {
+		var err error
+		if scope.Namespace, err = f.defaultNamespace(); err != nil {
+			return nil, fmt.Errorf("read the kubeconfig: %w", err)
+		}
+	}
+	c, err := f.client()
+	if err != nil {
+		return nil, err
+	}
+	out := cmd.OutOrStdout()
+	return &admin.Status{
+		Client: c, Clock: f.clock, Out: out, Scope: scope, Machines: machines,
+		Size: func() (int, int) { return terminalSize(out) },
+	}, nil
+}
+
+// terminalSize returns zeros when w is no terminal.
+func terminalSize(w io.Writer) (width, height int) {
+	file, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) {
+		return 0, 0
+	}
+	width, height, err := term.GetSize(int(file.Fd()))
+	if err != nil {
+		return 0, 0
+	}
+	return width, height
+}

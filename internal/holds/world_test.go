@@ -1,0 +1,160 @@
+package holds
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"github.com/capi-refit/refit/internal/admin"
+	"github.com/capi-refit/refit/internal/lease"
+	"github.com/capi-refit/refit/internal/protection"
+	"github.com/capi-refit/refit/internal/workload"
+)
+
+var (
+	start   = time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC)
+	errAway = errors.New("connection refused")
+	key     = client.ObjectKey{Namespace: "fleet", Name: "m1"}
+)
+
+// world is a management cluster with the Machine m1 of the cluster prod, and the workload cluster with its node.
+type world struct {
+	t          *testing.T
+	management client.WithWatch
+	workload   client.WithWatch
+	clock      *clocktesting.FakeClock
+	// away is why the workload cluster is not reached.
+	away error
+	// onPatch is called before a patch in the management cluster.
+	onPatch func()
+}
+
+func newWorld(t *testing.T, change ...func(*clusterv1.Machine)) *world {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, controlplanev1.AddToScheme} {
+		require.NoError(t, add(scheme))
+	}
+	w := &world{t: t, clock: clocktesting.NewFakeClock(start)}
+	m := machine("m1")
+	for _, f := range change {
+		f(m)
+	}
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: "prod"}}
+	w.management = interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(m, cluster).Build(), interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			if f := w.onPatch; f != nil {
+				w.onPatch = nil
+				f()
+			}
+			return c.Patch(ctx, obj, patch, opts...)
+		},
+	})
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-m1", UID: "n1"}}
+	w.workload = interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(n).Build(), interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+			if len(opts) > 0 { // the question for the time
+				obj.SetCreationTimestamp(metav1.NewTime(w.clock.Now()))
+				return nil
+			}
+			return c.Create(ctx, obj, opts...)
+		},
+	})
+	return w
+}
+
+func machine(name string) *clusterv1.Machine {
+	m := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "fleet", Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{clusterv1.ClusterNameLabel: "prod"},
+	}}
+	m.Spec.ClusterName, m.Status.NodeRef.Name = "prod", "node-"+name
+	return m
+}
+
+// Get reaches the workload cluster.
+func (w *world) Get(_ context.Context, cluster client.ObjectKey) (*workload.Cluster, error) {
+	require.Equal(w.t, "fleet/prod", cluster.String())
+	return &workload.Cluster{Client: w.workload}, w.away
+}
+
+// hold does what refit hold does.
+func (w *world) hold(until time.Time) {
+	w.t.Helper()
+	h := &admin.Holder{
+		Client: w.management, Clock: w.clock, Out: io.Discard, Admin: "alice",
+		Nodes: func(context.Context, types.NamespacedName) (admin.Nodes, error) {
+			return struct {
+				*lease.Locker
+				*protection.HeldNodes
+			}{&lease.Locker{Client: w.workload, Clock: w.clock, Instance: "cli"}, &protection.HeldNodes{Client: w.workload}}, nil
+		},
+	}
+	require.NoError(w.t, h.Hold(w.t.Context(), w.machine(), admin.HoldOptions{Reason: "disk swap", Until: until}))
+}
+
+func (w *world) machine() *clusterv1.Machine {
+	w.t.Helper()
+	m := &clusterv1.Machine{}
+	require.NoError(w.t, w.management.Get(w.t.Context(), key, m))
+	return m
+}
+
+func (w *world) node() *corev1.Node {
+	w.t.Helper()
+	n := &corev1.Node{}
+	require.NoError(w.t, w.workload.Get(w.t.Context(), client.ObjectKey{Name: "node-m1"}, n))
+	return n
+}
+
+// holder is who holds the lease of the node.
+func (w *world) holder() string {
+	w.t.Helper()
+	var l coordinationv1.Lease
+	require.NoError(w.t, w.workload.Get(w.t.Context(), client.ObjectKey{Namespace: lease.DefaultNamespace, Name: lease.Name("node-m1")}, &l))
+	return *l.Spec.HolderIdentity
+}
+
+func (w *world) reconcile() ctrl.Result {
+	w.t.Helper()
+	s := &Sweeper{Client: w.management, Live: w.management, Workloads: w, Clock: w.clock}
+	result, err := s.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: key})
+	require.NoError(w.t, err)
+	return result
+}
+
+// requireHeld requires all that a hold puts anywhere.
+func (w *world) requireHeld() {
+	w.t.Helper()
+	require.True(w.t, protection.HasHold(w.machine()))
+	require.Contains(w.t, w.machine().Annotations, clusterv1.MachineSkipRemediationAnnotation)
+	require.True(w.t, protection.HasHold(w.node()))
+	require.Len(w.t, w.node().Labels, 1)
+	require.Equal(w.t, "admin/alice", w.holder())
+}
+
+// requireFree requires that nothing of a hold is left.
+func (w *world) requireFree() {
+	w.t.Helper()
+	require.Empty(w.t, w.machine().Annotations)
+	require.Empty(w.t, w.node().Annotations)
+	require.Empty(w.t, w.node().Labels)
+	require.Empty(w.t, w.holder())
+}

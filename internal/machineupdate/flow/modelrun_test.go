@@ -1,0 +1,344 @@
+package flow_test
+
+import (
+	"fmt"
+
+	"github.com/capi-refit/refit/internal/machineupdate/flow"
+)
+
+// step has a reconciliation do what is decided, and returns a law that this breaks.
+func (m *model) step(w *work) (broken string) {
+	n, s := &m.machines[w.machine], m.state(w)
+	c := flow.Decide(s)
+	if w.commands++; w.commands > 100 {
+		return fmt.Sprintf("the decision does not end: %s, %+v", c, s)
+	}
+	m.note("%d: server %d, machine %d: %s", m.now, w.server, w.machine, c)
+	ok, ends := true, false
+	switch c {
+	case flow.FindMachine:
+		w.seen.Machine, w.seen.Asked, w.unasked = flow.Present, !n.withdrawn, n.withdrawn
+		if n.deleted {
+			w.seen.Machine = flow.Leaving
+		}
+	case flow.AddFinalizer:
+		ok = m.write(w, func(r *record) { r.kept = true })
+	case flow.Begin:
+		ok = m.write(w, func(r *record) {
+			*r = record{
+				version: r.version, asked: r.asked, observed: r.asked, kept: r.kept, slot: r.slot, marked: r.marked, draining: r.draining, changed: r.changed,
+			}
+		})
+	case flow.ReadSpecs:
+		w.seen.Specs = true
+	case flow.AskPolicies:
+		w.seen.Window, w.seen.Current = flow.Open, true
+		if m.closed {
+			w.seen.Window = flow.Closed
+		}
+	case flow.FindAccess:
+		w.seen.Access = true
+	case flow.ReachWorkload:
+		switch {
+		case !m.away:
+			w.seen.Workload = flow.Reached
+		case w.rec.changed:
+			w.seen.Workload = flow.Away
+		default:
+			w.seen.Waits = "Workload"
+		}
+	case flow.TakeSlot:
+		ok = m.takeSlot(w)
+	case flow.Lock:
+		m.lock(w)
+	case flow.Connect:
+		if w.seen.Connected = !n.unreachable; n.unreachable {
+			w.seen.Waits = "SSH"
+		}
+	case flow.Look:
+		e := flow.Quiet
+		if n.shows != w.rec.asked || n.acted {
+			e = n.effect
+		}
+		w.seen.Plan = flow.Plan{Known: true, Effect: e, Drains: e == flow.Disturbing && n.drains}
+	case flow.AskNode:
+		w.seen.Last = n.last(w.rec)
+	case flow.Note:
+		w.seen.Noted = true
+		ok = m.write(w, func(r *record) {
+			if r.planned = w.seen.Plan.Effect; r.planned == flow.Disturbing && r.admission == flow.Quiet {
+				r.admission = ""
+			}
+		})
+	case flow.GoOn:
+		if w.seen.Last == flow.Idle && !w.rec.draining {
+			return "an admission was used for work that had not begun"
+		}
+		w.seen.Admitted, w.seen.Window = true, flow.Open
+		ok = m.write(w, func(r *record) { r.marked = r.marked || r.admission == flow.Disturbing })
+	case flow.AdmitQuiet:
+		if w.seen.Plan.Effect != flow.Quiet {
+			return "what disturbs a node was admitted as if it did not"
+		}
+		w.seen.Admitted, w.seen.Window = true, flow.Open
+		ok = m.write(w, func(r *record) { r.admission = flow.Quiet })
+	case flow.Admit:
+		if m.closed {
+			w.seen.Waits = "Window"
+			break
+		}
+		if ok = m.takeSlot(w); !ok || w.seen.Waits != "" {
+			break
+		}
+		w.seen.Admitted, w.seen.Window = true, flow.Open
+		ok = m.write(w, func(r *record) { r.admission, r.marked = flow.Disturbing, true })
+	case flow.Check:
+		switch w.seen.Allowed = n.holder == w.server && n.token == w.token; {
+		case !w.seen.Allowed && n.holder == -1:
+			w.seen.Waits = "Hold"
+		case !w.seen.Allowed:
+			w.seen.Waits = "Lease"
+		}
+	case flow.Spare:
+		w.seen.Spared = true
+	case flow.Protect:
+		w.seen.Protected = true
+	case flow.Drain:
+		if ok = m.write(w, func(r *record) { r.draining = true }); !ok {
+			break
+		}
+		n.cordoned = true
+		if ends = m.IntN(2) == 0; !ends {
+			n.empty, w.seen.Allowed, w.seen.Spared = true, false, false
+			ok = m.write(w, func(r *record) { r.drained = true })
+		}
+	case flow.Work:
+		w.underWay = w.seen.Last == flow.Running && w.rec.attempted
+		if w.seen.Leased {
+			ok = m.write(w, func(r *record) { r.changed, r.attempted = true, true })
+		}
+		if ok {
+			broken = m.work(w)
+		}
+	case flow.Verify:
+		if w.seen.Verified = n.shows == w.rec.asked; !w.seen.Verified {
+			w.seen.Broken = "NotVerified"
+		}
+	case flow.BringNode:
+		if w.seen.Brought = w.seen.Leased; !w.seen.Leased {
+			w.seen.Waits = "Workload"
+		}
+	case flow.AwaitReady:
+		w.seen.Ready = true
+	case flow.ReleaseNode:
+		ok = m.releaseNode(w, false)
+		w.seen.Left = ok
+	default:
+		ends = true
+		ok, broken = m.conclude(w, c)
+	}
+	if !ok {
+		m.releaseOvertaken(w)
+	}
+	if !ok || ends {
+		m.end(w)
+	}
+	return broken
+}
+
+// last is what a node says of its last work for specs.
+func (n *machine) last(r record) flow.Run {
+	switch {
+	case n.run == "" || n.runOf != r.asked || !r.attempted && n.run != flow.Running:
+		return flow.Idle
+	case n.run == flow.RunFailed && n.acted:
+		return flow.FailedBefore
+	}
+	return n.run
+}
+
+func (m *model) takeSlot(w *work) bool {
+	if w.rec.slot {
+		w.seen.Slot = true
+		return true
+	}
+	taken := 0
+	for i := range m.machines {
+		if m.machines[i].slot {
+			taken++
+		}
+	}
+	if taken >= slots {
+		w.seen.Waits = "Slot"
+		return true
+	}
+	w.seen.Slot = true
+	return m.write(w, func(r *record) { r.slot = true })
+}
+
+func (m *model) lock(w *work) {
+	n := &m.machines[w.machine]
+	switch n.holder {
+	case -1: // the lease is refit's, whichever of its servers takes it
+		w.seen.Waits = "Hold"
+	default:
+		n.holder, n.until = w.server, m.now+lapse
+		n.token++
+		w.token, w.seen.Leased = n.token, true
+	}
+}
+
+// work has the node begin, or go on.
+func (m *model) work(w *work) string {
+	n := &m.machines[w.machine]
+	token := w.token
+	if !w.seen.Leased {
+		token = n.runToken
+	}
+	if token < n.claimed || n.unreachable {
+		w.seen.Waits = "SSH" // the node refuses who is not the last
+		return ""
+	}
+	if n.run == flow.Running && n.runOf != w.rec.asked {
+		w.seen.Waits = "Busy"
+		return ""
+	}
+	n.claimed = token
+	if n.run == flow.RunFailed && n.runOf == w.rec.asked && (token <= n.runToken || w.underWay) {
+		w.seen.Ran = flow.RunFailed // the node does nothing twice for the same token, nor for who has seen it under way
+		return ""
+	}
+	again := n.run == flow.Succeeded && n.shows != n.runOf && token > n.runToken // the node finds what is still to do
+	if last := n.last(w.rec); last != flow.Running && last != flow.Succeeded || again {
+		disturbs := n.effect == flow.Disturbing && n.shows != w.rec.asked
+		switch {
+		case !w.seen.Leased || !w.seen.Allowed || n.holder == -1:
+			return "work began without the lease"
+		case w.unasked:
+			return "work began that nobody asks for"
+		case n.run == flow.RunFailed && n.runOf == w.rec.asked && !n.acted:
+			return "work that had failed began again before anybody was told"
+		case disturbs && w.rec.admission != flow.Disturbing:
+			return "a node was disturbed for which nobody was asked"
+		case disturbs && n.drains && !n.empty:
+			return "a node was disturbed with its pods"
+		case disturbs && !w.rec.slot:
+			return "a node was disturbed without a slot"
+		}
+		n.run, n.runOf, n.runToken, n.disturbing, n.acted = flow.Running, w.rec.asked, token, disturbs, false
+	}
+	if n.run == flow.Running && m.IntN(3) > 0 {
+		n.finishRun()
+	}
+	switch n.run {
+	case flow.Running:
+		w.seen.Waits = "SSH" // the connection is lost meanwhile
+	default:
+		w.seen.Ran = n.run
+	}
+	return ""
+}
+
+// conclude does the commands that end a reconciliation.
+func (m *model) conclude(w *work, c flow.Command) (bool, string) {
+	n := &m.machines[w.machine]
+	switch c {
+	case flow.Wait, flow.AwaitWorkload, flow.Withdraw, flow.ReleaseMachine:
+		return m.wait(w, c), ""
+	case flow.Fail, flow.TakeFailure:
+		if !m.releaseNode(w, w.rec.changed) {
+			return false, ""
+		}
+		n.acted = n.acted || c == flow.TakeFailure
+		return m.write(w, func(r *record) {
+			r.failed, r.observed, r.retry = true, r.asked, false
+			if !r.changed {
+				r.marked, r.draining, r.drained = false, false, false
+			}
+		}), ""
+	case flow.Abandon:
+		return m.releaseNode(w, false) && m.write(w, func(r *record) {
+			r.abandon, r.slot, r.marked, r.draining, r.drained, r.changed, r.admission = false, false, false, false, false, false, ""
+		}), ""
+	case flow.Succeed:
+		if n.shows != w.rec.asked {
+			return true, fmt.Sprintf("succeeded without proof: the node shows %d", n.shows)
+		}
+		return m.write(w, func(r *record) {
+			*r = record{version: r.version, asked: r.asked, observed: r.asked, kept: r.kept, succeeded: true}
+		}), ""
+	case flow.RemoveFinalizer, flow.LookAgain, flow.Stop:
+		return true, ""
+	default:
+		return true, "a command that the model does not know: " + string(c)
+	}
+}
+
+// wait leaves the node to others, unless it is being disturbed.
+func (m *model) wait(w *work, c flow.Command) bool {
+	n, r := &m.machines[w.machine], &w.rec
+	releases := c == flow.Withdraw || c == flow.ReleaseMachine || w.seen.Waits == "Hold" || w.seen.Waits == "Window"
+	if !releases && (r.attempted || r.draining) && r.admission != "" || r.changed && n.run == flow.Running {
+		return true
+	}
+	return m.releaseNode(w, r.changed) && m.write(w, func(r *record) {
+		if !r.changed {
+			r.slot, r.marked, r.draining, r.drained, r.admission = false, false, false, false, ""
+		}
+		switch {
+		case c == flow.Withdraw && r.changed:
+			n.acted = true // it says what the node has
+			r.failed, r.observed, r.retry = true, r.asked, false
+		case c == flow.Withdraw:
+			r.asked, r.observed = n.shows, n.shows // it is about what the node has again
+			r.succeeded, r.retry = true, false
+		}
+	})
+}
+
+// releaseNode releases the node. Who was overtaken has nothing to release: it reports false.
+func (m *model) releaseNode(w *work, keepCordon bool) bool {
+	n := &m.machines[w.machine]
+	if n.version != w.rec.version {
+		return false
+	}
+	if w.rec.marked && !keepCordon {
+		n.cordoned, n.empty = false, false
+	}
+	m.release(w)
+	return true
+}
+
+func (m *model) release(w *work) {
+	if n := &m.machines[w.machine]; w.seen.Leased && n.holder == w.server && n.token == w.token {
+		n.holder = 0
+	}
+}
+
+// releaseOvertaken releases the lease of a reconciliation that was overtaken, if nobody goes on who needs it.
+func (m *model) releaseOvertaken(w *work) {
+	if !m.machines[w.machine].marked {
+		m.release(w)
+	}
+}
+
+// laws returns one that does not hold.
+func (m *model) laws() string {
+	taken := 0
+	for i := range m.machines {
+		n := &m.machines[i]
+		if n.slot {
+			taken++
+		}
+		if (n.cordoned || n.marked || n.changed) && !n.kept {
+			return fmt.Sprintf("machine %d has no finalizer, and something of refit's is on its node: %+v", i, *n)
+		}
+		if (n.cordoned || n.run == flow.Running && n.disturbing) && !n.slot {
+			return fmt.Sprintf("machine %d is disturbed and has no slot: %+v", i, *n)
+		}
+	}
+	if taken > slots {
+		return fmt.Sprintf("%d slots are taken", taken)
+	}
+	return ""
+}

@@ -1,0 +1,173 @@
+// Package flow decides how an update goes on. It is pure: it has no client, no context and no clock, and it reads no message. Whoever
+// runs an update gathers facts into a State, asks Decide, does what it is told, and asks again.
+//
+// A State says of each fact whether it is known. Decide asks for one fact after the other, the cheap ones first, and for none that
+// can't matter. After a crash nothing has to be resumed: the State is gathered again, from the MachineUpdate, from the workload
+// cluster and from the node, and the update goes on where it was.
+package flow
+
+import refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+
+// State is all that a decision needs.
+type State struct {
+	Record
+	Seen
+}
+
+// Record is what the MachineUpdate says.
+type Record struct {
+	// Deleted reports whether its deletion is asked for.
+	Deleted bool
+	// Finished reports whether there is nothing to do until other specs or another try are asked for.
+	Finished bool
+	// New reports whether other specs or another try are asked for than those that the status is about.
+	New bool
+	// Kept reports whether the finalizer is on.
+	Kept bool
+	// Failed reports whether the update has failed, and is only to be abandoned or rolled back.
+	Failed bool
+	// Abandon and Rollback report whether a person has asked for that.
+	Abandon, Rollback bool
+	// Repair reports whether the update brings a node back to what was applied.
+	Repair bool
+	// Attempted reports whether the node was asked to begin, Draining whether a drain has begun, and Drained whether it has ended.
+	Attempted, Draining, Drained bool
+	// Planned is what the node said that the update takes, when it was last asked.
+	Planned Effect
+	// Admission is what the update was admitted for.
+	Admission Effect
+	// Marked reports whether others are to be kept off the Node.
+	Marked bool
+	// Reboots reports whether the node may be away because it reboots, and Overdue whether it is so for too long.
+	Reboots, Overdue bool
+}
+
+// Begun reports whether the update is past the point where a policy can hold it back.
+func (r *Record) Begun() bool { return r.Attempted || r.Draining }
+
+// Seen is what was seen in this reconciliation. Its zero value is that nothing was.
+type Seen struct {
+	Machine Machine
+	// Asked reports whether Cluster API, or for a repair a policy, asks for the update.
+	Asked bool
+	// RolledBack reports whether the rollback that was asked for has ended, or waits for the end of what runs on the node.
+	RolledBack bool
+	// Wanted reports whether a repair is still to be made.
+	Wanted bool
+	// Specs reports whether the desired specs are known, and are those that were asked for.
+	Specs bool
+	// Window is what policies say.
+	Window Window
+	// Current reports whether the recorded plan was made by the rules that hold now.
+	Current bool
+	// Access reports whether it is known how to log in to the node.
+	Access bool
+	// Workload is the workload cluster's API server, and Slot reports whether the update has one or needs none for now.
+	Workload Workload
+	Slot     bool
+	// Leased reports whether the node's lease is held.
+	Leased bool
+	// Connected reports whether there is a connection to the node.
+	Connected bool
+	// Plan is what the node says that is to be done.
+	Plan Plan
+	// Last is how the last work on the node for these specs stands.
+	Last Run
+	// Noted reports whether the plan is recorded.
+	Noted bool
+	// Admitted reports whether it is recorded that the work starts.
+	Admitted bool
+	// Allowed reports whether lease and holds permit the next step, Spared whether the cluster can do without the node, and Protected
+	// whether others are kept off.
+	Allowed, Spared, Protected bool
+	// Ran is how the work has ended that was followed.
+	Ran Run
+	// Verified reports whether the node shows what is desired, Brought whether the Node does, Ready whether the Node is Ready, and Left
+	// whether it was released.
+	Verified, Brought, Ready, Left bool
+	// Waits is the reason for which the update can't go on now.
+	Waits string
+	// Broken is the reason for which it can't go on at all.
+	Broken string
+}
+
+// Machine is what has become of a Machine.
+type Machine string
+
+const (
+	// Present Machines may be worked on.
+	Present Machine = "Present"
+	// HeldBack Machines are there, and are not to be touched: one that is paused, or that Cluster API is about to take.
+	HeldBack Machine = "HeldBack"
+	// Leaving Machines are being deleted, or another one has the name.
+	Leaving Machine = "Leaving"
+	// Gone Machines are not there.
+	Gone Machine = "Gone"
+)
+
+// Effect is what work does to a node.
+type Effect string
+
+const (
+	// Quiet work does not disturb the node.
+	Quiet Effect = "Quiet"
+	// Disturbing work may disturb what runs on the node.
+	Disturbing Effect = "Disturbing"
+)
+
+// Window is what policies say of a start.
+type Window string
+
+const (
+	// Open lets everything start.
+	Open Window = "Open"
+	// Closed holds back what disturbs the node.
+	Closed Window = "Closed"
+	// ClosedToAll holds back everything.
+	ClosedToAll Window = "ClosedToAll"
+)
+
+// Workload is the state of a workload cluster's API server.
+type Workload string
+
+const (
+	// Reached answers.
+	Reached Workload = "Reached"
+	// Away does not, while work is under way on the node: that may be why.
+	Away Workload = "Away"
+)
+
+// Plan is what a node says that is to be done.
+type Plan struct {
+	Known  bool
+	Effect Effect
+	// Drains reports whether pods are to leave the node first.
+	Drains bool
+	// Stages reports whether something is to be brought to the node's disk first. Staged now, if Source, and while a policy holds the
+	// update back only if Early.
+	Stages, Source, Early bool
+	// Refused reports whether the node has drifted where a policy refuses that.
+	Refused bool
+}
+
+// Run is how work on a node stands.
+type Run string
+
+const (
+	// Idle is no work for these specs.
+	Idle Run = "Idle"
+	// Running work is under way.
+	Running Run = "Running"
+	// Succeeded work has been done.
+	Succeeded Run = "Succeeded"
+	// RunFailed is work that has failed, of which nothing was recorded yet.
+	RunFailed Run = "Failed"
+	// FailedBefore is work that has failed, which was acted upon.
+	FailedBefore Run = "FailedBefore"
+)
+
+// UnderWay reports whether work has begun and not failed.
+func (r Run) UnderWay() bool { return r == Running || r == Succeeded }
+
+// Unreachable is the reason to wait of a node that does not answer.
+const Unreachable = refitv1.ReasonUnreachable

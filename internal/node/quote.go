@@ -1,6 +1,0 @@
-package node
-
-import "strings"
-
-// quote makes s one word for a POSIX shell.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -1,0 +1,164 @@
+package policykind_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/policykind"
+)
+
+var errDown = errors.New("the API server is down")
+
+// read is what is read of a ConfigMap.
+type read struct {
+	policykind.Header
+
+	says string
+}
+
+// world is a management cluster, a fake of one.
+type world struct {
+	client.Client
+	t    *testing.T
+	down bool
+}
+
+func (w *world) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	if w.down {
+		return errDown
+	}
+	return w.Client.Get(ctx, key, obj, opts...)
+}
+
+func (w *world) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if w.down {
+		return errDown
+	}
+	return w.Client.List(ctx, list, opts...)
+}
+
+func configMap(namespace, name, says string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string]string{"says": says}}
+}
+
+type reader = policykind.Reader[*corev1.ConfigMap, *read]
+
+func newWorld(t *testing.T, objects ...client.Object) (*world, *reader) {
+	w := &world{Client: fake.NewClientBuilder().WithObjects(objects...).Build(), t: t}
+	return w, policykind.NewReader(w, policykind.Kind[*corev1.ConfigMap, *read]{
+		Name: "ConfigMap", Plural: "ConfigMaps",
+		New:  func() *corev1.ConfigMap { return &corev1.ConfigMap{} },
+		List: func() client.ObjectList { return &corev1.ConfigMapList{} },
+		Read: func(_ context.Context, c *corev1.ConfigMap) *read {
+			return &read{policykind.HeaderOf(c, refitv1.MachinesSelector{}), c.Data["says"]}
+		},
+	})
+}
+
+// said is the name of what was read, and what it says.
+type said struct{ name, says string }
+
+// in returns what was read in a namespace.
+func in(t *testing.T, r *reader, namespace string) []said {
+	t.Helper()
+	all, err := r.In(namespace)
+	require.NoError(t, err)
+	var out []said
+	for _, one := range all {
+		out = append(out, said{one.Name, one.says})
+	}
+	return out
+}
+
+func request(name string) ctrl.Request {
+	return ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "a", Name: name}}
+}
+
+func TestNothingReadIsNotNothingThere(t *testing.T) {
+	w, r := newWorld(t, configMap("a", "one", "1"))
+	const unread = "the ConfigMaps have not been read yet"
+	require.EqualError(t, r.Ready(), unread)
+	_, err := r.In("a")
+	require.EqualError(t, err, unread)
+	result, err := r.Reconcile(t.Context(), request("one"))
+	require.NoError(t, err)
+	require.Equal(t, time.Second, result.RequeueAfter)
+	require.EqualError(t, r.Ready(), unread, "one of them is not all of them")
+	w.down = true
+	require.ErrorIs(t, r.Prime(t.Context()), errDown)
+	require.EqualError(t, r.Ready(), unread)
+	w.down = false
+	require.NoError(t, r.Prime(t.Context()))
+	require.NoError(t, r.Ready())
+	require.Equal(t, []said{{"one", "1"}}, in(t, r, "a"))
+}
+
+func TestObjectsAreReadAgain(t *testing.T) {
+	w, r := newWorld(t, configMap("a", "two", "2"), configMap("b", "one", "of b"))
+	require.NoError(t, r.Prime(t.Context()))
+	before, err := r.In("a")
+	require.NoError(t, err)
+
+	require.NoError(t, w.Create(t.Context(), configMap("a", "one", "1")))
+	require.NoError(t, w.Create(t.Context(), configMap("a", "three", "3")))
+	for _, name := range []string{"three", "one"} {
+		_, err := r.Reconcile(t.Context(), request(name))
+		require.NoError(t, err)
+	}
+	require.Equal(t, []said{{"one", "1"}, {"three", "3"}, {"two", "2"}}, in(t, r, "a"), "in the order of their names")
+
+	var two corev1.ConfigMap
+	require.NoError(t, w.Get(t.Context(), request("two").NamespacedName, &two))
+	two.Data["says"] = "more"
+	require.NoError(t, w.Update(t.Context(), &two))
+	_, err = r.Reconcile(t.Context(), request("two"))
+	require.NoError(t, err)
+	require.Equal(t, []said{{"one", "1"}, {"three", "3"}, {"two", "more"}}, in(t, r, "a"))
+
+	w.down = true
+	_, err = r.Reconcile(t.Context(), request("one"))
+	require.ErrorIs(t, err, errDown)
+	w.down = false
+	require.Len(t, in(t, r, "a"), 3, "what can't be read again stays")
+
+	require.NoError(t, w.Delete(t.Context(), &two))
+	_, err = r.Reconcile(t.Context(), request("two"))
+	require.NoError(t, err)
+	require.Equal(t, []said{{"one", "1"}, {"three", "3"}}, in(t, r, "a"))
+	require.Equal(t, []said{{"one", "of b"}}, in(t, r, "b"), "of the same name, elsewhere")
+	require.Len(t, before, 1, "what somebody has does not change")
+	require.Equal(t, "2", before[0].says)
+}
+
+// TestObjectsChangeWhileTheyAreRead is for the race detector.
+func TestObjectsChangeWhileTheyAreRead(t *testing.T) {
+	_, r := newWorld(t, configMap("a", "one", "1"), configMap("a", "two", "2"))
+	require.NoError(t, r.Prime(t.Context()))
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 200 {
+				if items, err := r.In("a"); err != nil || len(items) != 2 {
+					t.Errorf("%d items, %v", len(items), err)
+				}
+			}
+		})
+	}
+	for range 50 {
+		_, err := r.Reconcile(t.Context(), request("one"))
+		require.NoError(t, err)
+	}
+	all.Wait()
+}

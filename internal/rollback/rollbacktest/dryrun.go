@@ -1,0 +1,46 @@
+// Package rollbacktest has a fake API server that answers dry runs of server-side apply, which the fake client does not.
+package rollbacktest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+// NewClient returns a fake client of the objects that shows managed fields and answers dry runs. The status of those kinds is a
+// subresource.
+func NewClient(scheme *runtime.Scheme, withStatus []client.Object, objects ...client.Object) client.WithWatch {
+	c := fake.NewClientBuilder().WithScheme(scheme).WithReturnManagedFields().WithStatusSubresource(withStatus...).WithObjects(objects...).Build()
+	return interceptor.NewClient(c, interceptor.Funcs{Apply: apply})
+}
+
+// apply has a dry run made on a copy of the object.
+func apply(ctx context.Context, c client.WithWatch, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+	options := (&client.ApplyOptions{}).ApplyOptions(opts)
+	if len(options.DryRun) == 0 {
+		return c.Apply(ctx, obj, opts...)
+	}
+	data, err := json.Marshal(obj)
+	if err != nil {
+		return err
+	}
+	wanted, now := &unstructured.Unstructured{}, &unstructured.Unstructured{}
+	if err := wanted.UnmarshalJSON(data); err != nil {
+		return err
+	}
+	now.SetGroupVersionKind(wanted.GroupVersionKind())
+	if err := c.Get(ctx, client.ObjectKeyFromObject(wanted), now); err != nil {
+		return err
+	}
+	if version := wanted.GetResourceVersion(); version != "" && version != now.GetResourceVersion() {
+		return fmt.Errorf("a dry run of version %s, and the object has %s", version, now.GetResourceVersion())
+	}
+	beside := fake.NewClientBuilder().WithScheme(c.Scheme()).WithReturnManagedFields().WithObjects(now).Build()
+	return beside.Apply(ctx, obj, &client.ApplyOptions{FieldManager: options.FieldManager, Force: options.Force})
+}

@@ -1,0 +1,80 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/internal/changemanagement"
+	"github.com/capi-refit/refit/webhook"
+)
+
+// changeManagement decides when updates may start.
+type changeManagement struct {
+	gate  *changemanagement.Gate
+	hooks *changemanagement.Hooks
+}
+
+// lifecycle are the hooks that hold a version upgrade back.
+func (c *changeManagement) lifecycle(scope handlers.Scope) []webhook.Hook {
+	var out []webhook.Hook
+	for _, h := range handlers.NewLifecycle(c.hooks, scope).Hooks() {
+		out = append(out, webhook.Hook{Hook: h.Hook, Name: h.Name, Timeout: hookTimeout, Handle: h.Handle})
+	}
+	return out
+}
+
+// addChangeManagement has the manager keep the policies, show what they mean, and measure it.
+func addChangeManagement(mgr ctrl.Manager, versions changemanagement.Versions) (*changeManagement, error) {
+	now := clock.RealClock{}
+	counters := changemanagement.NewMetrics(metrics.Registry)
+	policies := changemanagement.NewPolicies(mgr.GetClient(), mgr.GetAPIReader(), now)
+	status := &changemanagement.Status{Client: mgr.GetClient(), Policies: policies, Recorder: mgr.GetEventRecorder("refit"), Clock: now}
+	since := &changemanagement.Since{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: now}
+	if err := errors.Join(
+		policies.SetupWithManager(mgr), status.SetupWithManager(mgr), since.SetupWithManager(mgr),
+		mgr.AddReadyzCheck("policies", func(*http.Request) error { return policies.Ready() }),
+	); err != nil {
+		return nil, fmt.Errorf("add change management: %w", err)
+	}
+	whenLeading(mgr, &changemanagement.Collector{Client: mgr.GetClient(), Policies: policies, Clock: now})
+	return &changeManagement{
+		gate: &changemanagement.Gate{
+			Policies: policies, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: now, Metrics: counters,
+		},
+		hooks: &changemanagement.Hooks{
+			Policies: policies, Client: mgr.GetClient(), Versions: versions, Clock: now, Recorder: mgr.GetEventRecorder("refit"),
+		},
+	}, nil
+}
+
+// cached are what hooks are answered from.
+func cached() []client.Object {
+	deployments := &metav1.PartialObjectMetadata{}
+	deployments.SetGroupVersionKind(clusterv1.GroupVersion.WithKind("MachineDeployment"))
+	return []client.Object{
+		&clusterv1.Machine{}, &clusterv1.Cluster{}, deployments, &refitv1.MachineUpdate{}, &refitv1.ChangeManagementPolicy{}, &refitv1.NodeDisruptionPolicy{},
+		&refitv1.KubernetesSource{}, &refitv1.BootImagePolicy{},
+	}
+}
+
+// uncopied are those that are read often, or many at once. Nobody changes what is read of them.
+func uncopied() map[client.Object]cache.ByObject {
+	yes := true
+	out := map[client.Object]cache.ByObject{}
+	for _, obj := range []client.Object{&clusterv1.Machine{}, &clusterv1.Cluster{}, &refitv1.MachineUpdate{}} {
+		out[obj] = cache.ByObject{UnsafeDisableDeepCopy: &yes}
+	}
+	return out
+}

@@ -1,0 +1,236 @@
+// Package server makes the server out of its flags: what answers the hooks, and the controllers.
+package server
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
+	"sigs.k8s.io/cluster-api/util/flags"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/internal/leader"
+	"github.com/capi-refit/refit/internal/machineupdate"
+	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
+	"github.com/capi-refit/refit/webhook"
+)
+
+// How long Cluster API waits for an answer. The hooks answer in milliseconds; what remains is for a busy machine and a
+// slow network. Cluster API takes 30 s at most.
+const hookTimeout = 10 * time.Second
+
+func (o *options) run(ctx context.Context) error {
+	log := ctrl.Log.WithName("serve")
+	if o.selfSigned {
+		bundle, err := webhook.WriteSelfSigned(o.webhookCertDir, o.selfSignedHosts, time.Now())
+		if err != nil {
+			return fmt.Errorf("make certificates: %w", err)
+		}
+		fmt.Print(string(bundle))
+	}
+	if _, err := os.Stat(filepath.Join(o.webhookCertDir, "tls.crt")); err != nil {
+		return fmt.Errorf("no serving certificate: %w; mount one, say where it is with --webhook-cert-dir, or try --self-signed", err)
+	}
+	mgr, hooks, err := o.manager(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	handOver := func(why string) {
+		log.Info("Stopping, so that another instance goes on", "reason", why)
+		stop()
+	}
+	if err := o.addUpdates(ctx, mgr, hooks, handOver); err != nil {
+		return err
+	}
+	log.Info("Starting", "version", o.version)
+	o.clients.report(log, metrics.Registry)
+	return mgr.Start(ctx)
+}
+
+// manager returns the manager, with the server for the hooks in it.
+func (o *options) manager(ctx context.Context) (ctrl.Manager, ctrlwebhook.Server, error) {
+	cfg, err := o.restConfig()
+	if err != nil {
+		return nil, nil, err
+	}
+	tlsOpts, metricsOpts, err := o.diagnosticsOptions()
+	if err != nil {
+		return nil, nil, err
+	}
+	clientTLS, err := o.clients.options(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	hookTLS := slices.Concat(tlsOpts, clientTLS)
+	server := webhook.NewListener(ctrlwebhook.Options{Host: o.webhookHost, Port: o.webhookPort, CertDir: o.webhookCertDir, TLSOpts: hookTLS}, ctrl.Log.WithName("hooks"))
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, refitv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, nil, err
+		}
+	}
+	opts := ctrl.Options{
+		Scheme:                        scheme,
+		Metrics:                       *metricsOpts,
+		HealthProbeBindAddress:        o.healthAddr,
+		WebhookServer:                 server,
+		LeaderElection:                o.leaderElect,
+		LeaderElectionID:              "controller-leader-election-refit",
+		LeaderElectionNamespace:       o.leaderNamespace,
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 &o.leaseDuration,
+		RenewDeadline:                 &o.renewDeadline,
+		RetryPeriod:                   &o.retryPeriod,
+		GracefulShutdownTimeout:       &o.shutdownDeadline,
+	}
+	opts.Cache.ByObject = uncopied()
+	opts.Cache.DefaultTransform = cache.TransformStripManagedFields()
+	if o.namespace != "" {
+		opts.Cache.DefaultNamespaces = map[string]cache.Config{o.namespace: {}}
+	}
+	mgr, err := ctrl.NewManager(cfg, opts)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reach the management cluster: %w", err)
+	}
+	hooks := mgr.GetWebhookServer() // not before this does the manager run it
+	if err := errors.Join(
+		mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("hooks", o.hooksServed(hooks)),
+		mgr.AddReadyzCheck("caches", cachesSynced(mgr.GetCache())),
+	); err != nil {
+		return nil, nil, err
+	}
+	return mgr, hooks, nil
+}
+
+// diagnosticsOptions returns the options for TLS on all ports, and those of the diagnostics endpoint, which shows the same
+// certificate as the hooks do.
+func (o *options) diagnosticsOptions() ([]func(*tls.Config), *metricsserver.Options, error) {
+	tlsOpts, metricsOpts, err := flags.GetManagerOptions(o.diagnostics)
+	if err != nil {
+		return nil, nil, err
+	}
+	metricsOpts.CertDir = o.webhookCertDir
+	return tlsOpts, metricsOpts, nil
+}
+
+// hooksServed fails until hooks are served.
+func (o *options) hooksServed(hooks ctrlwebhook.Server) healthz.Checker {
+	if !o.clients.required() {
+		return hooks.StartedChecker()
+	}
+	return webhook.Listening(net.JoinHostPort(o.webhookHost, strconv.Itoa(o.webhookPort)))
+}
+
+// cachesSynced fails until hooks can be answered out of the caches.
+func cachesSynced(c cache.Cache) healthz.Checker {
+	return func(r *http.Request) error {
+		ctx, cancel := context.WithTimeout(r.Context(), 100*time.Millisecond)
+		defer cancel()
+		for _, obj := range cached() {
+			if informer, err := c.GetInformer(ctx, obj, cache.BlockUntilSynced(false)); err != nil || !informer.HasSynced() {
+				return errors.New("the caches are not filled yet")
+			}
+		}
+		return nil
+	}
+}
+
+func (o *options) restConfig() (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("find the management cluster: %w; say where it is with --kubeconfig", err)
+	}
+	cfg.QPS, cfg.Burst, cfg.UserAgent = o.qps, o.burst, "refit/"+o.version
+	return cfg, nil
+}
+
+// addUpdates adds what answers hooks and updates machines to the manager.
+func (o *options) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrlwebhook.Server, handOver func(why string)) error {
+	conflict := node.ConflictPolicy(o.onConflict)
+	if conflict != node.Overwrite && conflict != node.Refuse {
+		return fmt.Errorf("--on-conflict is %q and can be %s or %s", o.onConflict, node.Overwrite, node.Refuse)
+	}
+	agents, err := remote.LoadSignedAgents(o.agentDir, cmp.Or(o.agentSignatures, o.agentDir))
+	if err != nil {
+		return err
+	}
+	judges, err := addJudges(mgr, o.rules, o.updaters)
+	if err != nil {
+		return err
+	}
+	hostname, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	changes, err := addChangeManagement(mgr, judges)
+	if err != nil {
+		return err
+	}
+	live := machineupdate.RememberCRDs(mgr.GetAPIReader(), clock.RealClock{})
+	reconciler := &machineupdate.Reconciler{
+		Client: mgr.GetClient(), Live: live, Disruptions: judges.Disruptions, Releases: judges.Sources, OnConflict: conflict,
+		Dialer: remote.SSHDialer{}, Agents: agents, Recorder: mgr.GetEventRecorder("refit"), Clock: clock.RealClock{}, Gate: changes.gate,
+		Arrivals: []machineupdate.Arrivals{changes.gate.Policies, judges.Disruptions},
+		Metrics:  machineupdate.NewMetrics(metrics.Registry),
+		Instance: fmt.Sprintf("%s_%.8s_%d", hostname, uuid.NewUUID(), os.Getpid()), // in a container, each start has the same process id
+	}
+	if err := o.exclusive.addTo(ctx, mgr, reconciler, "refit/"+o.version, handOver); err != nil {
+		return err
+	}
+	if err := reconciler.SetupWithManager(mgr, o.maxUpdates); err != nil {
+		return fmt.Errorf("add the controller: %w", err)
+	}
+	whenLeading(mgr, &machineupdate.Collector{Client: mgr.GetClient()})
+	if err := o.drift.addTo(mgr, reconciler); err != nil {
+		return err
+	}
+	scope := handlers.Scope(o.namespace)
+	canUpdate := handlers.NewCanUpdate(handlers.NewEngine(judges), changes.hooks, handlers.NewMetrics(metrics.Registry), scope)
+	update := handlers.NewUpdate(&machineupdate.Store{Client: mgr.GetClient(), Live: live, Clock: clock.RealClock{}}, scope)
+	server, err := webhook.NewServer(ctrl.Log.WithName("hooks"), webhook.NewMetrics(metrics.Registry))
+	if err != nil {
+		return err
+	}
+	return server.Register(on, append(changes.lifecycle(scope), []webhook.Hook{
+		{Hook: runtimehooksv1.CanUpdateMachine, Name: "can-update-machine", Timeout: hookTimeout, Handle: canUpdate.Machine},
+		{Hook: runtimehooksv1.CanUpdateMachineSet, Name: "can-update-machine-set", Timeout: hookTimeout, Handle: canUpdate.MachineSet},
+		{Hook: runtimehooksv1.UpdateMachine, Name: "update-machine", Timeout: hookTimeout, Handle: update.Machine},
+	}...))
+}
+
+// whenLeading has the server show what a collector collects once it is the leader.
+func whenLeading(mgr ctrl.Manager, c prometheus.Collector) {
+	metrics.Registry.MustRegister(leader.Collector{Collector: c, Elected: mgr.Elected()})
+}

@@ -1,0 +1,31 @@
+package slots
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+)
+
+// recorded has only the record of an update say what its status said: it was moved here without that.
+func recorded(mu *refitv1.MachineUpdate) {
+	mu.Spec.Record = &refitv1.UpdateRecord{Revision: 1, Status: mu.Status}
+	mu.Status = refitv1.MachineUpdateStatus{}
+}
+
+// TestSlotsOfAClusterThatWasMoved has updates ask for slots before those of others have their status again.
+func TestSlotsOfAClusterThatWasMoved(t *testing.T) {
+	for name, edits := range map[string][]editUpdate{"updating": {holds}, "failed": {holds, fails}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, atMost(1), pool(2)...)
+			w.edit("w00", append(edits, recorded)...)
+			w.lead(w.slots.Limits)
+			require.Contains(t, w.take("w01"), "w00 (")
+			w.freeze()
+			w.edit("w00", func(mu *refitv1.MachineUpdate) { mu.Spec.Record = &refitv1.UpdateRecord{Revision: 2} })
+			w.thaw()
+			require.Empty(t, w.take("w01"))
+		})
+	}
+}

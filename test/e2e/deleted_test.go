@@ -1,0 +1,65 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+)
+
+func applying(mu *refitv1.MachineUpdate) bool {
+	return mu.Status.Phase == refitv1.PhaseApplying && strings.Contains(mu.Status.Message, "steps")
+}
+
+// machineDeleted deletes a Machine in the middle of its update.
+func (u *suite) machineDeleted(ctx context.Context, t *testing.T) {
+	u.needsSystemd(t)
+	u.slowEverywhere(ctx, t)
+	before, workload := u.identities(ctx, t), u.workload(ctx, t)
+	name := u.workers(ctx, t)[0]
+	require.NoError(t, u.Cluster.SetWorkerFiles(ctx, slowFile("is not waited for")))
+	_, err := u.AwaitUpdate(ctx, name, applying)
+	require.NoError(t, err)
+	require.NoError(t, u.Client.Delete(ctx, u.machine(ctx, t, name)))
+	require.NoError(t, u.Cluster.WaitForRollout(ctx))
+	after := u.identities(ctx, t)
+	require.NotContains(t, after, name)
+	require.Len(t, after, len(before))
+	for machine, uid := range before {
+		if machine != name {
+			require.Equal(t, uid, after[machine], "only the deleted Machine was made anew")
+		}
+	}
+	u.nothingLeft(ctx, t, workload)
+}
+
+// updateDeleted deletes the MachineUpdate alone in the middle of an update, which Cluster API then asks for again.
+func (u *suite) updateDeleted(ctx context.Context, t *testing.T) {
+	u.needsSystemd(t)
+	u.slowEverywhere(ctx, t)
+	before, workload := u.identities(ctx, t), u.workload(ctx, t)
+	name := u.workers(ctx, t)[0]
+	release := u.holdSlow(ctx, t, name)
+	f := slowFile("is asked for again")
+	require.NoError(t, u.Cluster.SetWorkerFiles(ctx, f))
+	mu, err := u.AwaitUpdate(ctx, name, applying)
+	require.NoError(t, err)
+	require.NoError(t, u.Client.Delete(ctx, mu))
+	stays, err := u.Update(ctx, name)
+	require.NoError(t, err)
+	require.Equal(t, mu.UID, stays.UID)
+	require.False(t, stays.DeletionTimestamp.IsZero(), "it stays for what runs on the node")
+	release()
+	u.rollOut(ctx, t, before)
+	again, err := u.Update(ctx, name)
+	require.NoError(t, err)
+	require.NotEqual(t, mu.UID, again.UID)
+	require.NoError(t, u.CheckFile(ctx, name, f))
+	u.onceEach(ctx, t, name, mu.Spec.Digest)
+	u.nothingLeft(ctx, t, workload)
+}

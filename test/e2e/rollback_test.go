@@ -1,0 +1,92 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+)
+
+// brokenUnit never starts.
+const brokenUnit = "e2e-broken.service"
+
+func hasFailed(mu *refitv1.MachineUpdate) bool { return mu.Status.Phase == refitv1.PhaseFailed }
+
+// wrongChangeIsTakenBack lets a change fail, on workers and on a control plane, puts the template back, and has the machines follow.
+func (u *suite) wrongChangeIsTakenBack(ctx context.Context, t *testing.T) {
+	u.needsSystemd(t)
+	workload := u.workload(ctx, t)
+	for _, name := range u.machines(ctx, t) {
+		u.putUnit(ctx, t, name, brokenUnit, "[Service]\nType=oneshot\nExecStart=/bin/false\n")
+	}
+	good := file(app+"/good", "good\n")
+	before := u.identities(ctx, t)
+	require.NoError(t, u.SetFiles(ctx, good))
+	u.rollOut(ctx, t, before)
+
+	bad := file("/etc/systemd/system/"+brokenUnit+".d/e2e.conf", "[Unit]\nDescription=it fails\n")
+	u.takeBackWorkers(ctx, t, good, bad)
+	u.rollOut(ctx, t, before)
+	require.NoError(t, u.Cluster.SetControlPlaneFiles(ctx, good, bad))
+	failed := u.anyControlPlane(ctx, t, hasFailed)
+	require.NoError(t, u.Cluster.SetControlPlaneFiles(ctx, good))
+	u.rolledBack(ctx, t, failed.Name)
+	u.rollOut(ctx, t, before)
+
+	u.everywhere(ctx, t, good)
+	u.nowhere(ctx, t, bad.Path)
+	u.nothingLeft(ctx, t, workload)
+}
+
+// takeBackWorkers has one worker fail and the other one wait for its slot, points the MachineDeployment to its former template, and
+// has both follow.
+func (u *suite) takeBackWorkers(ctx context.Context, t *testing.T, good, bad bootstrapv1.File) {
+	t.Helper()
+	former := ""
+	together := func(n int32) {
+		require.NoError(t, u.Cluster.ChangeWorkers(ctx, func(md *clusterv1.MachineDeployment, config *bootstrapv1.KubeadmConfigSpec) {
+			md.Spec.Rollout.Strategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt32(n))
+			if ref := &md.Spec.Template.Spec.Bootstrap.ConfigRef; former != "" {
+				ref.Name = former
+			} else {
+				former = ref.Name
+				config.Files = []bootstrapv1.File{good, bad}
+			}
+		}))
+	}
+	together(2)
+	failed := u.anyWorker(ctx, t, hasFailed)
+	second := u.anyWorker(ctx, t, waiting(refitv1.ReasonSlot))
+	require.Contains(t, failed.Status.Message, "refit rollback -n "+failed.Namespace+" "+failed.Name)
+	cmd := exec.CommandContext(ctx, filepath.Join("..", "..", "bin", "refit"), "rollback", failed.Name, "--kubeconfig", u.Lab.Kubeconfig, "-n", u.Cluster.Namespace)
+	output, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(output), "wants what the Machine has already")
+	together(2)
+	u.rolledBack(ctx, t, failed.Name)
+	u.rolledBack(ctx, t, second.Name)
+	together(1)
+}
+
+// rolledBack has a Machine follow its template, and waits until its node does.
+func (u *suite) rolledBack(ctx context.Context, t *testing.T, name string) {
+	t.Helper()
+	t.Log(u.refit(ctx, t, "rollback", name))
+	mu, err := u.AwaitUpdate(ctx, name, func(mu *refitv1.MachineUpdate) bool {
+		return mu.Status.Phase == refitv1.PhaseSucceeded && mu.Status.ObservedDigest == mu.Spec.Digest
+	})
+	require.NoError(t, err)
+	require.Equal(t, refitv1.RollbackWritten, mu.Status.Rollback.State)
+	require.Nil(t, mu.Status.Slot)
+}
