@@ -59,14 +59,24 @@ demo: build ## A management cluster on loopback, a live in-place update of five 
 
 # go vet is one of lint's linters. For each of these it would look at all dependencies anew, which takes minutes the first time.
 # Without the race detector tests are compiled as all else is here, and walks go through all faults.
-TEST := CGO_ENABLED=0 go test -trimpath -vet=off -timeout 40m
+TEST := CGO_ENABLED=0 go test -trimpath -vet=off -timeout 60m
 # The race detector is for packages with goroutines, in which it finds something.
 CONCURRENT = $$(go list -f '{{.Dir}}' ./... | while read -r dir; do ! grep -qE '^\s*go [a-zA-Z]|t\.Parallel\(|errgroup' "$$dir"/*.go || echo "$$dir"; done)
 
 .PHONY: test
-test: ## Unit and integration tests, and those with goroutines once more with the race detector. Needs no root, no Docker, no cluster.
-	$(TEST) ./...
-	go test -race -short -trimpath -vet=off -timeout 40m $(CONCURRENT)
+test: units walks race ## Unit and integration tests, and those with goroutines once more with the race detector. Needs no root, no Docker, no cluster.
+
+.PHONY: units
+units:
+	$(TEST) -skip 'Walk$$' ./...
+
+.PHONY: walks
+walks: ## A fault at each call of an update, one after the other: every point that make quick leaves out. A part of make test.
+	$(TEST) -run 'Walk$$' ./internal/machineupdate
+
+.PHONY: race
+race:
+	go test -race -short -trimpath -vet=off -timeout 60m $(CONCURRENT)
 
 BASE ?= HEAD
 .PHONY: quick
