@@ -78,6 +78,7 @@ var common = []scenario{
 	{"a second change while the first is under way", (*suite).secondChange},
 	{"the leader is killed in the middle of an update", (*suite).leaderKilled},
 	{"a Machine is deleted in the middle of an update", (*suite).machineDeleted},
+	{"a Machine is deleted in the foreground in the middle of its update", (*suite).foregroundDeleted},
 	{"a MachineUpdate is deleted alone in the middle of its update", (*suite).updateDeleted},
 }
 
@@ -135,7 +136,7 @@ type group struct {
 // inMemory are the groups for Cluster API's in-memory backend, with a node beside each Machine.
 var inMemory = []group{
 	{name: "updates", scenarios: slices.Concat(common, fieldsBesideFiles, disturbances, replaces, forbiddenImages)},
-	{name: "conditions", scenarios: slices.Concat(conditions, bootImages)},
+	{name: "conditions", scenarios: slices.Concat(illness, conditions, bootImages)},
 	{name: "upgrades", scenarios: upgrades, shared: true},
 }
 

@@ -1,0 +1,35 @@
+package lab
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+
+	"github.com/capi-refit/refit/test/process"
+)
+
+// controllerManager is Kubernetes' own. A lab does without until garbage is to be collected.
+const controllerManager Program = "kube-controller-manager"
+
+// CollectGarbage has the management cluster delete what depends on objects that are deleted, as the clusters that people have do, by
+// Kubernetes' own controller. It goes on until end is called.
+func (l *Lab) CollectGarbage(ctx context.Context) (end func() error, err error) {
+	path, err := cached(ctx, l.options.Progress, controllerManager,
+		kubernetesSource(string(controllerManager), machineModules[KubernetesVersion], KubernetesVersion, "3 minutes"))
+	if err != nil {
+		return nil, err
+	}
+	err = l.unlessStopping(func() error {
+		p, err := l.launcher.Start(string(controllerManager), filepath.Join(l.LogDir, string(controllerManager)+".log"), path, []string{
+			"--kubeconfig=" + l.Kubeconfig, "--controllers=garbage-collector-controller", "--leader-elect=false",
+			"--secure-port=0", "--concurrent-gc-syncs=2",
+		}, managers[0].env())
+		if err != nil {
+			return err
+		}
+		end = sync.OnceValue(func() error { return process.StopAll([]*process.Process{p}, stopGrace) })
+		l.onStop(end)
+		return nil
+	})
+	return end, err
+}
