@@ -9,14 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -24,6 +20,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/protection"
+	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
 // locker is a node lease. Whoever holds it goes after a number of tries.
@@ -224,17 +221,16 @@ var leases = schema.GroupResource{Group: "coordination.k8s.io", Resource: "lease
 // raced is what a Locker says when somebody else was faster.
 func raced(t *testing.T) error {
 	t.Helper()
-	fresh := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}).
-		WithInterceptorFuncs(interceptor.Funcs{
-			Create: func(_ context.Context, _ client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
-				if len(opts) > 0 { // the question for the time
-					obj.SetCreationTimestamp(metav1.NewTime(start))
-					return nil
-				}
-				return apierrors.NewAlreadyExists(leases, "node-a")
-			},
-		}).Build()
-	err := (&lease.Locker{Client: fresh, Clock: newWorld(t).clock, Instance: "test"}).Hold(t.Context(), "node-a", "alice", "", 0)
+	w := newWorld(t)
+	fresh := interceptor.NewClient(workloadtest.New(w.clock, workloadtest.Node("node-a")).Client, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+			if len(opts) > 0 { // the question for the time
+				return c.Create(ctx, obj, opts...)
+			}
+			return apierrors.NewAlreadyExists(leases, "node-a")
+		},
+	})
+	err := (&lease.Locker{Client: fresh, Clock: w.clock, Instance: "test"}).Hold(t.Context(), "node-a", "alice", "", 0)
 	require.Error(t, err)
 	return err
 }
@@ -290,16 +286,7 @@ func TestHoldAtTheSameTime(t *testing.T) {
 // TestHoldByTheLease takes the lease as medik8s knows it.
 func TestHoldByTheLease(t *testing.T) {
 	w := newWorld(t, machine("a"))
-	nodes := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", UID: "n"}}).
-		WithInterceptorFuncs(interceptor.Funcs{
-			Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
-				if len(opts) > 0 {
-					obj.SetCreationTimestamp(metav1.NewTime(start))
-					return nil
-				}
-				return c.Create(ctx, obj, opts...)
-			},
-		}).Build()
+	nodes := workloadtest.New(w.clock, workloadtest.Node("node-a")).Client
 	h := w.holder(struct {
 		*lease.Locker
 		*protection.HeldNodes

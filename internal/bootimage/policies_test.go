@@ -11,6 +11,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 	"github.com/capi-refit/refit/updaters/image"
 )
 
@@ -79,9 +80,9 @@ func TestAnErrorIsNeverANo(t *testing.T) {
 	})
 	t.Run("a cluster that can't be read", func(t *testing.T) {
 		w := newWorld(t, policy("a"))
-		w.down = true
+		w.Down = true
 		_, err := w.policies.For(t.Context(), worker)
-		require.ErrorIs(t, err, errDown)
+		require.ErrorIs(t, err, policykindtest.ErrDown)
 		_, err = w.policies.For(t.Context(), inplace.Subject{Namespace: "none", Cluster: "c1"})
 		require.NoError(t, err, "a namespace without policies needs no cluster")
 	})

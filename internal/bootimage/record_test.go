@@ -12,6 +12,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 )
 
 const (
@@ -102,10 +103,10 @@ func TestBootedImageIsNotedLater(t *testing.T) {
 	})
 	t.Run("a server that is down", func(t *testing.T) {
 		w := newWorld(t, policy("a"), capiMachine("m", "Metal3Machine"), metal("m", oldImage))
-		w.down = true
+		w.Down = true
 		_, err := (&Recorder{Client: w, Live: w, Policies: w.policies}).Reconcile(t.Context(), request("m"))
-		require.ErrorIs(t, err, errDown)
-		w.down = false
+		require.ErrorIs(t, err, policykindtest.ErrDown)
+		w.Down = false
 		got, _ := w.record()
 		require.Equal(t, oldName, got)
 	})

@@ -18,6 +18,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 )
 
 // booted is a Machine that has booted from an image, and an infrastructure machine that names one.
@@ -34,7 +35,7 @@ func all(lists ...[]client.Object) []client.Object {
 }
 
 func (w *world) condition(name string) *metav1.Condition {
-	w.t.Helper()
+	w.T.Helper()
 	return apimeta.FindStatusCondition(w.get("a").Status.Conditions, name)
 }
 
@@ -85,7 +86,7 @@ func TestSkew(t *testing.T) {
 		c := w.condition(refitv1.BootImageSkewCondition)
 		require.Equal(t, metav1.ConditionFalse, c.Status)
 		require.Equal(t, reasonNew, c.Reason)
-		require.Empty(t, w.events.Events)
+		w.RequireNoEvent()
 	})
 	t.Run("no minimum", func(t *testing.T) {
 		w := newWorld(t, append(booted("m", oldName, oldImage), policy("a"))...)
@@ -115,11 +116,11 @@ func TestSkew(t *testing.T) {
 		require.Equal(t, metav1.ConditionTrue, c.Status)
 		require.Contains(t, c.Message, "of 12 machines 12 have booted, or name in their infrastructure machines, an image older than 1.36: m00, m01,")
 		require.Contains(t, c.Message, "m09 and 2 more; give their templates a newer image")
-		require.Regexp(t, "^Warning ImagesTooOld of 12 machines", <-w.events.Events)
+		w.RequireEvent("^Warning ImagesTooOld of 12 machines")
 		w.change("a", minimum("1.35"))
 		w.show()
 		require.Equal(t, metav1.ConditionFalse, w.condition(refitv1.BootImageSkewCondition).Status)
-		require.Regexp(t, "^Normal ImagesNewEnough", <-w.events.Events)
+		w.RequireEvent("^Normal ImagesNewEnough")
 	})
 }
 
@@ -127,7 +128,7 @@ func TestForeignMachinesAreReported(t *testing.T) {
 	w := newWorld(t, policy("a"), capiMachine("m", "Metal3Machine"), controlledBy(metal("m", oldImage), "example.com/v1", "Fleet", "f"))
 	w.show()
 	require.Contains(t, w.condition(refitv1.ForeignMachinesCondition).Message, "which are left alone: m (Fleet f)")
-	require.Regexp(t, "^Warning ForeignController", <-w.events.Events)
+	w.RequireEvent("^Warning ForeignController")
 	require.Empty(t, w.get("a").Status.History)
 	require.NoError(t, w.Delete(t.Context(), metal("m", "")))
 	w.show()
@@ -138,35 +139,32 @@ func TestStatusIsWrittenWhenItChanges(t *testing.T) {
 	w := newWorld(t, append(booted("m", oldName, oldImage), policy("a"))...)
 	st := w.show()
 	require.EqualValues(t, 1, st.ObservedGeneration)
-	w.clock.Step(time.Hour)
+	w.Clock.Step(time.Hour)
 	for range 3 {
 		require.Equal(t, st, w.show())
 	}
-	require.Equal(t, 1, w.writes)
+	require.Equal(t, 1, w.StatusWrites)
 
 	// The policy was changed, and that was not read yet.
 	p := w.get("a")
 	p.Generation++
 	require.NoError(t, w.Update(t.Context(), p))
-	result, err := w.status().Reconcile(t.Context(), request("a"))
-	require.NoError(t, err)
-	require.Equal(t, time.Second, result.RequeueAfter)
+	require.Equal(t, time.Second, w.Reconcile(w.status(), "a").RequeueAfter)
 	w.reread("a")
 	require.EqualValues(t, 2, w.show().ObservedGeneration)
 
-	w.down = true
-	_, err = w.status().Reconcile(t.Context(), request("a"))
-	require.ErrorIs(t, err, errDown)
-	w.down = false
-	_, err = w.status().Reconcile(t.Context(), request("gone"))
-	require.NoError(t, err)
+	w.Down = true
+	_, err := w.status().Reconcile(t.Context(), request("a"))
+	require.ErrorIs(t, err, policykindtest.ErrDown)
+	w.Down = false
+	w.Reconcile(w.status(), "gone")
 }
 
 func TestHistoryInStatus(t *testing.T) {
 	w := newWorld(t, append(booted("m", oldName, oldImage), policy("a"))...)
-	first := w.clock.Now()
+	first := w.Clock.Now()
 	w.show()
-	w.clock.Step(time.Hour)
+	w.Clock.Step(time.Hour)
 	var obj unstructured.Unstructured
 	obj.SetGroupVersionKind(metal("m", "").GroupVersionKind())
 	require.NoError(t, w.Client.Get(t.Context(), request("m").NamespacedName, &obj))
@@ -240,7 +238,7 @@ refit_boot_image_skewed_machines{namespace="fleet",policy="a"} 1
 # TYPE refit_boot_image_unknown_machines gauge
 refit_boot_image_unknown_machines{namespace="fleet",policy="a"} 0
 `)))
-	require.Regexp(t, "^Warning ImagesTooOld", <-w.events.Events)
+	w.RequireEvent("^Warning ImagesTooOld")
 
 	w.change("a", func(s *spec) { s.VersionPattern = "(" })
 	st := w.show()
@@ -251,7 +249,7 @@ refit_boot_image_unknown_machines{namespace="fleet",policy="a"} 0
 	require.Equal(t, metav1.ConditionFalse, c.Status)
 	require.Equal(t, reasonInvalid, c.Reason)
 	require.Contains(t, c.Message, "versionPattern: ")
-	require.Regexp(t, `^Warning InvalidPolicy the policy can't be read`, <-w.events.Events)
+	w.RequireEvent(`^Warning InvalidPolicy the policy can't be read`)
 	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
 # HELP refit_boot_image_policy_ready Whether the BootImagePolicy can be read: 0 no, and no change of an image is decided for the Machines that it selects; 1 yes.
 # TYPE refit_boot_image_policy_ready gauge
@@ -260,7 +258,7 @@ refit_boot_image_policy_ready{namespace="fleet",policy="a"} 0
 
 	w.change("a", func(s *spec) { s.VersionPattern = "" })
 	require.EqualValues(t, 1, w.show().Machines.Skewed)
-	require.Regexp(t, "^Normal Read", <-w.events.Events)
+	w.RequireEvent("^Normal Read")
 }
 
 // pages is a stand-in for an API server that gives lists in pages.

@@ -1,8 +1,6 @@
 package bootimage
 
 import (
-	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -11,22 +9,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
-	clocktesting "k8s.io/utils/clock/testing"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 )
 
 const infrastructureGroup = "infrastructure.cluster.x-k8s.io"
-
-var errDown = errors.New("the API server is down")
 
 type (
 	spec = refitv1.BootImagePolicySpec
@@ -35,9 +27,7 @@ type (
 
 // policy is one of the namespace fleet. It lets the images of all machines change.
 func policy(name string, edits ...edit) *refitv1.BootImagePolicy {
-	p := &refitv1.BootImagePolicy{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "fleet", Name: name, UID: types.UID("uid-" + name), Generation: 1,
-	}}
+	p := &refitv1.BootImagePolicy{ObjectMeta: policykindtest.Meta(name)}
 	p.Spec.Selection.Mode = refitv1.AllBootImages
 	for _, e := range edits {
 		e(&p.Spec)
@@ -66,27 +56,22 @@ func kinds(kind string, paths ...string) edit {
 	}
 }
 
-func cluster(name string, labels map[string]string) *clusterv1.Cluster {
-	return &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: name, Labels: labels}}
-}
+var (
+	cluster  = policykindtest.Cluster
+	request  = policykindtest.Request
+	label    = policykindtest.Label
+	annotate = policykindtest.Annotation
+)
 
 // capiMachine is a Machine of the cluster c1 with an infrastructure machine of the same name.
 func capiMachine(name, infraKind string, edits ...func(*clusterv1.Machine)) *clusterv1.Machine {
-	m := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: name, Labels: map[string]string{}}}
-	m.Spec.ClusterName, m.Spec.Version = "c1", "v1.36.1"
+	m := policykindtest.Machine(name, "c1")
+	m.Spec.Version = "v1.36.1"
 	m.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: infrastructureGroup, Kind: infraKind, Name: name}
 	for _, e := range edits {
 		e(m)
 	}
 	return m
-}
-
-func label(key, value string) func(*clusterv1.Machine) {
-	return func(m *clusterv1.Machine) { m.Labels[key] = value }
-}
-
-func annotate(key, value string) func(*clusterv1.Machine) {
-	return func(m *clusterv1.Machine) { m.Annotations = map[string]string{key: value} }
 }
 
 // infraObject is an object of an infrastructure provider with a spec, as it was made.
@@ -130,63 +115,15 @@ func controlledBy(obj *unstructured.Unstructured, apiVersion, kind, name string)
 	return obj
 }
 
-// world is a management cluster, a fake of one.
+// world is a management cluster with its policies.
 type world struct {
-	client.Client
-	t        testing.TB
+	*policykindtest.World
 	policies *Policies
-	clock    *clocktesting.FakeClock
-	events   *events.FakeRecorder
 	// reads and lists count what is read of the infrastructure.
 	reads, lists int
-	down         bool
-	writes       int // of statuses
-}
-
-// Get implements client.Reader.
-func (w *world) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	if w.down {
-		return errDown
-	}
-	if _, ok := obj.(*unstructured.Unstructured); ok {
-		w.reads++
-	}
-	return w.Client.Get(ctx, key, obj, opts...)
-}
-
-// List implements client.Reader.
-func (w *world) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	if w.down {
-		return errDown
-	}
-	if _, ok := list.(*unstructured.UnstructuredList); ok {
-		w.lists++
-	}
-	return w.Client.List(ctx, list, opts...)
-}
-
-// Status implements client.Client.
-func (w *world) Status() client.SubResourceWriter { return &counted{w.Client.Status(), &w.writes} }
-
-type counted struct {
-	client.SubResourceWriter
-	writes *int
-}
-
-func (c *counted) Update(ctx context.Context, obj client.Object, opts ...client.SubResourceUpdateOption) error {
-	*c.writes++
-	return c.SubResourceWriter.Update(ctx, obj, opts...)
 }
 
 func newWorld(t testing.TB, objects ...client.Object) *world {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{apiextensionsv1.AddToScheme, clusterv1.AddToScheme, refitv1.AddToScheme} {
-		require.NoError(t, add(scheme))
-	}
-	w := &world{
-		t: t, events: events.NewFakeRecorder(100),
-		clock: clocktesting.NewFakeClock(time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC)),
-	}
 	for _, crd := range []string{
 		"metal3machines", "metal3machinetemplates", "awsmachines", "awsmachinetemplates", "dockermachines", "foomachines",
 	} {
@@ -195,7 +132,15 @@ func newWorld(t testing.TB, objects ...client.Object) *world {
 		}})
 	}
 	objects = append(objects, cluster("c1", map[string]string{"env": "prod"}))
-	w.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&refitv1.BootImagePolicy{}).Build()
+	w := &world{World: policykindtest.New(t, policykindtest.With(objects...))}
+	w.OnRead = func(obj runtime.Object) {
+		switch obj.(type) {
+		case *unstructured.Unstructured:
+			w.reads++
+		case *unstructured.UnstructuredList:
+			w.lists++
+		}
+	}
 	w.policies = NewPolicies(w)
 	require.NoError(t, w.policies.Prime(t.Context()))
 	return w
@@ -203,63 +148,50 @@ func newWorld(t testing.TB, objects ...client.Object) *world {
 
 // selected is what policies say of the machines that are asked about.
 func (w *world) ask(of inplace.Subject) (keep, names []string, err error) {
-	w.t.Helper()
-	out, err := w.policies.For(w.t.Context(), of)
-	require.NoError(w.t, err)
+	w.T.Helper()
+	out, err := w.policies.For(w.T.Context(), of)
+	require.NoError(w.T, err)
 	return out.Keep, out.Policies, out.Err
 }
 
 // get reads a policy by its name.
 func (w *world) get(name string) *refitv1.BootImagePolicy {
-	w.t.Helper()
-	var p refitv1.BootImagePolicy
-	require.NoError(w.t, w.Client.Get(w.t.Context(), types.NamespacedName{Namespace: "fleet", Name: name}, &p))
-	return &p
+	w.T.Helper()
+	return policykindtest.Get(w.World, name, &refitv1.BootImagePolicy{})
 }
 
 // change changes a policy as an API server does, and has it read.
 func (w *world) change(name string, edits ...edit) {
-	w.t.Helper()
-	p := w.get(name)
-	for _, e := range edits {
-		e(&p.Spec)
-	}
-	p.Generation++
-	require.NoError(w.t, w.Update(w.t.Context(), p))
+	w.T.Helper()
+	policykindtest.Change(w.World, name, &refitv1.BootImagePolicy{}, func(p *refitv1.BootImagePolicy) {
+		for _, e := range edits {
+			e(&p.Spec)
+		}
+	})
 	w.reread(name)
 }
 
 func (w *world) reread(name string) {
-	w.t.Helper()
-	_, err := w.policies.Reconcile(w.t.Context(), request(name))
-	require.NoError(w.t, err)
-}
-
-func request(name string) ctrl.Request {
-	return ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "fleet", Name: name}}
+	w.T.Helper()
+	w.Reconcile(w.policies, name)
 }
 
 // record has the image of the Machine m noted, and returns what is noted then, and when it is looked at again.
 func (w *world) record() (string, time.Duration) {
-	w.t.Helper()
+	w.T.Helper()
 	r := &Recorder{Client: w, Live: w, Policies: w.policies}
-	result, err := r.Reconcile(w.t.Context(), request("m"))
-	require.NoError(w.t, err)
-	var m clusterv1.Machine
-	require.NoError(w.t, w.Client.Get(w.t.Context(), request("m").NamespacedName, &m))
-	return m.Annotations[refitv1.BootedImageAnnotation], result.RequeueAfter
+	again := w.Reconcile(r, "m").RequeueAfter
+	return policykindtest.Get(w.World, "m", &clusterv1.Machine{}).Annotations[refitv1.BootedImageAnnotation], again
 }
 
 // status is what shows the status of policies.
 func (w *world) status() *Status {
-	return &Status{Client: w, Live: w, Policies: w.policies, Recorder: w.events, Clock: w.clock}
+	return &Status{Client: w, Live: w, Policies: w.policies, Recorder: w.Events, Clock: w.Clock}
 }
 
 // show has the status of the policy a shown.
 func (w *world) show() *refitv1.BootImagePolicyStatus {
-	w.t.Helper()
-	result, err := w.status().Reconcile(w.t.Context(), request("a"))
-	require.NoError(w.t, err)
-	require.Equal(w.t, refresh, result.RequeueAfter)
+	w.T.Helper()
+	require.Equal(w.T, refresh, w.Reconcile(w.status(), "a").RequeueAfter)
 	return &w.get("a").Status
 }

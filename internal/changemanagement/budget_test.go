@@ -149,7 +149,7 @@ func TestBudgetsEndWithWhatUsesThem(t *testing.T) {
 	for after, says := range map[time.Duration]string{
 		0: "maxStartsPerWindow", 2 * time.Hour: "maxStartsPerWindow", 7 * 24 * time.Hour: "", 8 * 24 * time.Hour: string(schedule.OutsideWindow),
 	} {
-		w.clock.SetTime(inside.Add(after))
+		w.Clock.SetTime(inside.Add(after))
 		d := w.ask("w")
 		require.Equal(t, says == "", d.Open, "%s later: %s", after, d.Message)
 		require.Contains(t, d.Message, says)

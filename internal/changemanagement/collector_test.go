@@ -20,8 +20,8 @@ import (
 // collected are the series of some of the metrics, without their prefix, help and type. They come out of a registry, which
 // refuses those that are there twice.
 func (w *world) collected(names ...string) string {
-	w.t.Helper()
-	return gathered(w.t, &Collector{Client: w, Policies: w.policies, Clock: w.clock}, names...)
+	w.T.Helper()
+	return gathered(w.T, &Collector{Client: w, Policies: w.policies, Clock: w.Clock}, names...)
 }
 
 func gathered(t testing.TB, c *Collector, names ...string) string {
@@ -78,7 +78,7 @@ func TestCollectedDurations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, append(tc.updates, cluster("c1", nil, nil), worker("w1"), tc.policy)...)
-			w.clock.SetTime(tc.now)
+			w.Clock.SetTime(tc.now)
 			const group = `{cluster="c1",namespace="fleet",policy="a",role="Worker"} `
 			for metric, want := range map[string]string{
 				"next_change_eta_seconds": tc.eta, "permissive_remaining_seconds": tc.remaining, "last_change_seconds": tc.last, "expected_duration_seconds": tc.expected,

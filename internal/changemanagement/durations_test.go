@@ -108,7 +108,7 @@ func TestTheGateKnowsHowLongItTakes(t *testing.T) {
 				require.NoError(t, w.Create(t.Context(), &mu))
 				require.NoError(t, w.Status().Update(t.Context(), &mu))
 			}
-			w.clock.SetTime(closes.Add(-time.Hour))
+			w.Clock.SetTime(closes.Add(-time.Hour))
 			d := w.ask("w")
 			require.Equal(t, tc.open, d.Open, d.Message)
 			require.Contains(t, d.Message, tc.says)
@@ -118,7 +118,7 @@ func TestTheGateKnowsHowLongItTakes(t *testing.T) {
 
 func TestMeasurementsAreMadeAgain(t *testing.T) {
 	w := newWorld(t, cluster("c1", nil, nil), saturdays("a", expects("7h")), worker("w"), update("w", func(mu *refitv1.MachineUpdate) { mu.Status.Plan = &refitv1.PlannedWork{} }))
-	w.clock.SetTime(inside.Add(time.Hour))
+	w.Clock.SetTime(inside.Add(time.Hour))
 	require.False(t, w.ask("w").Open)
 	for i := range 5 {
 		mu := took(time.Minute, i, refitv1.WorkerRole)
@@ -126,6 +126,6 @@ func TestMeasurementsAreMadeAgain(t *testing.T) {
 		require.NoError(t, w.Status().Update(t.Context(), &mu))
 	}
 	require.False(t, w.ask("w").Open, "what was measured a moment ago is good enough")
-	w.clock.SetTime(inside.Add(time.Hour + time.Minute))
+	w.Clock.SetTime(inside.Add(time.Hour + time.Minute))
 	require.True(t, w.ask("w").Open)
 }

@@ -39,14 +39,14 @@ func (r *staleReader) List(ctx context.Context, out client.ObjectList, opts ...c
 // freeze has the gate's cache stay as it is now.
 func (w *world) freeze() *staleReader {
 	r := &staleReader{Reader: w.Client, known: &refitv1.MachineUpdateList{}}
-	require.NoError(w.t, w.List(w.t.Context(), r.known))
+	require.NoError(w.T, w.List(w.T.Context(), r.known))
 	w.gate.Client = r
 	return r
 }
 
 // newLeader replaces the gate by one that knows nothing yet but the same caches.
 func (w *world) newLeader() {
-	w.gate = &Gate{Policies: w.policies, Client: w.gate.Client, Live: w.gate.Live, Clock: w.clock, Metrics: w.gate.Metrics}
+	w.gate = &Gate{Policies: w.policies, Client: w.gate.Client, Live: w.gate.Live, Clock: w.Clock, Metrics: w.gate.Metrics}
 }
 
 // admitAll asks for n updates at once, and returns the names of those that were admitted.
@@ -62,7 +62,7 @@ func (w *world) admitAll(n int) []string {
 		})
 	}
 	wg.Wait()
-	require.NoError(w.t, errors.Join(errs...))
+	require.NoError(w.T, errors.Join(errs...))
 	var names []string
 	for i, yes := range open {
 		if yes {
@@ -170,7 +170,7 @@ func TestWhatMayBeWrittenIsCounted(t *testing.T) {
 	_, err := w.gate.Admit(t.Context(), machine, mu, func(refitv1.Admission) error { return errDown })
 	require.ErrorIs(t, err, errDown)
 	require.False(t, w.admit("w01").Open, "nobody knows whether it was written")
-	w.clock.SetTime(w.clock.Now().Add(settled + time.Second))
+	w.Clock.Step(settled + time.Second)
 	require.True(t, w.admit("w01").Open, "the API server has not made it, and won't any more")
 }
 
@@ -181,7 +181,7 @@ func TestWhatMayBeWrittenMayBeTriedAgain(t *testing.T) {
 	require.ErrorIs(t, err, errDown)
 	require.True(t, w.admit("w00").Open)
 	w.freeze()
-	w.clock.SetTime(w.clock.Now().Add(settled + time.Second))
+	w.Clock.Step(settled + time.Second)
 	require.False(t, w.admit("w01").Open, "now it is known to be written, however long the cache takes")
 }
 
@@ -201,7 +201,7 @@ func TestOtherSpecsInMidRunFreeNothing(t *testing.T) {
 	w := newWorld(t, fleet(twenty(), nil, anytime("a", budget(refitv1.Budget{MaxConcurrent: 1})))...)
 	require.True(t, w.admit("w00").Open)
 	w.edit("w00", func(mu *refitv1.MachineUpdate) {
-		at := metav1.NewTime(w.clock.Now())
+		at := metav1.NewTime(w.Clock.Now())
 		mu.Status.Phase, mu.Status.Admission = refitv1.PhasePending, nil
 		mu.Status.Slot, mu.Status.ApplyingSince = &refitv1.Slot{TakenAt: at}, &at
 	})
@@ -225,7 +225,7 @@ func TestWhatIsTakenBackCountsNoMore(t *testing.T) {
 // TestTheWindowEndsWhileOthersAreAdmitted has one update wait until another one is written, which takes until after the window.
 func TestTheWindowEndsWhileOthersAreAdmitted(t *testing.T) {
 	w := newWorld(t, fleet(twenty(), nil, saturdays("a", budget(refitv1.Budget{MaxConcurrent: 3})))...)
-	w.clock.SetTime(closes.Add(-time.Second))
+	w.Clock.SetTime(closes.Add(-time.Second))
 	writes, goOn := make(chan struct{}), make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -243,7 +243,7 @@ func TestTheWindowEndsWhileOthersAreAdmitted(t *testing.T) {
 		require.False(t, d.Open, "the window has ended meanwhile: %s", d.Message)
 	})
 	time.Sleep(50 * time.Millisecond) // it waits for its turn
-	w.clock.SetTime(closes)
+	w.Clock.SetTime(closes)
 	close(goOn)
 	wg.Wait()
 }
@@ -282,7 +282,7 @@ func TestWhatIsRecordedOfAnAdmission(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, cluster("c1", nil, nil), tc.policy, tc.machine, update("w"))
-			w.clock.SetTime(inside.Add(999 * time.Millisecond))
+			w.Clock.SetTime(inside.Add(999 * time.Millisecond))
 			var got refitv1.Admission
 			_, err := w.gate.Admit(t.Context(), tc.machine, update("w"), func(a refitv1.Admission) error { got = a; return nil })
 			require.NoError(t, err)
@@ -294,7 +294,7 @@ func TestWhatIsRecordedOfAnAdmission(t *testing.T) {
 
 func TestTheGateNeedsThePoliciesAndTheCluster(t *testing.T) {
 	w := newWorld(t, fleet(map[string]states{"w": {}}, nil)...)
-	w.gate.Policies = NewPolicies(w, w, w.clock)
+	w.gate.Policies = NewPolicies(w, w, w.Clock)
 	_, err := w.tryAdmit("w")
 	require.ErrorIs(t, err, policykind.ErrUnread)
 	w = newWorld(t, worker("w"), update("w"))

@@ -41,7 +41,7 @@ func ofMachineSet(p *inplace.Proposal) { p.Machine, p.Name = nil, "md-abc" }
 
 // permit asks, and says whether the proposal was asked for.
 func (w *world) permit(p inplace.Proposal) (asked bool, err error) {
-	err = w.hooks.Permit(w.t.Context(), p.Namespace, len(p.Left) > 0, func() (inplace.Proposal, error) {
+	err = w.hooks.Permit(w.T.Context(), p.Namespace, len(p.Left) > 0, func() (inplace.Proposal, error) {
 		asked = true
 		return p, nil
 	})
@@ -105,9 +105,9 @@ func TestPermit(t *testing.T) {
 				objects = append(objects, p)
 			}
 			w := newWorld(t, objects...)
-			w.clock.SetTime(outside)
+			w.Clock.SetTime(outside)
 			if !tc.now.IsZero() {
-				w.clock.SetTime(tc.now)
+				w.Clock.SetTime(tc.now)
 			}
 			_, err := w.permit(tc.proposal)
 			if tc.says == nil {
@@ -224,13 +224,13 @@ func TestOverridesOfAProposal(t *testing.T) {
 				}
 			}
 			w := newWorld(t, append(all, saturdays("a", refuses))...)
-			w.clock.SetTime(outside)
+			w.Clock.SetTime(outside)
 			_, err := w.permit(tc.proposal)
 			require.Equal(t, tc.open, err == nil, err)
 			if tc.open {
-				require.Contains(t, <-w.events.Events, "ChangeManagementOverridden")
+				w.RequireEvent("ChangeManagementOverridden")
 			}
-			require.Empty(t, w.events.Events)
+			w.RequireNoEvent()
 		})
 	}
 }

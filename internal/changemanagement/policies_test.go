@@ -12,29 +12,27 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/internal/policykind"
+	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 	"github.com/capi-refit/refit/schedule"
 )
 
 // reread has the policies read one of them again.
 func (w *world) reread(name string) ctrl.Result {
-	w.t.Helper()
-	result, err := w.policies.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "fleet", Name: name}})
-	require.NoError(w.t, err)
-	return result
+	w.T.Helper()
+	return w.Reconcile(w.policies, name)
 }
 
 // selected are the names of the policies that select a worker of the cluster c1 with labels.
 func (w *world) selected(clusterLabels map[string]string) []string {
-	w.t.Helper()
+	w.T.Helper()
 	policies, err := w.policies.Select(&Candidate{Subject: inplace.Subject{Namespace: "fleet", Cluster: "c1"}, ClusterLabels: clusterLabels, Role: refitv1.WorkerRole})
-	require.NoError(w.t, err)
+	require.NoError(w.T, err)
 	return names(policies)
 }
 
@@ -47,7 +45,7 @@ func TestUnreadPoliciesAreNotNoPolicies(t *testing.T) {
 	require.ErrorIs(t, p.Ready(), policykind.ErrUnread)
 
 	w := newWorld(t, saturdays("a"))
-	w.policies = NewPolicies(w, w, w.clock)
+	w.policies = NewPolicies(w, w, w.Clock)
 	require.Equal(t, time.Second, w.reread("a").RequeueAfter, "one of them is not all of them")
 	require.ErrorIs(t, w.policies.Ready(), policykind.ErrUnread)
 	require.NoError(t, w.policies.Prime(t.Context()))
@@ -102,7 +100,7 @@ func TestPoliciesAreReadAgain(t *testing.T) {
 func TestAPolicyThatCannotBeReadAgainStays(t *testing.T) {
 	w := newWorld(t, saturdays("a"))
 	w.Client = failing{}
-	_, err := w.policies.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "fleet", Name: "a"}})
+	_, err := w.policies.Reconcile(t.Context(), policykindtest.Request("a"))
 	require.ErrorIs(t, err, errDown)
 	require.Equal(t, []string{"a"}, w.selected(nil))
 }
@@ -228,7 +226,7 @@ func TestCalendarsAreReadAgain(t *testing.T) {
 	} {
 		server.days = step.days
 		w.reread("a")
-		w.clock.SetTime(inside.Add(step.after))
+		w.Clock.SetTime(inside.Add(step.after))
 		require.Equal(t, step.reason, w.ask("w").Reason)
 	}
 }
@@ -256,7 +254,7 @@ func TestACalendarThatCannotBeReadForTheMoment(t *testing.T) {
 			w.reread("a")
 			require.Equal(t, schedule.Excluded, w.ask("w").Reason)
 			server.err = tc.err
-			w.clock.SetTime(inside.Add(tc.after))
+			w.Clock.SetTime(inside.Add(tc.after))
 			w.reread("a")
 			require.Equal(t, tc.want, w.ask("w").Reason)
 		})

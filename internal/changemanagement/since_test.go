@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -17,6 +16,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 )
 
 // fields tells when an annotation was set, or something else by the same manager, as an API server does.
@@ -48,7 +48,7 @@ func newNoting(t *testing.T, object string) *noting {
 		}
 	}
 	w := newWorld(t, append(all, never("a"))...)
-	return &noting{world: w, since: &Since{Client: w, Live: w, Clock: w.clock}, object: object}
+	return &noting{world: w, since: &Since{Client: w, Live: w, Clock: w.Clock}, object: object}
 }
 
 // look has each object looked at, as its controller does.
@@ -56,7 +56,7 @@ func (n *noting) look() error {
 	for name, look := range map[string]func(context.Context, ctrl.Request) (ctrl.Result, error){
 		"c1": n.since.of("Cluster"), "md": n.since.of("MachineDeployment"), "w1": n.since.machine, "cp1": n.since.machine, "gone": n.since.machine,
 	} {
-		if _, err := look(n.t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "fleet", Name: name}}); err != nil {
+		if _, err := look(n.T.Context(), policykindtest.Request(name)); err != nil {
 			return err
 		}
 	}
@@ -67,11 +67,11 @@ func (n *noting) look() error {
 func (n *noting) found() client.Object {
 	for _, obj := range everyKind() {
 		if kindName(obj) == n.object {
-			require.NoError(n.t, n.Get(n.t.Context(), client.ObjectKeyFromObject(obj), obj))
+			require.NoError(n.T, n.Get(n.T.Context(), client.ObjectKeyFromObject(obj), obj))
 			return obj
 		}
 	}
-	require.Fail(n.t, "there is no "+n.object)
+	require.Fail(n.T, "there is no "+n.object)
 	return nil
 }
 
@@ -86,17 +86,17 @@ func (n *noting) set(value string) {
 		delete(all, permissiveKey)
 	}
 	obj.SetAnnotations(all)
-	require.NoError(n.t, n.Update(n.t.Context(), obj))
+	require.NoError(n.T, n.Update(n.T.Context(), obj))
 }
 
 // ask asks about the Machine of the object.
 func (n *noting) ask() Decision {
 	m := get(n.world, map[bool]string{true: "cp1", false: "w1"}[n.object == "KubeadmControlPlane kcp" || n.object == "Machine cp1"], &clusterv1.Machine{})
-	s, err := Candidates{n}.Machine(n.t.Context(), m)
-	require.NoError(n.t, err)
+	s, err := Candidates{n}.Machine(n.T.Context(), m)
+	require.NoError(n.T, err)
 	policies, err := n.policies.Select(s)
-	require.NoError(n.t, err)
-	return Decide(n.clock.Now(), s, policies, Change{})
+	require.NoError(n.T, err)
+	return Decide(n.Clock.Now(), s, policies, Change{})
 }
 
 // TestSinceWhenAnOverrideIsThere: it is noted once, and whatever else the same manager changes later does not move it. An override that
@@ -110,17 +110,17 @@ func TestSinceWhenAnOverrideIsThere(t *testing.T) {
 			require.Equal(t, text(inside)+" true", n.note())
 			require.True(t, n.ask().Open)
 
-			n.clock.SetTime(inside.Add(72 * time.Hour))
-			n.since.Live = fields{n, n.clock.Now()}
+			n.Clock.SetTime(inside.Add(72 * time.Hour))
+			n.since.Live = fields{n, n.Clock.Now()}
 			require.NoError(t, n.look())
 			require.Equal(t, text(inside)+" true", n.note())
 			require.Contains(t, n.ask().Message, "has been there for longer than 48h0m0s")
 
-			soon := text(n.clock.Now().Add(time.Hour))
+			soon := text(n.Clock.Now().Add(time.Hour))
 			n.set(soon)
 			require.False(t, n.ask().Open, "the note is of another value")
 			require.NoError(t, n.look())
-			require.Equal(t, text(n.clock.Now())+" "+soon, n.note())
+			require.Equal(t, text(n.Clock.Now())+" "+soon, n.note())
 			require.True(t, n.ask().Open)
 
 			n.set("")
@@ -139,8 +139,8 @@ func TestTooFarAheadStaysTooFarAhead(t *testing.T) {
 	n.set(text(inside.Add(7 * 24 * time.Hour)))
 	require.NoError(t, n.look())
 	require.Contains(t, n.ask().Message, "the policies allow at most 48h0m0s ahead")
-	n.clock.SetTime(inside.Add(6 * 24 * time.Hour))
-	n.since.Live = fields{n, n.clock.Now()}
+	n.Clock.SetTime(inside.Add(6 * 24 * time.Hour))
+	n.since.Live = fields{n, n.Clock.Now()}
 	require.NoError(t, n.look())
 	require.Contains(t, n.ask().Message, "the policies allow at most 48h0m0s ahead")
 }
@@ -185,7 +185,7 @@ func TestANoteThatCannotBeWritten(t *testing.T) {
 					return tc.err
 				},
 			})
-			result, err := n.since.of("Cluster")(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "fleet", Name: "c1"}})
+			result, err := n.since.of("Cluster")(t.Context(), policykindtest.Request("c1"))
 			tc.want(t, result, err)
 			require.False(t, n.ask().Open)
 		})
@@ -199,7 +199,7 @@ func TestANoteThatCannotBeWritten(t *testing.T) {
 func TestControlPlanesAreLookedAtAgain(t *testing.T) {
 	n := newNoting(t, "Machine w1")
 	for machine, again := range map[string]time.Duration{"cp1": lookAgain, "w1": 0, "gone": 0} {
-		result, err := n.since.machine(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "fleet", Name: machine}})
+		result, err := n.since.machine(t.Context(), policykindtest.Request(machine))
 		require.NoError(t, err)
 		require.Equal(t, again, result.RequeueAfter, machine)
 	}

@@ -1,52 +1,27 @@
 package changemanagement
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 	"github.com/capi-refit/refit/schedule"
 )
 
-// counting counts how often a status is written.
-type counting struct {
-	client.Client
-	writes int
-}
-
-func (c *counting) Status() client.SubResourceWriter {
-	return &countingWriter{c.Client.Status(), &c.writes}
-}
-
-type countingWriter struct {
-	client.SubResourceWriter
-	writes *int
-}
-
-func (w *countingWriter) Update(ctx context.Context, obj client.Object, opts ...client.SubResourceUpdateOption) error {
-	*w.writes++
-	return w.SubResourceWriter.Update(ctx, obj, opts...)
-}
-
 // show has the status of the policy a shown, and returns it with when to look again.
 func (w *world) show(s *Status) (refitv1.ChangeManagementPolicyStatus, time.Duration) {
-	w.t.Helper()
-	r, err := s.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "fleet", Name: "a"}})
-	require.NoError(w.t, err)
-	return get(w, "a", &refitv1.ChangeManagementPolicy{}).Status, r.RequeueAfter
+	w.T.Helper()
+	again := w.Reconcile(s, "a").RequeueAfter
+	return get(w, "a", &refitv1.ChangeManagementPolicy{}).Status, again
 }
 
-func (w *world) status() (*Status, *counting) {
-	c := &counting{Client: w.Client}
-	return &Status{Client: c, Policies: w.policies, Recorder: w.events, Clock: w.clock}, c
+func (w *world) status() *Status {
+	return &Status{Client: w, Policies: w.policies, Recorder: w.Events, Clock: w.Clock}
 }
 
 func window(start, end string) *refitv1.Window {
@@ -93,8 +68,8 @@ func TestStatus(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tc.policy.Generation = 7
 			w := newWorld(t, tc.policy)
-			w.clock.SetTime(tc.now)
-			s, writes := w.status()
+			w.Clock.SetTime(tc.now)
+			s := w.status()
 			st, again := w.show(s)
 			require.EqualValues(t, 7, st.ObservedGeneration)
 			require.Equal(t, tc.open, *st.Open)
@@ -126,22 +101,22 @@ func TestStatus(t *testing.T) {
 			require.Positive(t, again)
 			require.LessOrEqual(t, again, statusRefresh)
 
-			w.clock.SetTime(tc.now.Add(500 * time.Millisecond))
+			w.Clock.SetTime(tc.now.Add(500 * time.Millisecond))
 			w.show(s)
-			require.Equal(t, 1, writes.writes, "what has not changed is not written")
+			require.Equal(t, 1, w.StatusWrites, "what has not changed is not written")
 		})
 	}
 }
 
 func TestTheStatusIsShownAgainWhenItChanges(t *testing.T) {
 	w := newWorld(t, saturdays("a"))
-	s, _ := w.status()
+	s := w.status()
 	for _, boundary := range []time.Time{opened, closes} {
-		w.clock.SetTime(boundary.Add(-3 * time.Second))
+		w.Clock.SetTime(boundary.Add(-3 * time.Second))
 		before, again := w.show(s)
 		require.Greater(t, again, 3*time.Second)
 		require.Less(t, again, 4*time.Second)
-		w.clock.SetTime(boundary.Add(-3 * time.Second).Add(again))
+		w.Clock.SetTime(boundary.Add(-3 * time.Second).Add(again))
 		after, _ := w.show(s)
 		require.Equal(t, *before.Open, !*after.Open)
 	}
@@ -159,7 +134,7 @@ func TestTheStatusCountsMachines(t *testing.T) {
 		worker("w1"), worker("w2"), worker("w3"), worker("w4"), worker("w5", inCluster("c2")), worker("w6", inCluster("gone")), controlPlane("cp1"),
 		update("w1", waiting), update("w2", blocked), update("w3", unreachable), update("w5", waiting), update("cp1", waiting),
 		saturdays("a", clustersOf(map[string]string{"env": "prod"}), roles(refitv1.WorkerRole)))
-	s, _ := w.status()
+	s := w.status()
 	st, _ := w.show(s)
 	require.EqualValues(t, 4, *st.SelectedMachines)
 	require.EqualValues(t, 2, *st.PendingMachines)
@@ -175,12 +150,11 @@ func TestTheStatusCountsMachines(t *testing.T) {
 
 func TestEventsOfPoliciesThatCannotBeRead(t *testing.T) {
 	w := newWorld(t, saturdays("a"))
-	s, _ := w.status()
+	s := w.status()
 	zone := func(z string) {
-		p := get(w, "a", &refitv1.ChangeManagementPolicy{})
-		p.Spec.MaintenanceSchedule.TimeZone = z
-		p.Generation++
-		require.NoError(t, w.Update(t.Context(), p))
+		policykindtest.Change(w.World, "a", &refitv1.ChangeManagementPolicy{}, func(p *refitv1.ChangeManagementPolicy) {
+			p.Spec.MaintenanceSchedule.TimeZone = z
+		})
 		_, again := w.show(s)
 		require.Equal(t, time.Second, again, "this version was not read yet")
 		w.reread("a")
@@ -188,29 +162,27 @@ func TestEventsOfPoliciesThatCannotBeRead(t *testing.T) {
 		w.show(s)
 	}
 	w.show(s)
-	require.Empty(t, w.events.Events, "that it can be read is no news")
+	w.RequireNoEvent("that it can be read is no news")
 	zone("Mars/Olympus")
-	require.Regexp(t, `^Warning InvalidPolicy the policy is closed: maintenanceSchedule.timeZone: .*Mars/Olympus`, <-w.events.Events)
-	require.Empty(t, w.events.Events, "once is enough")
+	w.RequireEvent(`^Warning InvalidPolicy the policy is closed: maintenanceSchedule.timeZone: .*Mars/Olympus`)
+	w.RequireNoEvent("once is enough")
 	zone("Mars/Valles")
-	require.Regexp(t, `^Warning InvalidPolicy .*Mars/Valles`, <-w.events.Events)
+	w.RequireEvent(`^Warning InvalidPolicy .*Mars/Valles`)
 	zone("Europe/Berlin")
-	require.Equal(t, "Normal Read the policy can be read", <-w.events.Events)
-	require.Empty(t, w.events.Events)
+	w.RequireEvent("^Normal Read the policy can be read$")
+	w.RequireNoEvent()
 	w = newWorld(t, onMars("a"))
-	s, _ = w.status()
+	s = w.status()
 	w.show(s)
-	require.Regexp(t, `^Warning InvalidPolicy`, <-w.events.Events)
+	w.RequireEvent(`^Warning InvalidPolicy`)
 }
 
 func TestStatusOfWhatIsNotThere(t *testing.T) {
 	w := newWorld(t)
-	s, _ := w.status()
-	r, err := s.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "fleet", Name: "a"}})
-	require.NoError(t, err)
-	require.Zero(t, r)
+	s := w.status()
+	require.Zero(t, w.Reconcile(s, "a"))
 	w = newWorld(t, saturdays("a"))
-	s, _ = w.status()
+	s = w.status()
 	s.Policies = NewPolicies(nil, nil, nil)
 	_, again := w.show(s)
 	require.Equal(t, time.Second, again, "the policies were not read yet")

@@ -24,15 +24,15 @@ func upgrade(part inplace.UpgradedPart) inplace.Upgrade {
 
 // upgraded asks, and checks what holds for every answer.
 func (w *world) upgraded(u inplace.Upgrade) inplace.Progress {
-	w.t.Helper()
-	p, err := w.hooks.Upgrade(w.t.Context(), u)
-	require.NoError(w.t, err)
-	require.Contains(w.t, p.Message, fmt.Sprintf("the upgrade of the %s from v1.35.1 to v1.36.0", u.Part))
+	w.T.Helper()
+	p, err := w.hooks.Upgrade(w.T.Context(), u)
+	require.NoError(w.T, err)
+	require.Contains(w.T, p.Message, fmt.Sprintf("the upgrade of the %s from v1.35.1 to v1.36.0", u.Part))
 	if p.Done {
-		require.Zero(w.t, p.RetryAfter)
+		require.Zero(w.T, p.RetryAfter)
 	} else {
-		require.GreaterOrEqual(w.t, p.RetryAfter, time.Second)
-		require.LessOrEqual(w.t, p.RetryAfter, time.Minute)
+		require.GreaterOrEqual(w.T, p.RetryAfter, time.Second)
+		require.LessOrEqual(w.T, p.RetryAfter, time.Minute)
 	}
 	return p
 }
@@ -87,7 +87,7 @@ func TestUpgrade(t *testing.T) {
 			}
 			w := newWorld(t, objects...)
 			if !tc.now.IsZero() {
-				w.clock.SetTime(tc.now)
+				w.Clock.SetTime(tc.now)
 			}
 			p := w.upgraded(upgrade(tc.part))
 			require.Equal(t, tc.done, p.Done, p.Message)
@@ -113,7 +113,7 @@ func (r reversed) List(ctx context.Context, out client.ObjectList, opts ...clien
 func TestMessagesDoNotDependOnTheOrderOfMachines(t *testing.T) {
 	w := newWorld(t, cluster("c1", nil, nil), worker("w1", ofPool("a")), worker("w2", ofPool("b")),
 		saturdays("a", machines(map[string]string{"pool": "a"})), saturdays("b", machines(map[string]string{"pool": "b"})))
-	w.clock.SetTime(outside)
+	w.Clock.SetTime(outside)
 	p := w.upgraded(upgrade(inplace.UpgradedWorkers))
 	w.hooks.Client = reversed{w}
 	require.Equal(t, p, w.upgraded(upgrade(inplace.UpgradedWorkers)))
@@ -124,7 +124,7 @@ func TestAnUpgradeIsAskedForAgainWhenItsWindowOpens(t *testing.T) {
 	for before, want := range map[time.Duration]time.Duration{
 		time.Hour: retryUpgrade, 15 * time.Second: 15 * time.Second, 3 * time.Second: 3 * time.Second, 200 * time.Millisecond: time.Second,
 	} {
-		w.clock.SetTime(opened.Add(-before))
+		w.Clock.SetTime(opened.Add(-before))
 		require.Equal(t, want, w.upgraded(upgrade(inplace.UpgradedWorkers)).RetryAfter)
 	}
 }
@@ -141,7 +141,7 @@ func TestAnUpgradeIsLetGoByTheDigestOfItsMessage(t *testing.T) {
 	require.NoError(t, w.Update(t.Context(), c))
 
 	require.True(t, w.upgraded(u).Done)
-	require.Contains(t, <-w.events.Events, m[2])
+	w.RequireEvent(regexp.QuoteMeta(m[2]))
 	require.False(t, w.upgraded(upgrade(inplace.UpgradedWorkers)).Done, "the workers are another change")
 	u.To = "v1.36.1"
 	p, err := w.hooks.Upgrade(t.Context(), u)
@@ -172,9 +172,9 @@ func TestJitterSpreadsClustersNotTheirMachines(t *testing.T) {
 	policies, err := w.policies.Select(&Candidate{Subject: inplace.Subject{Namespace: "fleet"}})
 	require.NoError(t, err)
 	start := startOf(t, opened, s, policies, Change{})
-	w.clock.SetTime(start.Add(-time.Second))
+	w.Clock.SetTime(start.Add(-time.Second))
 	require.False(t, w.upgraded(upgrade(inplace.UpgradedWorkers)).Done)
-	w.clock.SetTime(start)
+	w.Clock.SetTime(start)
 	require.True(t, w.upgraded(upgrade(inplace.UpgradedWorkers)).Done)
 }
 

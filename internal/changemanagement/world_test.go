@@ -9,19 +9,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
-	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -51,7 +47,8 @@ type (
 )
 
 func policy(name string, strategy schedule.Strategy, edits ...edit) *refitv1.ChangeManagementPolicy {
-	p := &refitv1.ChangeManagementPolicy{ObjectMeta: objectMeta{Namespace: "fleet", Name: name, UID: types.UID("policy-" + name), Generation: 1}}
+	p := &refitv1.ChangeManagementPolicy{ObjectMeta: policykindtest.Meta(name)}
+	p.UID = types.UID("policy-" + name) // no Machine's of the same name
 	p.Spec.Strategy = strategy
 	for _, e := range edits {
 		e(&p.Spec)
@@ -111,7 +108,9 @@ func read(all ...*refitv1.ChangeManagementPolicy) []*Policy {
 }
 
 func cluster(name string, labels, annotations map[string]string) *clusterv1.Cluster {
-	return &clusterv1.Cluster{ObjectMeta: objectMeta{Namespace: "fleet", Name: name, Labels: labels, Annotations: noted(annotations)}}
+	c := policykindtest.Cluster(name, labels)
+	c.Annotations = noted(annotations)
+	return c
 }
 
 // noted are annotations with a note of since when permissive-until is there.
@@ -125,15 +124,11 @@ func noted(annotations map[string]string) map[string]string {
 
 // worker is a Machine of cluster c1 and the MachineDeployment md.
 func worker(name string, edits ...func(*clusterv1.Machine)) *clusterv1.Machine {
-	m := &clusterv1.Machine{ObjectMeta: objectMeta{
-		Namespace: "fleet", Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(created),
-		Labels: map[string]string{clusterv1.ClusterNameLabel: "c1", clusterv1.MachineDeploymentNameLabel: "md"},
-	}}
-	m.Spec.ClusterName = "c1"
-	for _, e := range edits {
-		e(m)
+	of := []func(*clusterv1.Machine){
+		policykindtest.Label(clusterv1.ClusterNameLabel, "c1"), policykindtest.Label(clusterv1.MachineDeploymentNameLabel, "md"),
+		func(m *clusterv1.Machine) { m.CreationTimestamp = metav1.NewTime(created) },
 	}
-	return m
+	return policykindtest.Machine(name, "c1", append(of, edits...)...)
 }
 
 // controlPlane is a Machine of cluster c1 and the KubeadmControlPlane kcp.
@@ -154,7 +149,7 @@ func inCluster(name string) func(*clusterv1.Machine) {
 }
 
 func ofPool(value string) func(*clusterv1.Machine) {
-	return func(m *clusterv1.Machine) { m.Labels["pool"] = value }
+	return policykindtest.Label("pool", value)
 }
 
 func annotated(key, value string) func(*clusterv1.Machine) {
@@ -193,12 +188,9 @@ func started(at time.Time) func(*refitv1.MachineUpdate) {
 // ended has the update, which was started before, succeed.
 func ended(mu *refitv1.MachineUpdate) { mu.Status.Phase = refitv1.PhaseSucceeded }
 
-// world is a management cluster, a fake of one.
+// world is a management cluster with what decides on changes.
 type world struct {
-	client.Client
-	t        testing.TB
-	clock    *clocktesting.FakePassiveClock
-	events   *events.FakeRecorder
+	*policykindtest.World
 	registry *prometheus.Registry
 	policies *Policies
 	gate     *Gate
@@ -206,64 +198,58 @@ type world struct {
 }
 
 func newWorld(t testing.TB, objects ...client.Object) *world {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, clusterv1.AddToScheme, controlplanev1.AddToScheme, refitv1.AddToScheme,
-	} {
-		require.NoError(t, add(scheme))
+	w := &world{
+		World:    policykindtest.New(t, policykindtest.With(objects...), policykindtest.Kinds(controlplanev1.AddToScheme)),
+		registry: prometheus.NewPedanticRegistry(),
 	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-		WithStatusSubresource(&refitv1.MachineUpdate{}, &refitv1.ChangeManagementPolicy{}).Build()
-	w := &world{Client: c, t: t, clock: clocktesting.NewFakePassiveClock(inside), registry: prometheus.NewPedanticRegistry()}
-	w.events = events.NewFakeRecorder(1000)
-	w.policies = NewPolicies(w, w, w.clock)
+	w.Clock.SetTime(inside)
+	w.policies = NewPolicies(w, w, w.Clock)
 	require.NoError(t, w.policies.Prime(t.Context()))
 	counters := NewMetrics(w.registry)
-	w.gate = &Gate{Policies: w.policies, Client: c, Live: c, Clock: w.clock, Metrics: counters}
-	w.hooks = &Hooks{Policies: w.policies, Client: c, Versions: reachable{}, Clock: w.clock, Recorder: w.events}
+	w.gate = &Gate{Policies: w.policies, Client: w.Client, Live: w.Client, Clock: w.Clock, Metrics: counters}
+	w.hooks = &Hooks{Policies: w.policies, Client: w.Client, Versions: reachable{}, Clock: w.Clock, Recorder: w.Events}
 	return w
 }
 
 // get reads an object by its name.
 func get[T client.Object](w *world, name string, obj T) T {
-	w.t.Helper()
-	require.NoError(w.t, w.Get(w.t.Context(), types.NamespacedName{Namespace: "fleet", Name: name}, obj))
-	return obj
+	w.T.Helper()
+	return policykindtest.Get(w.World, name, obj)
 }
 
 // ask asks for the update of a Machine.
 func (w *world) ask(name string) Decision {
-	w.t.Helper()
-	d, err := w.gate.Ask(w.t.Context(), get(w, name, &clusterv1.Machine{}), get(w, name, &refitv1.MachineUpdate{}))
-	require.NoError(w.t, err)
+	w.T.Helper()
+	d, err := w.gate.Ask(w.T.Context(), get(w, name, &clusterv1.Machine{}), get(w, name, &refitv1.MachineUpdate{}))
+	require.NoError(w.T, err)
 	return d
 }
 
 // admit asks for the update of a Machine, and records its start as the reconciler does.
 func (w *world) admit(name string) Decision {
-	w.t.Helper()
+	w.T.Helper()
 	d, err := w.tryAdmit(name)
-	require.NoError(w.t, err)
+	require.NoError(w.T, err)
 	return d
 }
 
 func (w *world) tryAdmit(name string) (Decision, error) {
 	mu := get(w, name, &refitv1.MachineUpdate{})
-	return w.gate.Admit(w.t.Context(), get(w, name, &clusterv1.Machine{}), mu, func(a refitv1.Admission) error {
+	return w.gate.Admit(w.T.Context(), get(w, name, &clusterv1.Machine{}), mu, func(a refitv1.Admission) error {
 		started(a.AdmittedAt.Time)(mu)
 		mu.Status.Admission = &a
-		return w.Status().Update(w.t.Context(), mu)
+		return w.Status().Update(w.T.Context(), mu)
 	})
 }
 
 // edit changes the status of an update.
 func (w *world) edit(name string, edits ...func(*refitv1.MachineUpdate)) {
-	w.t.Helper()
+	w.T.Helper()
 	mu := get(w, name, &refitv1.MachineUpdate{})
 	for _, e := range edits {
 		e(mu)
 	}
-	require.NoError(w.t, w.Status().Update(w.t.Context(), mu))
+	require.NoError(w.T, w.Status().Update(w.T.Context(), mu))
 }
 
 // reachable stands in for what judges versions: machines with the label pool=gpu can't be brought to another version in place.

@@ -166,7 +166,7 @@ func TestCordonNeedsToKnowWhat(t *testing.T) {
 	for _, tc := range []struct {
 		ref   NodeRef
 		owner types.UID
-	}{{ref, ""}, {NodeRef{Name: "w1"}, owner}, {NodeRef{UID: "w1-uid"}, owner}} {
+	}{{ref, ""}, {NodeRef{Name: "w1"}, owner}, {NodeRef{UID: ref.UID}, owner}} {
 		_, err := w.drainer.Cordon(t.Context(), tc.ref, tc.owner)
 		require.Error(t, err)
 		require.Error(t, w.drainer.Uncordon(t.Context(), tc.ref, tc.owner))

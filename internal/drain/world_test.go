@@ -29,6 +29,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
 // start is when the drains of the tests begin.
@@ -38,7 +40,7 @@ var errAway = errors.New("connection refused")
 
 const owner = types.UID("machine-uid")
 
-var ref = NodeRef{Name: "w1", UID: "w1-uid"}
+var ref = NodeRef{Name: "w1", UID: workloadtest.UID("w1")}
 
 // world is a workload cluster with the nodes w1, which is cordoned, and w2, and the management cluster of its Machine. The
 // clients may be those of other API servers; only evictions needs the fake.
@@ -127,7 +129,7 @@ func (w *world) edit(change func(*corev1.Node)) {
 // heard sets the node's Ready condition.
 func (w *world) heard(status corev1.ConditionStatus) {
 	n := w.node()
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
+	workloadtest.Ready(status)(n)
 	require.NoError(w.t, w.client.Status().Update(w.t.Context(), n))
 }
 
@@ -137,12 +139,7 @@ func (w *world) intercept(funcs interceptor.Funcs) {
 }
 
 func node(name string, ready corev1.ConditionStatus, edits ...func(*corev1.Node)) *corev1.Node {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name + "-uid")}}
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse}, {Type: corev1.NodeReady, Status: ready}}
-	for _, edit := range edits {
-		edit(n)
-	}
-	return n
+	return workloadtest.Node(name, append([]func(*corev1.Node){workloadtest.Ready(ready)}, edits...)...)
 }
 
 // pod is a pod of a ReplicaSet that runs on w1.

@@ -70,7 +70,7 @@ func TestAWorkloadClusterThatIsAway(t *testing.T) {
 	w := newWorld(t)
 	w.hold(start.Add(time.Hour))
 	w.clock.Step(time.Hour)
-	w.away = errAway
+	w.workload.Err = errAway
 	require.Equal(t, ctrl.Result{RequeueAfter: lookAgain}, w.reconcile())
 	w.requireHeld()
 
@@ -84,7 +84,7 @@ func TestAWorkloadClusterThatIsAway(t *testing.T) {
 	w = newWorld(t)
 	w.hold(start.Add(time.Hour))
 	w.clock.Step(time.Hour)
-	require.NoError(t, w.workload.Delete(t.Context(), w.node()))
+	require.NoError(t, w.workload.Client.Delete(t.Context(), w.node()))
 	require.Zero(t, w.reconcile())
 	require.Empty(t, w.machine().Annotations, "a Node that is gone has nothing left")
 }

@@ -18,7 +18,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -27,6 +26,7 @@ import (
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/protection"
 	"github.com/capi-refit/refit/internal/workload"
+	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
 var (
@@ -39,10 +39,8 @@ var (
 type world struct {
 	t          *testing.T
 	management client.WithWatch
-	workload   client.WithWatch
+	workload   *workloadtest.Cluster
 	clock      *clocktesting.FakeClock
-	// away is why the workload cluster is not reached.
-	away error
 	// onPatch is called before a patch in the management cluster.
 	onPatch func()
 }
@@ -59,25 +57,15 @@ func newWorld(t *testing.T, change ...func(*clusterv1.Machine)) *world {
 		f(m)
 	}
 	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: "prod"}}
-	w.management = interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(m, cluster).Build(), interceptor.Funcs{
-		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-			if f := w.onPatch; f != nil {
-				w.onPatch = nil
-				f()
-			}
-			return c.Patch(ctx, obj, patch, opts...)
-		},
+	w.management = fake.NewClientBuilder().WithScheme(scheme).WithObjects(m, cluster).Build()
+	w.management = workloadtest.Before(w.management, func(verb string, _ runtime.Object) error {
+		if f := w.onPatch; f != nil && verb == "patch" {
+			w.onPatch = nil
+			f()
+		}
+		return nil
 	})
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-m1", UID: "n1"}}
-	w.workload = interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(n).Build(), interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
-			if len(opts) > 0 { // the question for the time
-				obj.SetCreationTimestamp(metav1.NewTime(w.clock.Now()))
-				return nil
-			}
-			return c.Create(ctx, obj, opts...)
-		},
-	})
+	w.workload = workloadtest.New(w.clock, workloadtest.Node("node-m1"))
 	return w
 }
 
@@ -90,9 +78,9 @@ func machine(name string) *clusterv1.Machine {
 }
 
 // Get reaches the workload cluster.
-func (w *world) Get(_ context.Context, cluster client.ObjectKey) (*workload.Cluster, error) {
+func (w *world) Get(ctx context.Context, cluster client.ObjectKey) (*workload.Cluster, error) {
 	require.Equal(w.t, "fleet/prod", cluster.String())
-	return &workload.Cluster{Client: w.workload}, w.away
+	return w.workload.Get(ctx, cluster)
 }
 
 // hold does what refit hold does.
@@ -104,7 +92,7 @@ func (w *world) hold(until time.Time) {
 			return struct {
 				*lease.Locker
 				*protection.HeldNodes
-			}{&lease.Locker{Client: w.workload, Clock: w.clock, Instance: "cli"}, &protection.HeldNodes{Client: w.workload}}, nil
+			}{&lease.Locker{Client: w.workload.Client, Clock: w.clock, Instance: "cli"}, &protection.HeldNodes{Client: w.workload.Client}}, nil
 		},
 	}
 	require.NoError(w.t, h.Hold(w.t.Context(), w.machine(), admin.HoldOptions{Reason: "disk swap", Until: until}))
@@ -120,7 +108,7 @@ func (w *world) machine() *clusterv1.Machine {
 func (w *world) node() *corev1.Node {
 	w.t.Helper()
 	n := &corev1.Node{}
-	require.NoError(w.t, w.workload.Get(w.t.Context(), client.ObjectKey{Name: "node-m1"}, n))
+	require.NoError(w.t, w.workload.Client.Get(w.t.Context(), client.ObjectKey{Name: "node-m1"}, n))
 	return n
 }
 
@@ -128,7 +116,7 @@ func (w *world) node() *corev1.Node {
 func (w *world) holder() string {
 	w.t.Helper()
 	var l coordinationv1.Lease
-	require.NoError(w.t, w.workload.Get(w.t.Context(), client.ObjectKey{Namespace: lease.DefaultNamespace, Name: lease.Name("node-m1")}, &l))
+	require.NoError(w.t, w.workload.Client.Get(w.t.Context(), client.ObjectKey{Namespace: lease.DefaultNamespace, Name: lease.Name("node-m1")}, &l))
 	return *l.Spec.HolderIdentity
 }
 

@@ -10,6 +10,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 )
 
 var controlPlane = inplace.Subject{Namespace: "fleet", Cluster: "c1", Labels: map[string]string{clusterv1.MachineControlPlaneLabel: ""}}
@@ -46,7 +47,7 @@ func TestWhichSourceCounts(t *testing.T) {
 			require.Equal(t, tc.want, w.selected(tc.of))
 		})
 	}
-	m, err := w.sources.Machine(t.Context(), machine("m", "c2", map[string]string{"pool": "gpu"}))
+	m, err := w.sources.Machine(t.Context(), machine("m", "c2", policykindtest.Label("pool", "gpu")))
 	require.NoError(t, err)
 	require.Equal(t, "of-pool", m.Name)
 	require.True(t, m.Early)
@@ -62,7 +63,7 @@ func TestAnErrorIsNeverANo(t *testing.T) {
 		want  string
 	}{
 		"a cluster that can't be found": {newWorld(t, source("a")), false, "read Cluster fleet/c1"},
-		"a cluster that can't be read":  {newWorld(t, cluster("c1", nil), source("a")), true, errDown.Error()},
+		"a cluster that can't be read":  {newWorld(t, cluster("c1", nil), source("a")), true, policykindtest.ErrDown.Error()},
 		"two sources":                   {newWorld(t, cluster("c1", nil), source("b"), source("a")), false, "the KubernetesSources a, b select the same machine"},
 		"one of two that can't be read": {newWorld(t, cluster("c1", nil), source("b", unreadable), source("a")), false, "the KubernetesSources a, b select"},
 		"a source that can't be read":   {newWorld(t, cluster("c1", nil), source("a", unreadable)), false, `KubernetesSource a can't be read, so it is not known where versions come from: packages.manager: "zypper" is not known`},
@@ -71,7 +72,7 @@ func TestAnErrorIsNeverANo(t *testing.T) {
 		})), false, "selector.machines"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tc.world.down = tc.down
+			tc.world.Down = tc.down
 			selected, err := tc.world.sources.For(t.Context(), worker)
 			require.ErrorContains(t, err, tc.want)
 			require.Nil(t, selected)

@@ -1,27 +1,16 @@
 package kubernetessource
 
 import (
-	"context"
-	"errors"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 )
-
-var errDown = errors.New("the API server is down")
 
 type (
 	spec = refitv1.KubernetesSourceSpec
@@ -30,9 +19,7 @@ type (
 
 // source is one of the namespace fleet, with packages of apt.
 func source(name string, edits ...edit) *refitv1.KubernetesSource {
-	s := &refitv1.KubernetesSource{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "fleet", Name: name, UID: types.UID("uid-" + name), Generation: 1,
-	}}
+	s := &refitv1.KubernetesSource{ObjectMeta: policykindtest.Meta(name)}
 	s.Spec.Packages = &refitv1.PackagesSource{Manager: refitv1.APTPackages}
 	for _, e := range edits {
 		e(&s.Spec)
@@ -73,50 +60,22 @@ func sums(of ...string) edit {
 	}
 }
 
-func cluster(name string, labels map[string]string) *clusterv1.Cluster {
-	return &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: name, Labels: labels}}
-}
-
-func machine(name, cluster string, labels map[string]string) *clusterv1.Machine {
-	m := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: name, Labels: labels}}
-	m.Spec.ClusterName = cluster
-	return m
-}
+var (
+	cluster = policykindtest.Cluster
+	machine = policykindtest.Machine
+)
 
 // worker is what is asked about a worker of the cluster c1.
 var worker = inplace.Subject{Namespace: "fleet", Cluster: "c1"}
 
-// world is a management cluster, a fake of one.
+// world is a management cluster with its sources.
 type world struct {
-	client.Client
-	t       testing.TB
+	*policykindtest.World
 	sources *Sources
-	down    bool
-}
-
-// Get implements client.Reader.
-func (w *world) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	if w.down {
-		return errDown
-	}
-	return w.Client.Get(ctx, key, obj, opts...)
-}
-
-// List implements client.Reader.
-func (w *world) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	if w.down {
-		return errDown
-	}
-	return w.Client.List(ctx, list, opts...)
 }
 
 func newWorld(t testing.TB, objects ...client.Object) *world {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, clusterv1.AddToScheme, refitv1.AddToScheme} {
-		require.NoError(t, add(scheme))
-	}
-	w := &world{t: t}
-	w.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&refitv1.KubernetesSource{}).Build()
+	w := &world{World: policykindtest.New(t, policykindtest.With(objects...))}
 	w.sources = New(w)
 	require.NoError(t, w.sources.Prime(t.Context()))
 	return w
@@ -124,9 +83,9 @@ func newWorld(t testing.TB, objects ...client.Object) *world {
 
 // selected returns the name of the source of a machine, or nothing.
 func (w *world) selected(s inplace.Subject) string {
-	w.t.Helper()
-	selected, err := w.sources.For(w.t.Context(), s)
-	require.NoError(w.t, err)
+	w.T.Helper()
+	selected, err := w.sources.For(w.T.Context(), s)
+	require.NoError(w.T, err)
 	if selected == nil {
 		return ""
 	}
@@ -135,25 +94,21 @@ func (w *world) selected(s inplace.Subject) string {
 
 // reread has one source read again.
 func (w *world) reread(name string) {
-	w.t.Helper()
-	_, err := w.sources.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "fleet", Name: name}})
-	require.NoError(w.t, err)
+	w.T.Helper()
+	w.Reconcile(w.sources, name)
 }
 
 func (w *world) get(name string) *refitv1.KubernetesSource {
-	w.t.Helper()
-	var s refitv1.KubernetesSource
-	require.NoError(w.t, w.Get(w.t.Context(), types.NamespacedName{Namespace: "fleet", Name: name}, &s))
-	return &s
+	w.T.Helper()
+	return policykindtest.Get(w.World, name, &refitv1.KubernetesSource{})
 }
 
 // change changes a source as an API server does.
 func (w *world) change(name string, edits ...edit) {
-	w.t.Helper()
-	s := w.get(name)
-	for _, e := range edits {
-		e(&s.Spec)
-	}
-	s.Generation++
-	require.NoError(w.t, w.Update(w.t.Context(), s))
+	w.T.Helper()
+	policykindtest.Change(w.World, name, &refitv1.KubernetesSource{}, func(s *refitv1.KubernetesSource) {
+		for _, e := range edits {
+			e(&s.Spec)
+		}
+	})
 }

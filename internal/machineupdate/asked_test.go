@@ -128,10 +128,10 @@ func TestAnUpdateIsWithdrawn(t *testing.T) {
 	t.Run("when the cluster can be asked to take back what is there", func(t *testing.T) {
 		w := draining(t)
 		w.mark(false)
-		w.workload.err = workload.ErrUnavailable
+		w.workload.Err = workload.ErrUnavailable
 		require.Positive(t, w.reconcile().RequeueAfter)
 		w.requireWaiting(refitv1.ReasonWithdrawn, "no longer asks")
-		w.workload.err = nil
+		w.workload.Err = nil
 		w.reconcile()
 		w.requireGone()
 		w.requireFree(false)

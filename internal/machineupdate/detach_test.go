@@ -21,9 +21,9 @@ func (w *world) attachVolume(name string) *storagev1.VolumeAttachment {
 	a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	a.Spec = storagev1.VolumeAttachmentSpec{Attacher: "disks", NodeName: nodeName}
 	a.Spec.Source.PersistentVolumeName = ptr.To("volume-of-" + name)
-	require.NoError(w.t, w.workload.Create(w.t.Context(), a))
+	require.NoError(w.t, w.workload.Client.Create(w.t.Context(), a))
 	a.Status.Attached = true
-	require.NoError(w.t, w.workload.Status().Update(w.t.Context(), a))
+	require.NoError(w.t, w.workload.Client.Status().Update(w.t.Context(), a))
 	return a
 }
 
@@ -44,7 +44,7 @@ func TestVolumesAreDetachedBeforeTheNodeIsDisturbed(t *testing.T) {
 	require.True(t, since.Equal(w.update().Status.Drain.DetachingSince))
 	require.NotContains(t, w.node.calls, "apply")
 
-	require.NoError(t, w.workload.Delete(t.Context(), a))
+	require.NoError(t, w.workload.Client.Delete(t.Context(), a))
 	w.node.plans, w.node.applied = []node.Plan{drainA, settled}, []node.Status{succeeded}
 	w.reconcile()
 	w.requirePhase(refitv1.PhaseSucceeded)
@@ -80,7 +80,7 @@ func TestAPodThatComesBackLeavesItsVolumesTheirTime(t *testing.T) {
 
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "web-0", UID: "of-the-next"}}
 	pod.Spec.NodeName, pod.Status.Phase = nodeName, corev1.PodRunning
-	_, err := w.workload.clientset.CoreV1().Pods("web").Create(t.Context(), pod, metav1.CreateOptions{})
+	_, err := w.workload.Clientset.CoreV1().Pods("web").Create(t.Context(), pod, metav1.CreateOptions{})
 	require.NoError(t, err)
 	w.clock.Step(30 * time.Second)
 	w.reconcile()
@@ -102,7 +102,7 @@ func TestTheRecordIsNotWrittenForEachVolume(t *testing.T) {
 	w.reconcile()
 	before := w.update()
 	require.Equal(t, int32(2), before.Status.Drain.VolumesLeft)
-	require.NoError(t, w.workload.Delete(t.Context(), &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "a2"}}))
+	require.NoError(t, w.workload.Client.Delete(t.Context(), &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "a2"}}))
 	w.reconcile()
 	require.Equal(t, int32(1), w.update().Status.Drain.VolumesLeft)
 	require.Equal(t, before.Spec.Record, w.update().Spec.Record)

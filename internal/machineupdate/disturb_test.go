@@ -20,6 +20,7 @@ import (
 	"github.com/capi-refit/refit/internal/drain"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/protection"
+	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
 // withPod has a pod run on the world's node that a PodDisruptionBudget keeps there.
@@ -34,13 +35,13 @@ func (w *world) withPod() {
 		})
 		return true, nil, err
 	})
-	w.workload.clientset = c
-	require.NoError(w.t, w.workload.Create(w.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}}))
+	w.workload.Clientset = c
+	require.NoError(w.t, w.workload.Client.Create(w.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}}))
 }
 
 // podGoes ends the pod.
 func (w *world) podGoes() {
-	require.NoError(w.t, w.workload.clientset.CoreV1().Pods("web").Delete(w.t.Context(), "web-0", metav1.DeleteOptions{}))
+	require.NoError(w.t, w.workload.Clientset.CoreV1().Pods("web").Delete(w.t.Context(), "web-0", metav1.DeleteOptions{}))
 }
 
 // draining returns a world whose node is being drained of a pod that may not go yet.
@@ -187,7 +188,7 @@ func (w *world) hold(held bool) {
 // requireTold requires that whoever holds the node is told there.
 func (w *world) requireTold() {
 	var list corev1.EventList
-	require.NoError(w.t, w.workload.List(w.t.Context(), &list))
+	require.NoError(w.t, w.workload.Client.List(w.t.Context(), &list))
 	require.Len(w.t, list.Items, 1)
 	e := list.Items[0]
 	require.Equal(w.t, "InPlaceUpdateHeld", e.Reason)
@@ -223,8 +224,8 @@ func TestANodeThatIsNotReadyAfterTheWork(t *testing.T) {
 	w := planned(t, drainA)
 	ready := func(status corev1.ConditionStatus) {
 		n := w.clusterNode()
-		n.Status.Conditions[0].Status = status
-		require.NoError(t, w.workload.Status().Update(t.Context(), n))
+		workloadtest.Ready(status)(n)
+		require.NoError(t, w.workload.Client.Status().Update(t.Context(), n))
 	}
 	ready(corev1.ConditionFalse)
 	w.reconcile()

@@ -256,7 +256,7 @@ func repaired(t *testing.T, dir string, f fault, nth int) []call {
 func (w *walkWorld) podIsBack() {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "web-1", UID: "uid-of-web-1"}}
 	pod.Spec.NodeName, pod.Status.Phase = nodeName, corev1.PodRunning
-	_, err := w.workload.clientset.CoreV1().Pods("web").Create(w.ctx, pod, metav1.CreateOptions{})
+	_, err := w.workload.Clientset.CoreV1().Pods("web").Create(w.ctx, pod, metav1.CreateOptions{})
 	require.NoError(w.t, err)
 }
 

@@ -19,18 +19,15 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -43,6 +40,7 @@ import (
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/slots"
+	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
 var key = types.NamespacedName{Namespace: "lab", Name: "m1"}
@@ -146,7 +144,7 @@ type world struct {
 	store      *Store
 	reconciler *Reconciler
 	clock      *clocktesting.FakeClock
-	workload   *fakeWorkload
+	workload   *workloadtest.Cluster
 	events     *events.FakeRecorder
 	policies   *changemanagement.Policies
 }
@@ -165,14 +163,8 @@ var testScheme = sync.OnceValue(func() *runtime.Scheme {
 	return scheme
 })
 
-// newFakeClient leaves managed fields out, which nothing here reads and which take most of the time.
-func newFakeClient(scheme *runtime.Scheme) *fake.ClientBuilder {
-	tracker := clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker)
-}
-
 func newWorld(t *testing.T) *world {
-	c := newFakeClient(testScheme()).WithStatusSubresource(&refitv1.MachineUpdate{}).WithObjects(objects()...).Build()
+	c := workloadtest.NewBuilder(testScheme()).WithStatusSubresource(&refitv1.MachineUpdate{}).WithObjects(objects()...).Build()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "refit-node-linux-amd64"), []byte("agent"), 0o600))
 	agents, err := remote.LoadAgents(dir)
@@ -185,7 +177,7 @@ func newWorld(t *testing.T) *world {
 		clock: clocktesting.NewFakeClock(time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC)), events: events.NewFakeRecorder(100),
 	}
 	w.store = &Store{Client: c, Live: c, Clock: w.clock}
-	w.workload = newFakeWorkload(w.clock)
+	w.workload = newWorkload(w.clock)
 	w.reconciler = &Reconciler{
 		Workloads: w.workload, Observer: lease.NewObserver(10), RebootTimeout: 20 * time.Minute,
 		Slots:  &slots.Slots{Client: c, Live: c, Limits: slots.Limits{Workers: intstr.FromString("20%")}, Clock: w.clock},

@@ -136,7 +136,7 @@ func TestAMachineUpdateWhoseMachineIsGone(t *testing.T) {
 	})
 	t.Run("does not stay for a workload cluster that is away for good", func(t *testing.T) {
 		w := orphan(t)
-		w.workload.err = workload.ErrUnavailable
+		w.workload.Err = workload.ErrUnavailable
 		require.Equal(t, retryDefault, w.reconcile().RequeueAfter)
 		require.False(t, gone(w))
 		w.requireStays("the Machine is gone, and what refit has put on the node can't be removed")
@@ -148,17 +148,17 @@ func TestAMachineUpdateWhoseMachineIsGone(t *testing.T) {
 	t.Run("has its time with each leader", func(t *testing.T) {
 		w := orphan(t)
 		w.clock.Step(time.Hour) // nobody leads
-		w.workload.err = workload.ErrUnavailable
+		w.workload.Err = workload.ErrUnavailable
 		w.reconcile()
 		require.False(t, gone(w))
-		w.workload.err = nil
+		w.workload.Err = nil
 		w.reconcile()
 		require.True(t, gone(w))
 		require.False(t, w.clusterNode().Spec.Unschedulable)
 	})
 	t.Run("goes with the Cluster", func(t *testing.T) {
 		w := orphan(t)
-		w.workload.err = workload.ErrUnavailable
+		w.workload.Err = workload.ErrUnavailable
 		require.NoError(t, w.Delete(t.Context(), &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "c1"}}))
 		w.reconcile()
 		require.True(t, gone(w))

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -14,6 +13,7 @@ import (
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/protection"
 	"github.com/capi-refit/refit/internal/workload"
+	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
 // deleteMachine asks for the deletion of the world's Machine, which something else keeps until refit's hook is off.
@@ -61,7 +61,7 @@ func TestAMachineIsDeleted(t *testing.T) {
 			w.deleteMachine()
 			w.node.applied = []node.Status{tc.node}
 			if tc.away {
-				w.workload.err = workload.ErrUnavailable
+				w.workload.Err = workload.ErrUnavailable
 			}
 			require.Positive(t, w.reconcile().RequeueAfter)
 			w.requireLetGo()
@@ -164,11 +164,11 @@ func TestAFailureIsNotForgotten(t *testing.T) {
 // TestAFailureWhoseNodeCantBeGivenBack waits for the API server before it says that the update has failed.
 func TestAFailureWhoseNodeCantBeGivenBack(t *testing.T) {
 	w := cutOff(t, drainA)
-	w.workload.err = workload.ErrUnavailable
+	w.workload.Err = workload.ErrUnavailable
 	w.node.applied = []node.Status{{State: node.Failed, Token: 3, Message: "restart app.service failed"}}
 	w.reconcile()
 	w.requireWaiting(refitv1.ReasonWorkload, "")
-	w.workload.err = nil
+	w.workload.Err = nil
 	w.reconcile()
 	w.requirePhase(refitv1.PhaseFailed)
 	w.requireFree(true)
@@ -221,7 +221,7 @@ func TestANodeThatDoesNotRebootIsUnreachable(t *testing.T) {
 	w.reconcile()
 	st := w.requireWaiting(refitv1.ReasonUnreachable, "connection refused")
 	require.Nil(t, st.RebootingSince)
-	require.Equal(t, corev1.ConditionTrue, w.clusterNode().Status.Conditions[0].Status)
+	require.True(t, workloadtest.IsReady(w.clusterNode()))
 }
 
 // TestWhatIsWrittenInTheEnd requires that all of refit's is off the node before Cluster API can be told that the update is done.

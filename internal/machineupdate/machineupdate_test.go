@@ -15,6 +15,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
+	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
 func TestUpdateIsMadeOnceAndThenDone(t *testing.T) {
@@ -146,8 +147,8 @@ func TestWhatWaitsShowsForWhat(t *testing.T) {
 			w := under(t, restartA)
 			w.node.plans = tc.plans
 			n := w.clusterNode()
-			n.Status.Conditions[0].Status = corev1.ConditionFalse
-			require.NoError(t, w.workload.Status().Update(t.Context(), n))
+			workloadtest.Ready(corev1.ConditionFalse)(n)
+			require.NoError(t, w.workload.Client.Status().Update(t.Context(), n))
 			w.reconcile()
 			require.Equal(t, tc.reason, w.requirePhase(refitv1.PhaseWaiting).Reason)
 			told, looked := len(w.events.Events), false

@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/protection"
+	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
 const endsFirst = "that ends first, and until then refit keeps the node"
@@ -101,7 +104,14 @@ func TestAHoldThatIsMetOnTheNode(t *testing.T) {
 func TestAHoldBetweenTwoLooks(t *testing.T) {
 	w := cutOff(t, drainA)
 	w.node.applied = []node.Status{running}
-	w.workload.beforeLease = func() { w.hold(true) }
+	looked := false
+	w.workload.Client = workloadtest.Before(w.workload.Client, func(verb string, obj runtime.Object) error {
+		if _, ok := obj.(*coordinationv1.Lease); ok && verb == "update" && !looked {
+			looked = true
+			w.hold(true)
+		}
+		return nil
+	})
 	w.reconcile()
 	w.requireKept(refitv1.ReasonHold)
 	require.Equal(t, []string{"status"}, w.node.calls, "it is only asked")

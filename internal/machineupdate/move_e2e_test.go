@@ -27,6 +27,7 @@ import (
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/workload/workloadtest"
 	"github.com/capi-refit/refit/schedule"
 	"github.com/capi-refit/refit/test/apiserver"
 	"github.com/capi-refit/refit/test/lab"
@@ -272,12 +273,12 @@ func (w *walkWorld) moveBy(t *testing.T, p programs, source, target *managementC
 
 // workloadAt has the cluster be one with a real API server, but for its pods.
 func (w *walkWorld) workloadAt(t *testing.T, s *apiserver.Server) {
-	c, err := client.NewWithWatch(s.Config, client.Options{Scheme: workloadScheme()})
+	c, err := client.NewWithWatch(s.Config, client.Options{Scheme: workloadtest.Scheme()})
 	require.NoError(t, err)
 	w.workload.Client = c
 	require.NoError(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}}))
 	for _, name := range []string{nodeName, "n2"} { // to the latter pods can go
-		n := readyNode(name)
+		n := workloadtest.Node(name)
 		status := n.Status
 		n.UID = ""
 		require.NoError(t, c.Create(t.Context(), n))

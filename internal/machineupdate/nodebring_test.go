@@ -1,15 +1,13 @@
 package machineupdate
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -17,6 +15,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
 // labelled returns a world whose machine's specs ask for a label, and for a taint where one is named. On the node there is nothing
@@ -74,14 +73,12 @@ func TestATaintThatEvictsHasANodeDrained(t *testing.T) {
 
 // failing has the world's workload cluster answer patches of the Node with an error, as often as is said.
 func (w *world) failing(times int, err error) {
-	w.workload.Client = interceptor.NewClient(w.workload.Client.(client.WithWatch), interceptor.Funcs{
-		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-			if _, ok := obj.(*corev1.Node); ok && times > 0 {
-				times--
-				return err
-			}
-			return c.Patch(ctx, obj, patch, opts...)
-		},
+	w.workload.Client = workloadtest.Before(w.workload.Client, func(verb string, obj runtime.Object) error {
+		if _, ok := obj.(*corev1.Node); !ok || verb != "patch" || times == 0 {
+			return nil
+		}
+		times--
+		return err
 	})
 }
 
@@ -106,13 +103,11 @@ func TestANodeThatCantBeWritten(t *testing.T) {
 
 func TestANodeThatSomethingChangesBack(t *testing.T) {
 	w := labelled(t)
-	w.workload.Client = interceptor.NewClient(w.workload.Client.(client.WithWatch), interceptor.Funcs{
-		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-			if n, ok := obj.(*corev1.Node); ok {
-				delete(n.Labels, "a")
-			}
-			return c.Patch(ctx, obj, patch, opts...)
-		},
+	w.workload.Client = workloadtest.Before(w.workload.Client, func(verb string, obj runtime.Object) error {
+		if n, ok := obj.(*corev1.Node); ok && verb == "patch" {
+			delete(n.Labels, "a")
+		}
+		return nil
 	})
 	w.reconcile()
 	st := w.requirePhase(refitv1.PhaseFailed)

@@ -1,7 +1,6 @@
 package machineupdate
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -10,11 +9,11 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -26,6 +25,7 @@ import (
 	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/protection"
 	"github.com/capi-refit/refit/internal/workload"
+	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
 // Plans that have the node drained.
@@ -47,10 +47,10 @@ func (w *world) holdLease(holder string) {
 	l, at := w.leaseOf(), metav1.NewMicroTime(w.clock.Now())
 	l.Spec.HolderIdentity, l.Spec.RenewTime, l.Spec.LeaseDurationSeconds = &holder, &at, ptr.To[int32](600)
 	if l.ResourceVersion == "" {
-		require.NoError(w.t, w.workload.Create(w.t.Context(), l))
+		require.NoError(w.t, w.workload.Client.Create(w.t.Context(), l))
 		return
 	}
-	require.NoError(w.t, w.workload.Update(w.t.Context(), l))
+	require.NoError(w.t, w.workload.Client.Update(w.t.Context(), l))
 }
 
 // clusterNode returns the world's Node.
@@ -64,7 +64,7 @@ func (w *world) clusterNode() *corev1.Node {
 func (w *world) editNode(change func(*corev1.Node)) {
 	n := w.clusterNode()
 	change(n)
-	require.NoError(w.t, w.workload.Update(w.t.Context(), n))
+	require.NoError(w.t, w.workload.Client.Update(w.t.Context(), n))
 }
 
 func (w *world) currentMachine() *clusterv1.Machine {
@@ -134,14 +134,14 @@ func TestNodesOfOthersAreNotReachedFor(t *testing.T) {
 			w.editNode(func(n *corev1.Node) { n.Annotations = map[string]string{refitv1.HoldAnnotation: "a failing disk"} })
 		}, refitv1.ReasonHold, "a failing disk"},
 		"a clock that is ahead": {func(w *world) {
-			w.workload = newFakeWorkload(clocktesting.NewFakePassiveClock(w.clock.Now().Add(-time.Minute)))
+			w.workload = newWorkload(clocktesting.NewFakePassiveClock(w.clock.Now().Add(-time.Minute)))
 			w.reconciler.Workloads = w.workload
 		}, refitv1.ReasonLease, "the clock here is up to 1m0s ahead"},
-		"an API server that is away": {func(w *world) { w.workload.err = workload.ErrUnavailable }, refitv1.ReasonWorkload, "so the node is not touched"},
+		"an API server that is away": {func(w *world) { w.workload.Err = workload.ErrUnavailable }, refitv1.ReasonWorkload, "so the node is not touched"},
 		"no Node": {func(w *world) {
 			w.machine(func(m *clusterv1.Machine) { m.Status.NodeRef = clusterv1.MachineNodeReference{} })
 		}, refitv1.ReasonNode, "the Machine has no node yet"},
-		"a Node that is gone": {func(w *world) { require.NoError(w.t, w.workload.Delete(w.t.Context(), w.clusterNode())) },
+		"a Node that is gone": {func(w *world) { require.NoError(w.t, w.workload.Client.Delete(w.t.Context(), w.clusterNode())) },
 			refitv1.ReasonNode, "the Node is gone"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -247,7 +247,7 @@ func cutOff(t *testing.T, plan node.Plan) *world {
 func TestTheAPIIsAwayWhileTheNodeWorks(t *testing.T) {
 	w := cutOff(t, drainA)
 	token := w.update().Status.Token
-	w.workload.err = workload.ErrUnavailable
+	w.workload.Err = workload.ErrUnavailable
 	w.node.applied = []node.Status{{State: node.Running, Interrupted: true}, succeeded}
 	w.node.plans = []node.Plan{settled}
 	w.reconcile()
@@ -256,7 +256,7 @@ func TestTheAPIIsAwayWhileTheNodeWorks(t *testing.T) {
 	require.Equal(t, []int64{token}, w.node.tokens)
 	require.True(t, w.clusterNode().Spec.Unschedulable)
 
-	w.workload.err = nil
+	w.workload.Err = nil
 	w.reconcile()
 	w.requirePhase(refitv1.PhaseSucceeded)
 	w.requireFree(false)
@@ -273,7 +273,7 @@ func TestNothingBeginsWhileTheAPIIsAway(t *testing.T) {
 			mu := w.update()
 			mu.Status.FailedToken = 7
 			require.NoError(t, w.Status().Update(t.Context(), mu))
-			w.workload.err = workload.ErrUnavailable
+			w.workload.Err = workload.ErrUnavailable
 			w.node.applied = []node.Status{onNode}
 			w.reconcile()
 			w.requireWaiting(refitv1.ReasonWorkload, "the workload cluster's API server is away")
@@ -286,15 +286,13 @@ func TestNothingBeginsWhileTheAPIIsAway(t *testing.T) {
 func TestHoldsThatCantBeReadLetNothingStart(t *testing.T) {
 	w := cutOff(t, drainA)
 	w.node.applied = []node.Status{{State: node.Idle, Digest: "none"}}
-	base, away := w.workload.Client, false
+	away := false
 	w.node.before = func(string) { away = true }
-	w.workload.Client = interceptor.NewClient(base.(client.WithWatch), interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-			if _, ok := obj.(*corev1.Node); ok && away {
-				return errors.New("connection refused")
-			}
-			return c.Get(ctx, key, obj, opts...)
-		},
+	w.workload.Client = workloadtest.Before(w.workload.Client, func(verb string, obj runtime.Object) error {
+		if _, ok := obj.(*corev1.Node); ok && verb == "get" && away {
+			return errors.New("connection refused")
+		}
+		return nil
 	})
 	w.reconcile()
 	w.requireWaiting(refitv1.ReasonWorkload, "connection refused")

@@ -10,9 +10,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -22,6 +22,7 @@ import (
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/protection"
 	"github.com/capi-refit/refit/internal/workload"
+	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
 // TestWhatWasLeftBehindIsSwept has an earlier process leave markers, a cordon and a lease at another Machine of the cluster.
@@ -45,7 +46,7 @@ func TestWhatWasLeftBehindIsSwept(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: lease.DefaultNamespace, Name: lease.Name("n2")},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To(lease.Holder(other.UID))},
 	}
-	require.NoError(t, w.workload.Create(ctx, left))
+	require.NoError(t, w.workload.Client.Create(ctx, left))
 
 	w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{succeeded}
 	w.ask()
@@ -62,15 +63,11 @@ func TestWhatWasLeftBehindIsSwept(t *testing.T) {
 
 // onLeases has the workload cluster answer by an error, or by itself, when its leases are listed.
 func (w *world) onLeases(answer func() error) {
-	w.workload.Client = interceptor.NewClient(w.workload.Client.(client.WithWatch), interceptor.Funcs{
-		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			if _, ok := list.(*coordinationv1.LeaseList); ok {
-				if err := answer(); err != nil {
-					return err
-				}
-			}
-			return c.List(ctx, list, opts...)
-		},
+	w.workload.Client = workloadtest.Before(w.workload.Client, func(_ string, obj runtime.Object) error {
+		if _, ok := obj.(*coordinationv1.LeaseList); ok {
+			return answer()
+		}
+		return nil
 	})
 }
 

@@ -20,7 +20,7 @@ import (
 // reached notes what is done to the node too early.
 func (w *walkWorld) reached(what string) {
 	n := w.theNode()
-	pods, err := w.workload.clientset.CoreV1().Pods("").List(w.ctx, metav1.ListOptions{})
+	pods, err := w.workload.Clientset.CoreV1().Pods("").List(w.ctx, metav1.ListOptions{})
 	require.NoError(w.t, err)
 	var machine clusterv1.Machine
 	require.NoError(w.t, w.base.Get(w.ctx, key, &machine))

@@ -152,8 +152,8 @@ func (p *process) Get(context.Context, client.ObjectKey) (*workload.Cluster, err
 		return nil, err
 	}
 	return &workload.Cluster{
-		Client:    p.api(workloadCluster, p.world.workload.Client.(client.WithWatch)),
-		Clientset: callingClientset{p.world.workload.clientset, p},
+		Client:    p.api(workloadCluster, p.world.workload.Client),
+		Clientset: callingClientset{p.world.workload.Clientset, p},
 	}, nil
 }
 

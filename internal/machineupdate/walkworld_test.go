@@ -34,6 +34,7 @@ import (
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/slots"
+	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
 // What is updated on the node of a walk, by the path that is written.
@@ -68,7 +69,7 @@ type walkWorld struct {
 	t        require.TestingT
 	ctx      context.Context
 	base     client.WithWatch // the management cluster's
-	workload *fakeWorkload
+	workload *workloadtest.Cluster
 	node     *walkNode
 	clock    *clocktesting.FakeClock
 	store    *Store
@@ -101,13 +102,13 @@ func newWalkWorld(ctx context.Context, t require.TestingT, root, path string, fa
 			o.Spec.Files[0].Path = path
 		}
 	}
-	w.base = newFakeClient(testScheme()).WithStatusSubresource(&refitv1.MachineUpdate{}).WithObjects(all...).Build()
+	w.base = workloadtest.NewBuilder(testScheme()).WithStatusSubresource(&refitv1.MachineUpdate{}).WithObjects(all...).Build()
 	w.store = &Store{Client: w.base, Live: w.base, Clock: w.clock}
-	w.workload = newFakeWorkload(w.clock)
+	w.workload = newWorkload(w.clock)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "web-0", UID: "uid-of-web-0"}}
 	pod.Spec.NodeName, pod.Status.Phase = nodeName, corev1.PodRunning
-	w.workload.clientset = kubernetesfake.NewClientset(pod)
-	require.NoError(t, w.workload.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}}))
+	w.workload.Clientset = kubernetesfake.NewClientset(pod)
+	require.NoError(t, w.workload.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}}))
 	w.node = newWalkNode(t, root, w.clock)
 	w.node.reached = w.reached
 	w.leader = w.start()
@@ -234,7 +235,7 @@ func (w *walkWorld) evict(namespace, name string) {
 // kubelet ends pods that were evicted, and says whether the node is Ready.
 func (w *walkWorld) kubelet() {
 	for _, pod := range w.evicted {
-		require.NoError(w.t, client.IgnoreNotFound(w.workload.clientset.CoreV1().Pods(pod.Namespace).Delete(w.ctx, pod.Name, metav1.DeleteOptions{})))
+		require.NoError(w.t, client.IgnoreNotFound(w.workload.Clientset.CoreV1().Pods(pod.Namespace).Delete(w.ctx, pod.Name, metav1.DeleteOptions{})))
 	}
 	w.evicted = nil
 	n := w.theNode()
@@ -242,9 +243,9 @@ func (w *walkWorld) kubelet() {
 	if !w.node.up() {
 		status = corev1.ConditionFalse
 	}
-	if n.Status.Conditions[0].Status != status {
-		n.Status.Conditions[0].Status = status
-		require.NoError(w.t, w.workload.Status().Update(w.ctx, n))
+	if workloadtest.IsReady(n) != w.node.up() {
+		workloadtest.Ready(status)(n)
+		require.NoError(w.t, w.workload.Client.Status().Update(w.ctx, n))
 	}
 }
 
@@ -263,10 +264,10 @@ func (w *walkWorld) setLease(change func(*coordinationv1.LeaseSpec)) {
 	require.NoError(w.t, client.IgnoreNotFound(err))
 	change(&l.Spec)
 	if err != nil {
-		require.NoError(w.t, w.workload.Create(w.ctx, l))
+		require.NoError(w.t, w.workload.Client.Create(w.ctx, l))
 		return
 	}
-	require.NoError(w.t, w.workload.Update(w.ctx, l))
+	require.NoError(w.t, w.workload.Client.Update(w.ctx, l))
 }
 
 // stealLease has another hold the node's lease until two reconciliations later.
@@ -282,10 +283,10 @@ func (w *walkWorld) stealLease() {
 // replaceNode registers the node anew, under the same name.
 func (w *walkWorld) replaceNode() {
 	n := w.theNode()
-	require.NoError(w.t, w.workload.Delete(w.ctx, n))
-	n = readyNode(nodeName)
+	require.NoError(w.t, w.workload.Client.Delete(w.ctx, n))
+	n = workloadtest.Node(nodeName)
 	n.UID = "another-uid"
-	require.NoError(w.t, w.workload.Create(w.ctx, n))
+	require.NoError(w.t, w.workload.Client.Create(w.ctx, n))
 }
 
 // rival has a second server reconcile that believes that it leads.

@@ -9,8 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -18,6 +16,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 )
 
 func TestUnreadPoliciesAreNotNoPolicies(t *testing.T) {
@@ -28,10 +27,10 @@ func TestUnreadPoliciesAreNotNoPolicies(t *testing.T) {
 	require.ErrorContains(t, err, "have not been read yet")
 	require.Equal(t, time.Second, w.reread("a").RequeueAfter, "one of them is not all of them")
 	require.ErrorContains(t, w.policies.Ready(), "have not been read yet")
-	w.down = true
-	require.ErrorIs(t, w.policies.Prime(t.Context()), errDown)
+	w.Down = true
+	require.ErrorIs(t, w.policies.Prime(t.Context()), policykindtest.ErrDown)
 	require.ErrorContains(t, w.policies.Ready(), "have not been read yet")
-	w.down = false
+	w.Down = false
 	require.NoError(t, w.policies.Prime(t.Context()))
 	require.NoError(t, w.policies.Ready())
 	require.Equal(t, []string{"a"}, w.selected(worker).Policies)
@@ -59,7 +58,7 @@ func TestWhichPoliciesCount(t *testing.T) {
 			require.Equal(t, tc.want, w.selected(tc.of).Policies)
 		})
 	}
-	m, err := w.policies.Machine(t.Context(), machine("m", "c2", map[string]string{"pool": "gpu"}))
+	m, err := w.policies.Machine(t.Context(), machine("m", "c2", policykindtest.Label("pool", "gpu")))
 	require.NoError(t, err)
 	require.Equal(t, []string{"of-all", "of-pool"}, m.Policies)
 }
@@ -72,9 +71,9 @@ func TestAnErrorIsNeverANo(t *testing.T) {
 	})
 	t.Run("a cluster that can't be read", func(t *testing.T) {
 		w := newWorld(t, cluster("c1", nil), policy("a"))
-		w.down = true
+		w.Down = true
 		_, err := w.policies.For(t.Context(), worker)
-		require.ErrorIs(t, err, errDown)
+		require.ErrorIs(t, err, policykindtest.ErrDown)
 	})
 	t.Run("a policy that can't be read", func(t *testing.T) {
 		w := newWorld(t, cluster("c1", nil), policy("a", roles(refitv1.WorkerRole), file("/etc/app")))
@@ -91,7 +90,7 @@ func TestAnErrorIsNeverANo(t *testing.T) {
 	})
 	t.Run("a namespace without policies needs no cluster", func(t *testing.T) {
 		w := newWorld(t)
-		w.down = true
+		w.Down = true
 		_, err := w.policies.For(t.Context(), worker)
 		require.NoError(t, err)
 	})
@@ -113,10 +112,10 @@ func TestPoliciesAreReadAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []disruption.Action{{Type: disruption.Drain}}, actions)
 
-	w.down = true
-	_, err = w.policies.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "fleet", Name: "a"}})
-	require.ErrorIs(t, err, errDown)
-	w.down = false
+	w.Down = true
+	_, err = w.policies.Reconcile(t.Context(), policykindtest.Request("a"))
+	require.ErrorIs(t, err, policykindtest.ErrDown)
+	w.Down = false
 	require.Equal(t, []string{"a", "b"}, w.selected(worker).Policies, "what can't be read again stays")
 
 	require.NoError(t, w.Delete(t.Context(), w.get("a")))
@@ -162,7 +161,7 @@ func TestPoliciesChangeWhileHooksAsk(t *testing.T) {
 		})
 	}
 	for range 50 {
-		_, err := calls.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "fleet", Name: "a"}})
+		_, err := calls.Reconcile(t.Context(), policykindtest.Request("a"))
 		require.NoError(t, err)
 	}
 	all.Wait()

@@ -1,7 +1,6 @@
 package nodedisruption
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -11,58 +10,29 @@ import (
 	"github.com/stretchr/testify/require"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 )
-
-// counting counts how often a status is written.
-type counting struct {
-	client.Client
-	writes int
-}
-
-func (c *counting) Status() client.SubResourceWriter {
-	return &countingWriter{c.Client.Status(), &c.writes}
-}
-
-type countingWriter struct {
-	client.SubResourceWriter
-	writes *int
-}
-
-func (w *countingWriter) Update(ctx context.Context, obj client.Object, opts ...client.SubResourceUpdateOption) error {
-	*w.writes++
-	return w.SubResourceWriter.Update(ctx, obj, opts...)
-}
 
 // status is what shows the status of policies.
 type status struct {
 	*world
-	shown  Status
-	writes *counting
-	events *events.FakeRecorder
+	shown Status
 }
 
 func newStatus(t *testing.T, objects ...client.Object) *status {
-	s := &status{world: newWorld(t, objects...), events: events.NewFakeRecorder(100)}
-	s.writes = &counting{Client: s.world}
-	s.shown = Status{Client: s.writes, Policies: s.policies, Recorder: s.events}
+	s := &status{world: newWorld(t, objects...)}
+	s.shown = Status{Client: s.world, Policies: s.policies, Recorder: s.Events}
 	return s
 }
 
 // show has the status of the policy a shown.
 func (s *status) show() (*refitv1.NodeDisruptionPolicyStatus, time.Duration) {
-	s.t.Helper()
-	key := types.NamespacedName{Namespace: "fleet", Name: "a"}
-	result, err := s.shown.Reconcile(s.t.Context(), ctrl.Request{NamespacedName: key})
-	require.NoError(s.t, err)
-	return &s.get("a").Status, result.RequeueAfter
+	s.T.Helper()
+	again := s.Reconcile(&s.shown, "a").RequeueAfter
+	return &s.get("a").Status, again
 }
 
 // ruleOf returns what the status says about one thing.
@@ -101,27 +71,26 @@ func TestStatus(t *testing.T) {
 		st, _ = s.show()
 	}
 	require.Equal(t, first, st)
-	require.Equal(t, 1, s.writes.writes, "what has not changed is not written")
+	require.Equal(t, 1, s.StatusWrites, "what has not changed is not written")
 
 	s.change("a", func(sp *spec) { sp.Files = nil })
 	_, again = s.show()
 	require.Equal(t, time.Second, again, "this version was not read yet")
-	require.Equal(t, 1, s.writes.writes)
+	require.Equal(t, 1, s.StatusWrites)
 	s.reread("a")
 	st, _ = s.show()
 	require.EqualValues(t, 2, st.ObservedGeneration)
 	require.Equal(t, "built-in", ruleOf(t, st, "File", "/etc/motd").From)
-	require.Empty(t, s.events.Events, "that it can be read is no news")
+	s.RequireNoEvent("that it can be read is no news")
 }
 
 func TestStatusCountsMachines(t *testing.T) {
-	control := map[string]string{clusterv1.MachineControlPlaneLabel: ""}
 	s := newStatus(t, cluster("c1", map[string]string{"env": "prod"}), cluster("c2", nil),
-		machine("w1", "c1", nil), machine("w2", "c1", nil), machine("cp1", "c1", control), machine("w3", "c2", nil), machine("w4", "gone", nil),
+		machine("w1", "c1"), machine("w2", "c1"), machine("cp1", "c1", policykindtest.ControlPlane), machine("w3", "c2"), machine("w4", "gone"),
 		policy("a", clusters(map[string]string{"env": "prod"}), roles(refitv1.WorkerRole)))
 	st, _ := s.show()
 	require.EqualValues(t, 2, *st.SelectedMachines)
-	require.NoError(t, s.Create(t.Context(), machine("w5", "c1", nil)))
+	require.NoError(t, s.Create(t.Context(), machine("w5", "c1")))
 	st, _ = s.show()
 	require.EqualValues(t, 3, *st.SelectedMachines)
 }
@@ -142,20 +111,18 @@ refit_node_disruption_policy_ready{namespace="fleet",policy="b"} 1
 	require.Equal(t, reasonInvalid, c.Reason)
 	require.Contains(t, c.Message, `unknown action "Explode"`)
 	require.Empty(t, st.Effective, "nothing is in force by it")
-	require.Regexp(t, `^Warning InvalidPolicy the policy can't be read`, <-s.events.Events)
+	s.RequireEvent(`^Warning InvalidPolicy the policy can't be read`)
 	s.show()
-	require.Empty(t, s.events.Events, "once is enough")
+	s.RequireNoEvent("once is enough")
 	s.change("a", func(sp *spec) { sp.Files = nil })
 	s.reread("a")
 	s.show()
-	require.Equal(t, "Normal Read the policy can be read", <-s.events.Events)
+	s.RequireEvent("^Normal Read the policy can be read$")
 }
 
 func TestStatusOfWhatIsNotThere(t *testing.T) {
 	s := newStatus(t)
-	result, err := s.shown.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "fleet", Name: "a"}})
-	require.NoError(t, err)
-	require.Zero(t, result)
+	require.Zero(t, s.Reconcile(&s.shown, "a"))
 	s = newStatus(t, policy("a"))
 	s.shown.Policies = s.newPolicies()
 	_, again := s.show()

@@ -2,7 +2,6 @@ package policykind_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -13,13 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/policykind"
+	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 )
-
-var errDown = errors.New("the API server is down")
 
 // read is what is read of a ConfigMap.
 type read struct {
@@ -28,35 +25,14 @@ type read struct {
 	says string
 }
 
-// world is a management cluster, a fake of one.
-type world struct {
-	client.Client
-	t    *testing.T
-	down bool
-}
-
-func (w *world) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	if w.down {
-		return errDown
-	}
-	return w.Client.Get(ctx, key, obj, opts...)
-}
-
-func (w *world) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	if w.down {
-		return errDown
-	}
-	return w.Client.List(ctx, list, opts...)
-}
-
 func configMap(namespace, name, says string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string]string{"says": says}}
 }
 
 type reader = policykind.Reader[*corev1.ConfigMap, *read]
 
-func newWorld(t *testing.T, objects ...client.Object) (*world, *reader) {
-	w := &world{Client: fake.NewClientBuilder().WithObjects(objects...).Build(), t: t}
+func newWorld(t *testing.T, objects ...client.Object) (*policykindtest.World, *reader) {
+	w := policykindtest.New(t, policykindtest.With(objects...))
 	return w, policykind.NewReader(w, policykind.Kind[*corev1.ConfigMap, *read]{
 		Name: "ConfigMap", Plural: "ConfigMaps",
 		New:  func() *corev1.ConfigMap { return &corev1.ConfigMap{} },
@@ -96,10 +72,10 @@ func TestNothingReadIsNotNothingThere(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, time.Second, result.RequeueAfter)
 	require.EqualError(t, r.Ready(), unread, "one of them is not all of them")
-	w.down = true
-	require.ErrorIs(t, r.Prime(t.Context()), errDown)
+	w.Down = true
+	require.ErrorIs(t, r.Prime(t.Context()), policykindtest.ErrDown)
 	require.EqualError(t, r.Ready(), unread)
-	w.down = false
+	w.Down = false
 	require.NoError(t, r.Prime(t.Context()))
 	require.NoError(t, r.Ready())
 	require.Equal(t, []said{{"one", "1"}}, in(t, r, "a"))
@@ -127,10 +103,10 @@ func TestObjectsAreReadAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []said{{"one", "1"}, {"three", "3"}, {"two", "more"}}, in(t, r, "a"))
 
-	w.down = true
+	w.Down = true
 	_, err = r.Reconcile(t.Context(), request("one"))
-	require.ErrorIs(t, err, errDown)
-	w.down = false
+	require.ErrorIs(t, err, policykindtest.ErrDown)
+	w.Down = false
 	require.Len(t, in(t, r, "a"), 3, "what can't be read again stays")
 
 	require.NoError(t, w.Delete(t.Context(), &two))

@@ -1,7 +1,6 @@
 package protection
 
 import (
-	"context"
 	"maps"
 	"testing"
 
@@ -12,9 +11,10 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
 const (
@@ -57,16 +57,15 @@ func newWorld(t *testing.T, m *clusterv1.Machine, n *corev1.Node) *world {
 
 func (w *world) protector() *Protector {
 	intercept := func(c client.WithWatch) client.Client {
-		return interceptor.NewClient(c, interceptor.Funcs{
-			Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-				w.writes++
-				if w.onPatch != nil {
-					if err := w.onPatch(obj); err != nil {
-						return err
-					}
-				}
-				return c.Patch(ctx, obj, patch, opts...)
-			},
+		return workloadtest.Before(c, func(verb string, obj runtime.Object) error {
+			if verb != "patch" {
+				return nil
+			}
+			w.writes++
+			if w.onPatch == nil {
+				return nil
+			}
+			return w.onPatch(obj.(client.Object))
 		})
 	}
 	return &Protector{Management: intercept(w.management), Workload: intercept(w.workload)}

@@ -1,7 +1,6 @@
 package slots
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -14,10 +13,9 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/capi-refit/refit/internal/lease"
+	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
 // nodeLease is held since an hour, renewed a while ago, for 600 s.
@@ -43,22 +41,14 @@ func maintenance(name string, spec any) *unstructured.Unstructured {
 
 var ofNodeA = map[string]any{"nodeName": "a"}
 
-// workload is a client of a workload cluster. failing are the kinds of lists that can't be had, and why.
-func workload(t *testing.T, failing map[string]error, objects ...client.Object) client.Reader {
-	scheme := runtime.NewScheme()
-	require.NoError(t, coordinationv1.AddToScheme(scheme))
-	base := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
-	return interceptor.NewClient(base, interceptor.Funcs{
-		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
-			kind := "LeaseList"
-			if _, ok := list.(*unstructured.UnstructuredList); ok {
-				kind = "NodeMaintenanceList"
-			}
-			if err := failing[kind]; err != nil {
-				return err
-			}
-			return c.List(ctx, list, options...)
-		},
+// workload returns a client of a workload cluster. failing are the kinds of lists that can't be had, and why.
+func workload(failing map[string]error, objects ...client.Object) client.Reader {
+	cluster := workloadtest.New(clocktesting.NewFakePassiveClock(start), objects...)
+	return workloadtest.Before(cluster.Client, func(_ string, list runtime.Object) error {
+		if _, ok := list.(*unstructured.UnstructuredList); ok {
+			return failing["NodeMaintenanceList"]
+		}
+		return failing["LeaseList"]
 	})
 }
 
@@ -90,7 +80,7 @@ func TestWorkloadPeers(t *testing.T) {
 		"one for no node": {objects: []client.Object{maintenance("nm-1", map[string]any{})}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := WorkloadPeers{Client: workload(t, nil, tc.objects...), LeaseNamespace: tc.namespace, Clock: clocktesting.NewFakePassiveClock(start)}
+			p := WorkloadPeers{Client: workload(nil, tc.objects...), LeaseNamespace: tc.namespace, Clock: clocktesting.NewFakePassiveClock(start)}
 			got, err := p.Taken(t.Context())
 			require.NoError(t, err)
 			if tc.want == nil {
@@ -113,7 +103,7 @@ func TestWorkloadPeersThatCannotBeTold(t *testing.T) {
 		"without the operator it may": {failing: map[string]error{"NodeMaintenanceList": &meta.NoKindMatchError{}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := WorkloadPeers{Client: workload(t, tc.failing, append(tc.objects, nodeLease("a", "x", 0))...), Clock: clocktesting.NewFakePassiveClock(start)}
+			p := WorkloadPeers{Client: workload(tc.failing, append(tc.objects, nodeLease("a", "x", 0))...), Clock: clocktesting.NewFakePassiveClock(start)}
 			got, err := p.Taken(t.Context())
 			if tc.want != "" {
 				require.ErrorContains(t, err, tc.want)

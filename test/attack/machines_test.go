@@ -18,20 +18,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	kubernetesfake "k8s.io/client-go/kubernetes/fake"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -49,7 +44,7 @@ import (
 	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/nodedisruption"
 	"github.com/capi-refit/refit/internal/slots"
-	"github.com/capi-refit/refit/internal/workload"
+	"github.com/capi-refit/refit/internal/workload/workloadtest"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/files"
 )
@@ -110,14 +105,6 @@ func (n *fakeMachineNode) Run(ctx context.Context, _ string, stdin io.Reader, st
 	return json.NewEncoder(stdout).Encode(answer)
 }
 
-// fakeWorkloads is a fake of the cluster that the machine is a node of.
-type fakeWorkloads struct{ cluster *workload.Cluster }
-
-// Get implements machineupdate.Workloads.
-func (f fakeWorkloads) Get(context.Context, client.ObjectKey) (*workload.Cluster, error) {
-	return f.cluster, nil
-}
-
 // fakeDisruptions is a fake of NodeDisruptionPolicies that select all Machines.
 type fakeDisruptions struct{ selected *nodedisruption.Selected }
 
@@ -156,7 +143,7 @@ func newManaged(t *testing.T) *managed {
 	require.NoError(t, policies.Prime(t.Context()))
 	m.reconciler = &machineupdate.Reconciler{
 		Client: c, Live: c, Clock: now, Agents: agents, Dialer: m.node, OnConflict: node.Overwrite, Disruptions: everythingIsHarmless(t),
-		Workloads: fakeWorkloads{fakeCluster(now)}, Observer: lease.NewObserver(10), Recorder: events.NewFakeRecorder(100), Instance: "refit-0",
+		Workloads: workloadtest.New(now, workloadtest.Node("n1")), Observer: lease.NewObserver(10), Recorder: events.NewFakeRecorder(100), Instance: "refit-0",
 		Slots:   &slots.Slots{Client: c, Live: c, Limits: slots.Limits{Workers: intstr.FromString("20%")}, Clock: now},
 		Gate:    &changemanagement.Gate{Policies: policies, Client: c, Live: c, Clock: now, Metrics: changemanagement.NewMetrics(prometheus.NewRegistry())},
 		Metrics: machineupdate.NewMetrics(prometheus.NewRegistry()), RebootTimeout: time.Minute,
@@ -174,27 +161,6 @@ func everythingIsHarmless(t *testing.T) fakeDisruptions {
 	registry, err := updaters.NewRegistry(files.New(rules))
 	require.NoError(t, err)
 	return fakeDisruptions{&nodedisruption.Selected{Effective: nodedisruption.Effective{Rules: rules}, Updaters: registry}}
-}
-
-func fakeCluster(now clock.PassiveClock) *workload.Cluster {
-	scheme := runtime.NewScheme()
-	_ = clientgoscheme.AddToScheme(scheme)
-	kind := schema.GroupVersionKind{Group: "nodemaintenance.medik8s.io", Version: "v1beta1", Kind: "NodeMaintenance"}
-	scheme.AddKnownTypeWithName(kind, &unstructured.Unstructured{})
-	kind.Kind += "List"
-	scheme.AddKnownTypeWithName(kind, &unstructured.UnstructuredList{})
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-of-n1"}}
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(n).WithInterceptorFuncs(interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
-			err := c.Create(ctx, obj, opts...)
-			if len((&client.CreateOptions{}).ApplyOptions(opts).DryRun) > 0 {
-				obj.SetCreationTimestamp(metav1.NewTime(now.Now())) // an API server tells its time by that
-			}
-			return err
-		},
-	}).Build()
-	return &workload.Cluster{Client: c, Clientset: kubernetesfake.NewClientset()}
 }
 
 func managedObjects() []client.Object {

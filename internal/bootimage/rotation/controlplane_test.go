@@ -133,7 +133,7 @@ func TestOvertakenByAMachine(t *testing.T) {
 	w := newWorld(t, append(basis(), controlPlane("base"), machine("c1", ""))...)
 	_, err := w.reconcile()
 	require.NoError(t, err)
-	w.clock.SetTime(w.clock.Now().Add(settling))
+	w.Clock.Step(settling)
 	asked := 0
 	w.controller.Updaters = inplace.UpdatersFunc(func(ctx context.Context, s inplace.Subject) (*updaters.Registry, error) {
 		if asked++; asked == 2 { // once for the template, then for the machine

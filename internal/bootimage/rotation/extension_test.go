@@ -17,6 +17,7 @@ import (
 	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 )
 
 var extensionConfigs = runtimev1.GroupVersion.WithKind("ExtensionConfig")
@@ -49,11 +50,11 @@ func selecting(value string) func(*unstructured.Unstructured) {
 
 // extension changes the ExtensionConfig refit as an API server and Cluster API do.
 func (w *world) extension(edits ...func(*unstructured.Unstructured)) {
-	w.t.Helper()
+	w.T.Helper()
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(extensionConfigs)
-	require.NoError(w.t, w.Get(w.t.Context(), types.NamespacedName{Name: "refit"}, o))
-	require.NoError(w.t, w.Update(w.t.Context(), with(o, edits...)))
+	require.NoError(w.T, w.Get(w.T.Context(), types.NamespacedName{Name: "refit"}, o))
+	require.NoError(w.T, w.Update(w.T.Context(), with(o, edits...)))
 }
 
 // TestNobodyIsAsked: where Cluster API does not ask refit it replaces machines, whatever refit would answer.
@@ -103,21 +104,21 @@ func TestNobodyIsAsked(t *testing.T) {
 
 // requireStays requires that the target was left at its template, and that its message says all of that.
 func (w *world) requireStays(f family, name string, state refitv1.BootImageTargetState, says ...string) {
-	w.t.Helper()
-	require.Equal(w.t, state, w.target().State)
+	w.T.Helper()
+	require.Equal(w.T, state, w.target().State)
 	for _, text := range says {
-		require.Contains(w.t, w.target().Message, text)
+		require.Contains(w.T, w.target().Message, text)
 	}
-	require.Zero(w.t, w.creates)
-	require.Equal(w.t, "base", w.refersTo(f, name))
+	require.Zero(w.T, w.creates)
+	require.Equal(w.T, "base", w.refersTo(f, name))
 }
 
 // requireRotatedIfAllowed requires that the target is brought to the image when machines may be replaced.
 func (w *world) requireRotatedIfAllowed() {
-	w.t.Helper()
+	w.T.Helper()
 	w.change(func(s *refitv1.BootImagePolicySpec) { s.Rotation.Replacement = refitv1.AllowReplacement })
 	w.settle()
-	require.Equal(w.t, refitv1.TargetRotated, w.target().State, "machines may be replaced")
+	require.Equal(w.T, refitv1.TargetRotated, w.target().State, "machines may be replaced")
 }
 
 // served adds a handler.
@@ -167,19 +168,19 @@ func TestManagersLearnLater(t *testing.T) {
 			func(w *world) { w.extension(selecting("soon")) },
 			func(w *world) {
 				var ns corev1.Namespace
-				require.NoError(w.t, w.Get(w.t.Context(), types.NamespacedName{Name: namespace}, &ns))
+				require.NoError(w.T, w.Get(w.T.Context(), types.NamespacedName{Name: namespace}, &ns))
 				ns.Labels["refit"] = "soon"
-				require.NoError(w.t, w.Update(w.t.Context(), &ns))
+				require.NoError(w.T, w.Update(w.T.Context(), &ns))
 			},
 		},
 		"it was narrowed and widened": {func(*world) {}, func(w *world) { w.extension(changed(3)) }},
 		"it was lost and found":       {func(*world) {}, func(w *world) { w.extension(discovered("True", 1, "2026-10-03T20:00:30Z")) }},
 		"it is registered again": {
 			func(*world) {}, func(w *world) {
-				require.NoError(w.t, w.Delete(w.t.Context(), extension()))
+				require.NoError(w.T, w.Delete(w.T.Context(), extension()))
 				again := extension()
 				again.SetUID("uid-again")
-				require.NoError(w.t, w.Create(w.t.Context(), again))
+				require.NoError(w.T, w.Create(w.T.Context(), again))
 			},
 		},
 	} {
@@ -205,8 +206,8 @@ func TestWithoutTheRights(t *testing.T) {
 	}{
 		"to list ExtensionConfigs":  {no("extensionconfigs"), nil, "refit may not list ExtensionConfigs"},
 		"to read the Namespace":     {nil, no("namespaces"), "refit may not read the Namespace"},
-		"the API server is down":    {errDown, nil, ""},
-		"it goes down between them": {nil, errDown, ""},
+		"the API server is down":    {policykindtest.ErrDown, nil, ""},
+		"it goes down between them": {nil, policykindtest.ErrDown, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, append(basis(), deployment("workers", "Metal3MachineTemplate", "base"))...)
@@ -227,7 +228,7 @@ func TestWithoutTheRights(t *testing.T) {
 			})
 			if tc.message == "" {
 				_, err := w.reconcile()
-				require.ErrorIs(t, err, errDown)
+				require.ErrorIs(t, err, policykindtest.ErrDown)
 				return
 			}
 			w.settle()

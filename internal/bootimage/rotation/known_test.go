@@ -27,11 +27,11 @@ func keeper() *refitv1.BootImagePolicy {
 }
 
 func (w *world) relabel(labels map[string]string) {
-	w.t.Helper()
+	w.T.Helper()
 	var c clusterv1.Cluster
-	require.NoError(w.t, w.Get(w.t.Context(), types.NamespacedName{Namespace: namespace, Name: "c1"}, &c))
+	require.NoError(w.T, w.Get(w.T.Context(), types.NamespacedName{Namespace: namespace, Name: "c1"}, &c))
 	c.Labels = labels
-	require.NoError(w.t, w.Update(w.t.Context(), &c))
+	require.NoError(w.T, w.Update(w.T.Context(), &c))
 }
 
 // disruption is a NodeDisruptionPolicy.
@@ -46,33 +46,33 @@ func TestWhatElseDecidesSettles(t *testing.T) {
 		change func(*world)
 	}{
 		"another policy goes": {[]client.Object{keeper()}, func(w *world) {
-			require.NoError(w.t, w.Delete(w.t.Context(), keeper()))
+			require.NoError(w.T, w.Delete(w.T.Context(), keeper()))
 		}},
 		"another policy changes": {[]client.Object{keeper()}, func(w *world) {
 			p := keeper()
-			require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKeyFromObject(p), p))
+			require.NoError(w.T, w.Get(w.T.Context(), client.ObjectKeyFromObject(p), p))
 			p.Spec.Selection.Mode = refitv1.AllBootImages
 			p.Generation++
-			require.NoError(w.t, w.Update(w.t.Context(), p))
+			require.NoError(w.T, w.Update(w.T.Context(), p))
 		}},
 		"another policy comes": {nil, func(w *world) {
 			p := keeper()
 			p.Spec.Selection.Mode = refitv1.AllBootImages
-			require.NoError(w.t, w.Create(w.t.Context(), p))
+			require.NoError(w.T, w.Create(w.T.Context(), p))
 		}},
-		"a NodeDisruptionPolicy comes": {nil, func(w *world) { require.NoError(w.t, w.Create(w.t.Context(), disruption(1))) }},
+		"a NodeDisruptionPolicy comes": {nil, func(w *world) { require.NoError(w.T, w.Create(w.T.Context(), disruption(1))) }},
 		"a NodeDisruptionPolicy changes": {[]client.Object{disruption(1)}, func(w *world) {
 			p := disruption(1)
-			require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKeyFromObject(p), p))
+			require.NoError(w.T, w.Get(w.T.Context(), client.ObjectKeyFromObject(p), p))
 			p.Generation++
-			require.NoError(w.t, w.Update(w.t.Context(), p))
+			require.NoError(w.T, w.Update(w.T.Context(), p))
 		}},
 		"the Cluster is selected by the other policy no longer": {[]client.Object{keeper()}, func(w *world) {
 			w.relabel(map[string]string{"env": "test"})
 		}},
 		"another replica leads": {nil, func(w *world) {
 			w.controller = &Controller{
-				Client: w.Client, Live: w.Client, Updaters: w.controller.Updaters, Recorder: w.events, Clock: w.clock, rollouts: newRollouts(),
+				Client: w.Client, Live: w.Client, Updaters: w.controller.Updaters, Recorder: w.Events, Clock: w.Clock, rollouts: newRollouts(),
 			}
 		}},
 	} {
@@ -108,7 +108,7 @@ func TestOtherNamespacesDecideNothing(t *testing.T) {
 // TestOvertaken: what has changed since the pass began is known to the leader that judges, and may be to nobody else.
 func TestOvertaken(t *testing.T) {
 	for name, change := range map[string]func(*world){
-		"another policy goes":      func(w *world) { require.NoError(w.t, w.Delete(w.t.Context(), keeper())) },
+		"another policy goes":      func(w *world) { require.NoError(w.T, w.Delete(w.T.Context(), keeper())) },
 		"the Cluster is relabeled": func(w *world) { w.relabel(map[string]string{"env": "test"}) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestOvertaken(t *testing.T) {
 // TestForgotten: nothing is remembered of a policy that is gone, or that rotates no more.
 func TestForgotten(t *testing.T) {
 	for name, out := range map[string]func(*world){
-		"it is gone":         func(w *world) { require.NoError(w.t, w.Delete(w.t.Context(), w.policy())) },
+		"it is gone":         func(w *world) { require.NoError(w.T, w.Delete(w.T.Context(), w.policy())) },
 		"it has no rotation": func(w *world) { w.change(func(s *refitv1.BootImagePolicySpec) { s.Rotation = nil }) },
 	} {
 		t.Run(name, func(t *testing.T) {

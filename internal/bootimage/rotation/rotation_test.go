@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 )
 
 func TestRotates(t *testing.T) {
@@ -84,10 +85,10 @@ func TestDeath(t *testing.T) {
 	w := newWorld(t, append(basis(), deployment("workers", "Metal3MachineTemplate", "base"))...)
 	_, err := w.reconcile()
 	require.NoError(t, err)
-	w.clock.SetTime(w.clock.Now().Add(settling))
-	w.onPatch = func(client.Object, bool) error { return errDown }
+	w.Clock.Step(settling)
+	w.onPatch = func(client.Object, bool) error { return policykindtest.ErrDown }
 	_, err = w.reconcile()
-	require.ErrorIs(t, err, errDown)
+	require.ErrorIs(t, err, policykindtest.ErrDown)
 	require.Equal(t, 1, w.creates)
 	require.Equal(t, "base", w.refersTo(deployments, "workers"))
 

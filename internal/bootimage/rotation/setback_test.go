@@ -63,7 +63,7 @@ func TestSetBackWithoutStatus(t *testing.T) {
 func TestOptingOut(t *testing.T) {
 	for name, out := range map[string]func(*world){
 		"the rotation goes": func(w *world) { w.change(func(s *refitv1.BootImagePolicySpec) { s.Rotation = nil }) },
-		"the policy goes":   func(w *world) { require.NoError(w.t, w.Delete(w.t.Context(), w.policy())) },
+		"the policy goes":   func(w *world) { require.NoError(w.T, w.Delete(w.T.Context(), w.policy())) },
 		"the target is no longer selected": func(w *world) {
 			w.setBack(w.refersTo(deployments, "workers"), labelled("golden", "no"))
 		},
@@ -158,7 +158,7 @@ func TestConflict(t *testing.T) {
 	w := newWorld(t, append(basis(), deployment("workers", "Metal3MachineTemplate", "base"))...)
 	_, err := w.reconcile()
 	require.NoError(t, err)
-	w.clock.SetTime(w.clock.Now().Add(settling))
+	w.Clock.Step(settling)
 	w.onPatch = func(o client.Object, _ bool) error {
 		if o.GetName() == "workers" {
 			w.onPatch = nil

@@ -2,10 +2,8 @@ package rotation
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -16,11 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
-	testingclock "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -28,20 +23,19 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/bootimage"
 	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/image"
 )
 
 const (
-	namespace      = "fleet"
+	namespace      = policykindtest.Namespace
 	infrastructure = "infrastructure.cluster.x-k8s.io"
 
 	oldImage = "https://images.example/os-1.qcow2"
 	newImage = "https://images.example/os-2.qcow2"
 	sum      = "aa00000000000000000000000000000000000000000000000000000000000001"
 )
-
-var errDown = errors.New("the API server is down")
 
 type object = map[string]any
 
@@ -123,7 +117,7 @@ func images(data map[string]string) *corev1.ConfigMap {
 // policy keeps the Metal3MachineTemplates of all that is labelled golden at the golden image.
 func policy(name string) *refitv1.BootImagePolicy {
 	labelled := &metav1.LabelSelector{MatchLabels: map[string]string{"golden": "yes"}}
-	p := &refitv1.BootImagePolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name), Generation: 1}}
+	p := &refitv1.BootImagePolicy{ObjectMeta: policykindtest.Meta(name)}
 	p.Spec.Selection.Mode = refitv1.AllBootImages
 	p.Spec.Rotation = &refitv1.BootImageRotation{
 		ConfigMap: "golden", Platform: "metal", Architecture: "amd64",
@@ -138,10 +132,7 @@ func policy(name string) *refitv1.BootImagePolicy {
 
 // world is a management cluster, a fake of one, with a policy, a Cluster, a template and what refers to it.
 type world struct {
-	client.Client
-	t          *testing.T
-	clock      *testingclock.FakePassiveClock
-	events     *events.FakeRecorder
+	*policykindtest.World
 	controller *Controller
 	// creates, patches and deletes are writes of templates and of targets that an API server would have done.
 	creates, patches, deletes int
@@ -159,12 +150,16 @@ func basis() []client.Object {
 }
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, clusterv1.AddToScheme, refitv1.AddToScheme, apiextensionsv1.AddToScheme,
-	} {
-		require.NoError(t, add(scheme))
+	w := &world{}
+	w.World = policykindtest.New(t, policykindtest.Kinds(addKinds), policykindtest.With(objects...), policykindtest.Intercept(w.intercept()))
+	w.controller = &Controller{
+		Client: w.Client, Live: w.Client, Updaters: inplace.UpdatersFunc(w.updaters), Recorder: w.Events, Clock: w.Clock, rollouts: newRollouts(),
 	}
+	return w
+}
+
+// addKinds adds those that are read without their types.
+func addKinds(scheme *runtime.Scheme) error {
 	for _, kind := range []string{"Metal3Machine", "AWSMachine"} { // so that an empty list of them is no error
 		scheme.AddKnownTypeWithName(infra(kind), &unstructured.Unstructured{})
 		scheme.AddKnownTypeWithName(infra(kind+"List"), &unstructured.UnstructuredList{})
@@ -175,15 +170,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	scheme.AddKnownTypeWithName(controlPlanes.gvk.GroupVersion().WithKind("KubeadmControlPlaneList"), &unstructured.UnstructuredList{})
 	scheme.AddKnownTypeWithName(extensionConfigs, &unstructured.Unstructured{})
 	scheme.AddKnownTypeWithName(extensionConfigs.GroupVersion().WithKind("ExtensionConfigList"), &unstructured.UnstructuredList{})
-	w := &world{
-		t: t, clock: testingclock.NewFakePassiveClock(time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC)), events: events.NewFakeRecorder(1000),
-	}
-	w.Client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&refitv1.BootImagePolicy{}).
-		WithObjects(objects...).WithInterceptorFuncs(w.intercept()).Build()
-	w.controller = &Controller{
-		Client: w.Client, Live: w.Client, Updaters: inplace.UpdatersFunc(w.updaters), Recorder: w.events, Clock: w.clock, rollouts: newRollouts(),
-	}
-	return w
+	return nil
 }
 
 func (w *world) intercept() interceptor.Funcs {
@@ -197,7 +184,7 @@ func (w *world) intercept() interceptor.Funcs {
 			}
 			if !dryRun {
 				w.creates++
-				obj.SetCreationTimestamp(metav1.NewTime(w.clock.Now()))
+				obj.SetCreationTimestamp(metav1.NewTime(w.Clock.Now()))
 			}
 			return c.Create(ctx, obj, opts...)
 		},
@@ -232,97 +219,91 @@ func (w *world) updaters(ctx context.Context, s inplace.Subject) (*updaters.Regi
 
 // reconcile looks once.
 func (w *world) reconcile() (ctrl.Result, error) {
-	return w.controller.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: "p"}})
+	return w.controller.Reconcile(w.T.Context(), policykindtest.Request("p"))
 }
 
 // settle looks, waits until the policy may be acted upon, and looks again.
 func (w *world) settle() {
-	w.t.Helper()
+	w.T.Helper()
 	for range 2 {
 		_, err := w.reconcile()
-		require.NoError(w.t, err)
-		w.clock.SetTime(w.clock.Now().Add(settling))
+		require.NoError(w.T, err)
+		w.Clock.Step(settling)
 	}
 }
 
 // requireSettling requires that the target waits until everybody can be expected to know what the message says, and is rotated then.
 func (w *world) requireSettling(says string) {
-	w.t.Helper()
+	w.T.Helper()
 	result, err := w.reconcile()
-	require.NoError(w.t, err)
-	require.Equal(w.t, refitv1.TargetPending, w.target().State, w.target().Message)
-	require.Contains(w.t, w.target().Message, says)
-	require.Equal(w.t, settling, result.RequeueAfter)
-	require.Equal(w.t, "base", w.refersTo(deployments, "workers"))
-	w.clock.SetTime(w.clock.Now().Add(settling))
+	require.NoError(w.T, err)
+	require.Equal(w.T, refitv1.TargetPending, w.target().State, w.target().Message)
+	require.Contains(w.T, w.target().Message, says)
+	require.Equal(w.T, settling, result.RequeueAfter)
+	require.Equal(w.T, "base", w.refersTo(deployments, "workers"))
+	w.Clock.Step(settling)
 	_, err = w.reconcile()
-	require.NoError(w.t, err)
-	require.Equal(w.t, refitv1.TargetRotated, w.target().State)
+	require.NoError(w.T, err)
+	require.Equal(w.T, refitv1.TargetRotated, w.target().State)
 }
 
 func (w *world) policy() *refitv1.BootImagePolicy {
-	w.t.Helper()
-	var p refitv1.BootImagePolicy
-	require.NoError(w.t, w.Get(w.t.Context(), types.NamespacedName{Namespace: namespace, Name: "p"}, &p))
-	return &p
+	w.T.Helper()
+	return policykindtest.Get(w.World, "p", &refitv1.BootImagePolicy{})
 }
 
 // change changes the policy p as an API server does.
 func (w *world) change(edit func(*refitv1.BootImagePolicySpec)) {
-	w.t.Helper()
-	p := w.policy()
-	edit(&p.Spec)
-	p.Generation++
-	require.NoError(w.t, w.Update(w.t.Context(), p))
+	w.T.Helper()
+	policykindtest.Change(w.World, "p", &refitv1.BootImagePolicy{}, func(p *refitv1.BootImagePolicy) { edit(&p.Spec) })
 }
 
 // target is what the status of the policy says of the only target.
 func (w *world) target() refitv1.BootImageTarget {
-	w.t.Helper()
+	w.T.Helper()
 	st := w.policy().Status.Rotation
-	require.NotNil(w.t, st)
-	require.Len(w.t, st.Targets, 1)
+	require.NotNil(w.T, st)
+	require.Len(w.T, st.Targets, 1)
 	return st.Targets[0]
 }
 
 func (w *world) condition() metav1.Condition {
-	w.t.Helper()
+	w.T.Helper()
 	c := meta.FindStatusCondition(w.policy().Status.Conditions, refitv1.RotationUpToDateCondition)
-	require.NotNil(w.t, c)
+	require.NotNil(w.T, c)
 	return *c
 }
 
 func (w *world) object(gvk schema.GroupVersionKind, name string) *unstructured.Unstructured {
-	w.t.Helper()
+	w.T.Helper()
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(gvk)
-	require.NoError(w.t, w.Get(w.t.Context(), types.NamespacedName{Namespace: namespace, Name: name}, o))
-	return o
+	return policykindtest.Get(w.World, name, o)
 }
 
 // refersTo is the name of the template to which a target refers.
 func (w *world) refersTo(f family, name string) string {
-	w.t.Helper()
+	w.T.Helper()
 	return f.reference(w.object(f.gvk, name)).Name
 }
 
 // setBack has the MachineDeployment workers refer to another template, as somebody does who has it so in a repository.
 func (w *world) setBack(template string, more ...func(*unstructured.Unstructured)) {
-	w.t.Helper()
+	w.T.Helper()
 	o := w.object(deployments.gvk, "workers")
 	field(template, "spec", "template", "spec", "infrastructureRef", "name")(o)
 	for _, m := range more {
 		m(o)
 	}
-	require.NoError(w.t, w.Update(w.t.Context(), o))
+	require.NoError(w.T, w.Update(w.T.Context(), o))
 }
 
 // templates are the names of all Metal3MachineTemplates.
 func (w *world) templates() []string {
-	w.t.Helper()
+	w.T.Helper()
 	var list unstructured.UnstructuredList
 	list.SetGroupVersionKind(infra("Metal3MachineTemplateList"))
-	require.NoError(w.t, w.List(w.t.Context(), &list, client.InNamespace(namespace)))
+	require.NoError(w.T, w.List(w.T.Context(), &list, client.InNamespace(namespace)))
 	var out []string
 	for _, o := range list.Items {
 		out = append(out, o.GetName())
@@ -335,7 +316,7 @@ func (w *world) told() []string {
 	var out []string
 	for {
 		select {
-		case e := <-w.events.Events:
+		case e := <-w.Events.Events:
 			out = append(out, e)
 		default:
 			return out
@@ -389,9 +370,6 @@ func field(value any, path ...string) func(*unstructured.Unstructured) {
 
 // pause pauses the Cluster, or has it go on.
 func (w *world) pause(paused bool) {
-	w.t.Helper()
-	var c clusterv1.Cluster
-	require.NoError(w.t, w.Get(w.t.Context(), types.NamespacedName{Namespace: namespace, Name: "c1"}, &c))
-	c.Spec.Paused = &paused
-	require.NoError(w.t, w.Update(w.t.Context(), &c))
+	w.T.Helper()
+	policykindtest.Change(w.World, "c1", &clusterv1.Cluster{}, func(c *clusterv1.Cluster) { c.Spec.Paused = &paused })
 }
