@@ -112,11 +112,11 @@ func (a apt) sources(ctx context.Context) ([]string, error) {
 	if list != "" { // others of the node's own may be away
 		args = append(args, "-o", "APT::Update::Error-Mode=any")
 	}
-	var locks []string
-	if list == "" { // the node's own
-		locks = append(locks, listsLock)
+	var shared []string
+	if list == "" { // lists of the node's own
+		shared = append(shared, listsLock)
 	}
-	err = a.patient(ctx, func() string { return a.locker(locks...) }, func() error {
+	err = a.patient(ctx, func() string { return a.locker(shared...) }, func() error {
 		_, err := a.call(ctx, "apt-get", args...)
 		return err
 	})

@@ -47,6 +47,9 @@ func TestLocksThatDoNotComeBackAreNoFailureOfGoingBack(t *testing.T) {
 	require.ErrorAs(t, err, &locks)
 	require.ErrorContains(t, err, "it is tried again")
 
+	w = newWorld(t)
+	c = w.change(newVersion)
+	w.make(c)
 	w.releases.lockless = []string{"v1.36.1 kubeadm"}
 	w.remove("/releases/" + oldVersion + "/kubelet")
 	err = w.kind.Undo(t.Context(), c)
