@@ -34,7 +34,7 @@ func (k *Kind) busy(ctx context.Context, version string) (why string, err error)
 			return "", err
 		}
 		if waited >= busyPatience {
-			return fmt.Sprintf("Kubernetes %s can't be installed yet: %s; its end is waited for before the node is drained; if it does not end, "+
+			return fmt.Sprintf("Kubernetes %s can't be installed yet: %s; nothing is begun before that ends, and it is not stopped; if it goes on, "+
 				"see what it does on the node", version, r.Busy), nil
 		}
 		if err := k.host.Clock.Wait(ctx, busyPause); err != nil {

@@ -17,7 +17,7 @@ func TestAPlanWaitsForThePackageManager(t *testing.T) {
 	w.releases.busy = 1000
 	a := w.ask(oldVersion, newVersion)
 	require.Contains(t, a.Blocked, "v1.36.3 can't be installed yet: /var/cache/apt/archives/lock is held by process 7 (apt-get)")
-	require.Contains(t, a.Blocked, "waited for before the node is drained")
+	require.Contains(t, a.Blocked, "nothing is begun before that ends")
 	require.Empty(t, a.Operation)
 	require.Empty(t, w.releases.calls)
 
