@@ -41,7 +41,7 @@ func TestLockHolder(t *testing.T) {
 	require.NoError(t, os.WriteFile(p, nil, 0o600))
 	require.Empty(t, holder())
 
-	cmd := exec.Command(os.Args[0])
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), lockEnv+"="+p)
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
