@@ -263,9 +263,11 @@ type NodeDisruptionPolicySpec struct {
 	// +optional
 	Drift OnDrift `json:"drift,omitempty"`
 
-	// futureOnlyFields says whether preKubeadmCommands, postKubeadmCommands, bootCommands and mounts can change with no effect on
-	// the machines that exist: with Allow they count for later machines only, and no machine is replaced for them. Empty: what
-	// other policies of the Machine say, else Never. Where policies differ, Never comes before Allow.
+	// futureOnlyFields says whether preKubeadmCommands, postKubeadmCommands, bootCommands, mounts, diskSetup, ignition, and in
+	// clusterConfiguration certificateValidityPeriodDays, caCertificateValidityPeriodDays, encryptionAlgorithm and etcd's
+	// serverCertSANs and peerCertSANs can change with no effect on the machines that exist: with Allow they count for later machines
+	// only, and no machine is replaced for them. Empty: what other policies of the Machine say, else Never. Where policies differ,
+	// Never comes before Allow.
 	// +optional
 	FutureOnlyFields FutureOnly `json:"futureOnlyFields,omitempty"`
 

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -23,50 +24,95 @@ func setACL(t *testing.T, n *testNode) {
 	require.NoError(t, err)
 }
 
-// TestAFileWithAnAccessControlListIsNotReplaced has it neither written, removed nor put back: owner and mode alone would give its group
-// what the list does not.
-func TestAFileWithAnAccessControlListIsNotReplaced(t *testing.T) {
-	blocked := func(t *testing.T, n *testNode, req node.Request) {
-		t.Helper()
-		plan := n.plan(req)
+func hasACL(t *testing.T, n *testNode) bool {
+	t.Helper()
+	_, err := unix.Getxattr(filepath.Join(n.root, "/etc/quiet/a"), "system.posix_acl_access", nil)
+	if !errors.Is(err, unix.ENODATA) {
+		require.NoError(t, err)
+	}
+	return err == nil
+}
+
+// TestAnAccessControlListStays has the list of a file stay when that is written, and come back with it.
+func TestAnAccessControlListStays(t *testing.T) {
+	t.Run("written for the first time, and put back", func(t *testing.T) {
+		n := newTestNode(t)
+		n.put("/etc/quiet/a", "old")
+		setACL(t, n)
+		n.succeed(request(1, "/etc/quiet/a", "new"))
+		require.Equal(t, "new", n.content("/etc/quiet/a"))
+		require.True(t, hasACL(t, n))
+		require.NoError(t, unix.Removexattr(filepath.Join(n.root, "/etc/quiet/a"), "system.posix_acl_access"))
+		n.succeed(request(2))
+		require.Equal(t, "old", n.content("/etc/quiet/a"))
+		require.True(t, hasACL(t, n))
+	})
+	t.Run("removed, and rolled back", func(t *testing.T) {
+		n := newTestNode(t)
+		n.succeed(request(1, "/etc/quiet/a", "old"))
+		setACL(t, n)
+		n.units.fails["restart kubelet.service"] = errors.New("exit status 1")
+		status := n.fail(request(2, "/etc/kubelet/a", "a"))
+		require.Contains(t, n.events(), "step-started remove /etc/quiet/a", status.Message)
+		require.Equal(t, "old", n.content("/etc/quiet/a"))
+		require.True(t, hasACL(t, n))
+	})
+}
+
+// TestAFileOfAnotherOwnerWithAnAccessControlListIsNotReplaced has it not written: whoever owns a file gives others access to it.
+func TestAFileOfAnotherOwnerWithAnAccessControlListIsNotReplaced(t *testing.T) {
+	others := func(token int64) node.Request {
+		req := request(token, "/etc/quiet/a", "new")
+		req.Resources[0].File.Owner = "4711:4711"
+		return req
+	}
+	t.Run("in a plan", func(t *testing.T) {
+		n := newTestNode(t)
+		n.put("/etc/quiet/a", "old")
+		setACL(t, n)
+		plan := n.plan(others(1))
 		require.Len(t, plan.Blocked, 1)
 		require.Equal(t, "/etc/quiet/a", plan.Blocked[0].Path)
 		require.Contains(t, plan.Blocked[0].Reason, "has an access control list on the node")
 		require.Empty(t, plan.Changes)
-	}
-	t.Run("written for the first time", func(t *testing.T) {
-		n := newTestNode(t)
-		n.put("/etc/quiet/a", "old")
-		setACL(t, n)
-		blocked(t, n, request(1, "/etc/quiet/a", "new"))
-	})
-	t.Run("written again", func(t *testing.T) {
-		n := newTestNode(t)
-		n.succeed(request(1, "/etc/quiet/a", "old"))
-		setACL(t, n)
-		blocked(t, n, request(2, "/etc/quiet/a", "new"))
-		require.Empty(t, n.plan(request(3, "/etc/quiet/a", "old", "/etc/quiet/b", "new")).Blocked, "what is left as it is blocks nothing")
-	})
-	t.Run("removed", func(t *testing.T) {
-		n := newTestNode(t)
-		n.succeed(request(1, "/etc/quiet/a", "old"))
-		setACL(t, n)
-		blocked(t, n, request(2))
-	})
-	t.Run("put back", func(t *testing.T) {
-		n := newTestNode(t)
-		n.put("/etc/quiet/a", "before")
-		n.succeed(request(1, "/etc/quiet/a", "old"))
-		setACL(t, n)
-		blocked(t, n, request(2))
 	})
 	t.Run("with a list that came after the plan", func(t *testing.T) {
 		n := newTestNode(t)
 		n.put("/etc/quiet/a", "old")
-		w := &work{Plan: n.plan(request(1, "/etc/quiet/a", "new"))}
+		w := &work{Plan: n.plan(others(1)), Expect: map[string]host.State{"/etc/quiet/a": {Exists: true, UID: 4711, GID: 4711}}}
 		setACL(t, n)
 		_, err := n.agent.prepare(t.Context(), w)
 		require.ErrorContains(t, err, "has an access control list on the node")
 		require.Equal(t, "old", n.content("/etc/quiet/a"))
 	})
+}
+
+// TestExtendedAttributesStay has them stay when a file is written, and come back when that is taken back.
+func TestExtendedAttributesStay(t *testing.T) {
+	n := newTestNode(t)
+	n.put("/etc/kubelet/a", "old")
+	p := filepath.Join(n.root, "/etc/kubelet/a")
+	err := unix.Setxattr(p, "user.note", []byte("x"), 0)
+	if errors.Is(err, unix.ENOTSUP) {
+		t.Skip("the file system of the temporary directory has no extended attributes; set TMPDIR to one on ext4, xfs or btrfs")
+	}
+	require.NoError(t, err)
+	noted := func() string {
+		value := make([]byte, 10)
+		size, err := unix.Getxattr(p, "user.note", value)
+		require.NoError(t, err)
+		return string(value[:size])
+	}
+	n.units.fails["restart kubelet.service"] = errors.New("exit status 1")
+	n.fail(request(1, "/etc/kubelet/a", "new"))
+	require.Equal(t, "old", n.content("/etc/kubelet/a"))
+	require.Equal(t, "x", noted())
+
+	delete(n.units.fails, "restart kubelet.service")
+	n.succeed(request(2, "/etc/kubelet/a", "new"))
+	require.Equal(t, "x", noted())
+	require.NoError(t, unix.Setxattr(p, "user.note", []byte("y"), 0))
+	n.succeed(request(3))
+	require.Equal(t, "old", n.content("/etc/kubelet/a"))
+	require.Equal(t, "x", noted())
 }

@@ -24,6 +24,8 @@ const keptRuns = 3
 type kept struct {
 	Path  string     `json:"path"`
 	State host.State `json:"state"`
+	// Extended is nil in what agents before this one have kept.
+	Extended host.Extended `json:"extended"`
 }
 
 // copies is a directory with copies of files, each under the digest of its path.
@@ -48,9 +50,14 @@ func pathKey(p string) string {
 
 // get returns what the copy of p is of, and whether there is a copy. One of a file that was not there counts.
 func (c copies) get(p string) (host.State, bool, error) {
+	k, ok, err := c.note(p)
+	return k.State, ok, err
+}
+
+func (c copies) note(p string) (kept, bool, error) {
 	var k kept
 	ok, err := c.state.load(filepath.Join(c.name, pathKey(p)+".json"), &k)
-	return k.State, ok, err
+	return k, ok, err
 }
 
 // keep copies what is at p, or notes that nothing is.
@@ -62,26 +69,31 @@ func (c copies) keep(on host.Root, p string) error {
 	if err != nil {
 		return err
 	}
+	var x host.Extended
 	if f != nil {
 		defer f.Close()
+		if x, err = host.ExtendedOf(f); err != nil {
+			return err
+		}
 		h := sha256.New()
 		if err := c.state.disk.Write(c.data(p), io.TeeReader(f, h), private); err != nil {
 			return fmt.Errorf("keep a copy of %s: %w", p, err)
 		}
 		state.SHA256 = hex.EncodeToString(h.Sum(nil))
 	}
-	return c.state.save(filepath.Join(c.name, pathKey(p)+".json"), kept{Path: p, State: state})
+	return c.state.save(filepath.Join(c.name, pathKey(p)+".json"), kept{Path: p, State: state, Extended: x})
 }
 
 // putBack makes p what it was when it was copied, if it is not so already.
 func (c copies) putBack(on host.Host, p string) error {
-	state, ok, err := c.get(p)
+	was, ok, err := c.note(p)
 	if err != nil {
 		return err
 	}
 	if !ok {
 		return fmt.Errorf("the copy of %s is missing", p)
 	}
+	state := was.State
 	if now, err := on.Observe(p); err == nil && now == state {
 		return nil
 	}
@@ -93,7 +105,7 @@ func (c copies) putBack(on host.Host, p string) error {
 		return err
 	}
 	defer f.Close()
-	return on.Write(p, f, state)
+	return on.WriteBack(p, f, state, was.Extended)
 }
 
 // recordCopy is the name of the copy of the record, which no digest of a path has.

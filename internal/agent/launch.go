@@ -52,6 +52,14 @@ func checkProgram(executable string) error {
 	return host.Root{Dir: "/"}.CheckOwned(executable)
 }
 
+// labelProgram sees to it that systemd may execute the agent's own program where SELinux is enforced.
+func labelProgram(root, executable string) error {
+	if root != "/" { // a directory that stands for a node has no policy
+		return nil
+	}
+	return host.Root{Dir: root}.LabelProgram(executable)
+}
+
 // unitName names the unit of a run after what it is for and who has asked.
 func unitName(digest string, token int64) string {
 	const short = 12
@@ -67,6 +75,9 @@ type transientUnit struct {
 
 // Launch implements Launcher.
 func (t transientUnit) Launch(ctx context.Context, name, verb string) error {
+	if err := labelProgram(t.root, t.executable); err != nil {
+		return err
+	}
 	cmd := exec.CommandContext(ctx, t.program, t.args(name, verb)...)
 	cmd.Env = host.CommandEnv(t.root)
 	cmd.WaitDelay = host.WaitDelay

@@ -188,15 +188,20 @@ func (w *work) driftedSince(ref node.Ref, what []string) []string {
 	})
 }
 
-// undo has the node show again what it showed before a change of what is no file.
-func (a *Agent) undo(ctx context.Context, w *work, c node.Change) error {
+// undo has the node show again what it showed before a change of what is no file. The note is for people.
+func (a *Agent) undo(ctx context.Context, w *work, c node.Change) (note string, err error) {
 	k, ok := a.kinds[c.Kind]
 	if !ok {
-		return fmt.Errorf("unknown kind %q", c.Kind)
+		return "", fmt.Errorf("unknown kind %q", c.Kind)
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.ChangeTimeout)
 	defer cancel()
-	return k.Undo(ctx, w.Others[c.String()])
+	err = k.Undo(ctx, w.Others[c.String()])
+	var remark *kind.Remark
+	if errors.As(err, &remark) {
+		return remark.Error(), nil
+	}
+	return "", err
 }
 
 // sameOthers compares two records. That a map is missing means that it is empty.

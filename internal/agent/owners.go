@@ -81,6 +81,14 @@ func (p *planner) isNew(u *node.User) bool {
 	})
 }
 
+// checkACL returns an error if a file that is written has a list that does not go to its new owner. One that is not known yet is another.
+func (a *Agent) checkACL(w *work, c node.Change) error {
+	if c.Operation != node.Write {
+		return nil
+	}
+	return a.root.CheckACL(c.Name, w.Expect[c.Name].UID)
+}
+
 // expectedAt returns what the node shows of a file when all is done.
 func (a *Agent) expectedAt(w *work, path string) (host.State, error) {
 	want := w.Expect[path]

@@ -250,9 +250,11 @@ func (p *planner) dropped(path string, was entry, applied bool) error {
 
 // propose adds a change to the plan, or what keeps it from being made.
 func (p *planner) propose(op node.Operation, path string, observed host.State, was entry, applied bool) bool {
-	if err := p.root.CheckACL(path); err != nil {
-		p.block(path, err)
-		return false
+	if op == node.Write {
+		if err := p.root.CheckACL(path, p.work.Expect[path].UID); err != nil {
+			p.block(path, err)
+			return false
+		}
 	}
 	before, after, err := p.contents(op, path)
 	if err != nil {

@@ -167,7 +167,7 @@ func (r *runner) stepsBack(changes []node.Change, actions []disruption.Action) [
 			if c.Kind == node.FileKind {
 				return "", backups.putBack(r.host(), c.Name)
 			}
-			return "", r.undo(ctx, r.work, c)
+			return r.undo(ctx, r.work, c)
 		}})
 	}
 	for _, a := range actions {

@@ -103,8 +103,7 @@ func (a *Agent) prepare(ctx context.Context, w *work) (string, error) {
 		if c.Kind != node.FileKind {
 			continue
 		}
-		// It may have got a list after the plan.
-		if err := errors.Join(a.root.CheckACL(c.Name), backups.keep(a.root, c.Name)); err != nil {
+		if err := errors.Join(a.checkACL(w, c), backups.keep(a.root, c.Name)); err != nil { // it may have got a list after the plan
 			return "", err
 		}
 		if c.Conflict {

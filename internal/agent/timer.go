@@ -81,6 +81,9 @@ func (t timer) install() error {
 	if err := t.disk.Write(t.program(), mine, host.State{UID: host.KeepOwner, GID: host.KeepOwner, Mode: 0o755}); err != nil {
 		return err
 	}
+	if err := labelProgram(t.cfg.Root, t.program()); err != nil {
+		return err
+	}
 	for name, text := range t.units() {
 		if err := t.disk.Write(t.unit(name), strings.NewReader(text), host.State{UID: host.KeepOwner, GID: host.KeepOwner, Mode: 0o644}); err != nil {
 			return err

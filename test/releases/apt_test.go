@@ -3,6 +3,7 @@
 package releases
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -122,6 +123,21 @@ func TestAPT(t *testing.T) {
 		require.Contains(t, said, "another package of the node could not be set up")
 		require.Contains(t, m.debs(), "kubelet 1.36.1-1.1 hold ok installed")
 		m.sh("dpkg --purge broken")
+		m.mustInstall(target, "kubelet", "kubectl")
+		require.Equal(t, debsOf("1.36.3-1.1"), m.debs())
+	})
+	m.run("apt-daily downloads, whose lock apt-get does not wait for", func(t *testing.T) {
+		m.put("/opt/hold.pl", []byte(`use Fcntl;
+open(F, "+>>", "/var/cache/apt/archives/lock") or die;
+fcntl(F, F_SETLK, pack("ssx4qqix4", F_WRLCK, 0, 0, 0, 0)) or die;
+open(G, ">", "/run/held") or die;
+sleep 15;
+`), "0644")
+		m.sh("systemd-run --quiet --collect perl /opt/hold.pl")
+		m.await("test -e /run/held")
+		m.mustInstall(before, "kubelet", "kubectl")
+		m.sh("! pgrep -f 'hold.p[l]'")
+		require.Equal(t, debsOf("1.36.1-1.1"), strings.ReplaceAll(m.debs(), "kubeadm 1.36.3-1.1", "kubeadm 1.36.1-1.1"))
 		m.mustInstall(target, "kubelet", "kubectl")
 		require.Equal(t, debsOf("1.36.3-1.1"), m.debs())
 	})

@@ -35,10 +35,10 @@ type Entry struct {
 
 const (
 	atJoin      = "it only matters while kubeadm makes a node"
-	issued      = "certificates that were issued stay as they are; a new machine gets new ones"
+	issued      = "certificates that were issued stay as they are, and a new machine gets new ones; " + byOptIn
 	wholeMember = "the control plane of a node does not move to another address; a new machine gets it"
-	future      = "it takes effect when a machine is made, so the running node would be left as it is; " +
-		"if that is meant, set futureOnlyFields: Allow in a NodeDisruptionPolicy"
+	future      = "it takes effect when a machine is made, so the running node would be left as it is; " + byOptIn
+	byOptIn     = "if that is meant, set futureOnlyFields: Allow in a NodeDisruptionPolicy"
 )
 
 // Table returns what is known, in order.
@@ -63,6 +63,11 @@ func config(path string, v Verdict, why string) Entry {
 	return Entry{Object: fieldset.BootstrapConfig, Path: path, Verdict: v, Why: why}
 }
 
+// futureOnly is an entry for a field and all below it, for machines that are made later.
+func futureOnly(path, why string) Entry {
+	return Entry{Object: fieldset.BootstrapConfig, Path: path, Verdict: FutureOnly, Why: why, Below: true}
+}
+
 func ofMachines() []Entry {
 	return []Entry{
 		{Object: fieldset.Machine, Path: "failureDomain", Verdict: Never, Why: "a machine does not move to another failure domain"},
@@ -75,15 +80,15 @@ func ofMachines() []Entry {
 }
 
 func ofBoot() []Entry {
-	const disks = "disks are partitioned and file systems made on a new machine only"
+	const disks = "disks are partitioned and file systems made on a new machine only, so the running node would be left as it is; " + byOptIn
 	return []Entry{
 		config("preKubeadmCommands", FutureOnly, future),
 		config("postKubeadmCommands", FutureOnly, future),
 		config("bootCommands", FutureOnly, future),
 		config("mounts", FutureOnly, future),
-		config("diskSetup", Never, disks),
+		futureOnly("diskSetup", disks),
 		config("format", Never, "a machine can't be told in another format what it was told when it booted for the first time"),
-		config("ignition", Never, "Ignition runs once, before a new machine boots"),
+		futureOnly("ignition", "Ignition runs once, before a new machine boots, so the running node would be left as it is; "+byOptIn),
 		config("verbosity", NoAction, "kubeadm's own log, when it makes a node"),
 		config("useExperimentalRetryJoin", NoAction, atJoin), // until v1beta1
 	}
@@ -95,13 +100,13 @@ func ofCluster() []Entry {
 	all := []Entry{
 		config("clusterConfiguration.controlPlaneEndpoint", Never, identity+"; every node and every kubeconfig has it"),
 		config("clusterConfiguration.certificatesDir", Never, "the static pods mount the directory in which the certificates were made"),
-		config("clusterConfiguration.certificateValidityPeriodDays", Never, issued),
-		config("clusterConfiguration.caCertificateValidityPeriodDays", Never, "the cluster's CA was issued once; Cluster API lets nobody change it"),
-		config("clusterConfiguration.encryptionAlgorithm", Never, issued),
+		config("clusterConfiguration.certificateValidityPeriodDays", FutureOnly, issued),
+		config("clusterConfiguration.caCertificateValidityPeriodDays", FutureOnly, "the cluster's CA was issued once and stays as it is; "+byOptIn),
+		config("clusterConfiguration.encryptionAlgorithm", FutureOnly, issued),
 		config("clusterConfiguration.etcd.external", Never, etcd),
 		config("clusterConfiguration.etcd.local.dataDir", Never, "etcd's data does not move to another directory; a new machine gets it there"),
-		config("clusterConfiguration.etcd.local.serverCertSANs", Never, "etcd's "+issued),
-		config("clusterConfiguration.etcd.local.peerCertSANs", Never, "etcd's "+issued),
+		config("clusterConfiguration.etcd.local.serverCertSANs", FutureOnly, "etcd's "+issued),
+		config("clusterConfiguration.etcd.local.peerCertSANs", FutureOnly, "etcd's "+issued),
 	}
 	for _, f := range []string{"clusterName", "kubernetesVersion", "networking"} { // until v1beta1
 		all = append(all, config("clusterConfiguration."+f, Never, identity))

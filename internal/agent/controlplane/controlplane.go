@@ -180,7 +180,7 @@ func (k *Kind) Undo(ctx context.Context, c kind.Change) error {
 		return err
 	}
 	for _, p := range b.paths() {
-		if err := k.putBack(p, b.Files[p]); err != nil {
+		if err := k.host.PutBack(p, b.Files[p]); err != nil {
 			return err
 		}
 	}

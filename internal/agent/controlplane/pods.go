@@ -107,7 +107,7 @@ func (k *Kind) PutBack(ctx context.Context, b Saved) error {
 		if path.Dir(p) != staticpod.Dir || p == manifestPath(etcdMember) {
 			continue
 		}
-		if err := k.putBack(p, b.Files[p]); err != nil {
+		if err := k.host.PutBack(p, b.Files[p]); err != nil {
 			return err
 		}
 	}

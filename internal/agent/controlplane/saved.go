@@ -32,10 +32,7 @@ type Saved struct {
 }
 
 // File is one that was.
-type File struct {
-	Data  []byte     `json:"data"`
-	State host.State `json:"state"`
-}
+type File = host.Saved
 
 // remember reads what Undo puts back.
 func (k *Kind) remember(ctx context.Context, s shown) (Saved, error) {
@@ -47,12 +44,12 @@ func (k *Kind) remember(ctx context.Context, s shown) (Saved, error) {
 	}
 	b := Saved{Files: map[string]File{}, Pods: note, At: k.host.Clock.Now()}
 	for _, p := range append(manifestPaths(s), s.pair.certFile, s.pair.keyFile) {
-		data, state, err := k.host.ReadFile(p)
+		was, err := k.host.Save(p)
 		if err != nil {
 			return Saved{}, err
 		}
-		if state.Exists {
-			b.Files[p] = File{Data: data, State: state}
+		if was.State.Exists {
+			b.Files[p] = was
 		}
 	}
 	return b, nil
@@ -94,19 +91,6 @@ func (b Saved) paths() []string {
 		return strings.Compare(a, b)
 	})
 	return paths
-}
-
-// putBack writes a file as it was, if it is not.
-func (k *Kind) putBack(p string, f File) error {
-	if same, err := k.asBefore(p, f); err == nil && same {
-		return nil
-	}
-	return k.host.WriteFile(p, f.Data, f.State)
-}
-
-func (k *Kind) asBefore(p string, f File) (bool, error) {
-	data, state, err := k.host.ReadFile(p)
-	return string(data) == string(f.Data) && state == f.State, err
 }
 
 // checkEtcdBack returns an error if etcd ran with another minor version meanwhile: it may have changed its data, which the older one
@@ -154,7 +138,7 @@ func (k *Kind) heal(ctx context.Context, b Saved) error {
 			continue
 		}
 		if now, err := k.host.Observe(p); err == nil && !now.Exists {
-			if err := k.putBack(p, b.Files[p]); err != nil {
+			if err := k.host.PutBack(p, b.Files[p]); err != nil {
 				return err
 			}
 			wait = wait || p == manifestPath(etcdMember)
@@ -170,7 +154,7 @@ func (k *Kind) heal(ctx context.Context, b Saved) error {
 func (k *Kind) left(b Saved) string {
 	var other []string
 	for _, p := range b.paths() {
-		if same, err := k.asBefore(p, b.Files[p]); path.Dir(p) == staticpod.Dir && (err != nil || !same) {
+		if same, err := k.host.IsAs(p, b.Files[p]); path.Dir(p) == staticpod.Dir && (err != nil || !same) {
 			other = append(other, path.Base(p))
 		}
 	}

@@ -32,8 +32,8 @@ func tempName() string {
 }
 
 // write puts what r returns at the place. Owner and mode are given to a new file before it gets its name, never to what is there already,
-// which can be a second name of any file.
-func (p *place) write(d Disk, r io.Reader, want State) (err error) {
+// which can be a second name of any file; and so are its extended attributes. Nil: those of the file that it replaces.
+func (p *place) write(d Disk, r io.Reader, want State, x Extended) (err error) {
 	if err := p.makeMissing(d); err != nil {
 		return err
 	}
@@ -55,10 +55,13 @@ func (p *place) write(d Disk, r io.Reader, want State) (err error) {
 	if _, err := io.Copy(f, r); err != nil {
 		return fmt.Errorf("write %s: %w", p.host(), err)
 	}
-	if err := errors.Join(f.Chown(want.UID, want.GID), dropACL(f)); err != nil {
+	if err := f.Chown(want.UID, want.GID); err != nil {
 		return err
 	}
-	// After the list, because the mode would widen what that gives, and after the owner, because a change of owner clears the set-uid bit.
+	if err := p.complete(f, x, want.Mode&ModeMask); err != nil { // after the content and the owner, of which a change clears capabilities
+		return fmt.Errorf("write %s: %w", p.host(), err)
+	}
+	// After the owner, because a change of owner clears the set-uid bit.
 	if err := unix.Fchmod(int(f.Fd()), want.Mode&ModeMask); err != nil {
 		return fmt.Errorf("chmod %s: %w", p.host(), err)
 	}
@@ -101,11 +104,7 @@ func (p *place) makeNext(d Disk, name string, mode uint32) error {
 		return failed(err)
 	}
 	if made == nil {
-		if err := despiteUmask(at, fd, mode); err != nil {
-			_ = unix.Close(fd)
-			return failed(err)
-		}
-		if err := d.syncFD(at); err != nil {
+		if err := errors.Join(despiteUmask(at, fd, mode), p.labelDir(fd, name), d.syncFD(at)); err != nil {
 			_ = unix.Close(fd)
 			return failed(err)
 		}

@@ -31,7 +31,7 @@ func (d Disk) Write(target string, r io.Reader, want State) error {
 		return err
 	}
 	defer at.close()
-	return at.write(d, r, want)
+	return at.write(d, r, want, nil)
 }
 
 // WriteFile puts content at target, for nobody else to read.

@@ -32,14 +32,21 @@ func (h Host) WriteFile(p string, content []byte, want State) error {
 	return h.Write(p, bytes.NewReader(content), want)
 }
 
-// Write is WriteFile with what content returns.
+// Write is WriteFile with what content returns. Extended attributes of the file that is there stay, and it gets the label that the node's
+// SELinux policy has for its path.
 func (h Host) Write(p string, content io.Reader, want State) error {
+	return h.WriteBack(p, content, want, nil)
+}
+
+// WriteBack is Write for a file that was there before, with the extended attributes that it had. Nil: they are not known.
+func (h Host) WriteBack(p string, content io.Reader, want State, x Extended) error {
 	at, err := h.find(p, true)
 	if err != nil {
 		return err
 	}
 	defer at.close()
-	return at.write(h.Disk, content, want)
+	at.labels = h.labels()
+	return at.write(h.Disk, content, want, x)
 }
 
 // RemoveFile deletes the file at p. That it is gone already is fine.

@@ -32,6 +32,8 @@ type place struct {
 	missing []string
 	// name is the last component, or "." for base itself.
 	name string
+	// labels are those that what is made gets, or nil.
+	labels *labels
 }
 
 // dir is a directory that is held open.

@@ -19,9 +19,18 @@ type Kind interface {
 	// Make has the node show what is desired, whatever it shows now: it can be repeated, also after half of it was done. The
 	// note, if there is one, is for people, and so is the error: neither contains values of secrets.
 	Make(ctx context.Context, c Change) (note string, err error)
-	// Undo has the node show again what it showed when the change was planned. It can be repeated too.
+	// Undo has the node show again what it showed when the change was planned. It can be repeated too. A Remark says that the node does.
 	Undo(ctx context.Context, c Change) error
 }
+
+// Remark is what Undo returns, and nothing beside it, when the node shows again what it did, and people have to know something all the same.
+type Remark struct{ Err error }
+
+// Error implements error.
+func (r *Remark) Error() string { return r.Err.Error() }
+
+// Unwrap returns what people have to know.
+func (r *Remark) Unwrap() error { return r.Err }
 
 // Active is what Answer.Drift names that runs and should not, or the other way round. It alone says nothing of what is on the disk.
 const Active = "active"

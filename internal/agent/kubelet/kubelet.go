@@ -32,11 +32,13 @@ func New(h host.Host) *Kind { return &Kind{host: h} }
 
 // before is what Undo needs.
 type before struct {
-	Flags  []byte     `json:"flags"`
-	State  host.State `json:"state"`
-	Memory displaced  `json:"memory,omitempty"`
+	Flags []byte     `json:"flags"`
+	State host.State `json:"state"`
+	// Extended are the extended attributes of the file of arguments.
+	Extended host.Extended `json:"extended"`
+	Memory   displaced     `json:"memory,omitempty"`
 	// Resources are the kubelet's own files that have to go for it to start with other arguments.
-	Resources map[string]savedFile `json:"resources,omitempty"`
+	Resources map[string]host.Saved `json:"resources,omitempty"`
 	// Known is what the plan knew.
 	Known bool `json:"known"`
 }
@@ -48,14 +50,14 @@ func (k *Kind) Plan(_ context.Context, q kind.Question) (kind.Answer, error) {
 		return kind.Answer{}, nil
 	}
 	was, want := wantedOf(q.Was), wantedOf(q.Desired)
-	data, state, err := k.host.ReadFile(FlagsFile)
+	file, err := k.host.Save(FlagsFile)
 	if err != nil {
 		return kind.Answer{}, err
 	}
-	if !state.Exists {
+	if !file.State.Exists {
 		return absent(was, want), nil
 	}
-	f, err := parseFlags(data)
+	f, err := parseFlags(file.Data)
 	if err != nil {
 		return blockedIf(!want.same(was), err), nil
 	}
@@ -79,7 +81,7 @@ func (k *Kind) Plan(_ context.Context, q kind.Question) (kind.Answer, error) {
 		return kind.Answer{Blocked: fmt.Sprintf("kubeadm has a value of its own for %s, which is not known since the specs have set another one "+
 			"from the start; keep the argument in the specs, or have the machine replaced", strings.Join(dashed(lost), ", "))}, nil
 	}
-	return k.propose(q, names, before{Flags: data, State: state, Memory: memory, Known: q.Known}, len(f.differs(was)) > 0)
+	return k.propose(q, names, before{Flags: file.Data, State: file.State, Extended: file.Extended, Memory: memory, Known: q.Known}, len(f.differs(was)) > 0)
 }
 
 // propose answers that the arguments are to be changed.
@@ -166,10 +168,7 @@ func (k *Kind) Undo(ctx context.Context, c kind.Change) error {
 		return err
 	}
 	write := func() error {
-		if now, err := k.host.Observe(FlagsFile); err == nil && now == observed(b) {
-			return nil
-		}
-		return k.host.WriteFile(FlagsFile, b.Flags, b.State)
+		return k.host.PutBack(FlagsFile, host.Saved{Data: b.Flags, State: b.State, Extended: b.Extended})
 	}
 	if err := k.stoppedFor(ctx, b, write, k.putBackResources); err != nil {
 		return err

@@ -1,16 +1,12 @@
 package kubelet
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"path/filepath"
-
-	"github.com/capi-refit/refit/internal/agent/host"
 )
 
 // memoryFile is in the agent's own directory.
@@ -55,12 +51,4 @@ func merged(older, newer displaced) displaced {
 	maps.Copy(all, newer)
 	maps.Copy(all, older)
 	return all
-}
-
-// observed returns the state of the file as it was before.
-func observed(b before) host.State {
-	s := b.State
-	sum := sha256.Sum256(b.Flags)
-	s.SHA256 = hex.EncodeToString(sum[:])
-	return s
 }

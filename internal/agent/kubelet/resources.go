@@ -12,12 +12,6 @@ import (
 	"github.com/capi-refit/refit/internal/agent/host"
 )
 
-// savedFile is a file as it was.
-type savedFile struct {
-	Data  []byte     `json:"data"`
-	State host.State `json:"state"`
-}
-
 // manager is one of the kubelet's managers of resources. It keeps a file, and the kubelet does not start when that was written
 // under other arguments.
 type manager struct {
@@ -60,18 +54,18 @@ func (k *Kind) resources(names []string, b *before) (drain bool, err error) {
 		if !changes(m.always) && !changes(m.exclusive) {
 			continue
 		}
-		data, state, err := k.host.ReadFile(m.file)
+		was, err := k.host.Save(m.file)
 		if err != nil {
 			return false, err
 		}
-		if !state.Exists || !changes(m.always) && !exclusive(data) {
+		if !was.State.Exists || !changes(m.always) && !exclusive(was.Data) {
 			continue
 		}
 		drain = true
 		if b.Resources == nil {
-			b.Resources = map[string]savedFile{}
+			b.Resources = map[string]host.Saved{}
 		}
-		b.Resources[m.file] = savedFile{Data: data, State: state}
+		b.Resources[m.file] = was
 	}
 	return drain, nil
 }
@@ -118,7 +112,7 @@ func (k *Kind) dropResources(b before) error {
 
 func (k *Kind) putBackResources(b before) error {
 	for _, file := range slices.Sorted(maps.Keys(b.Resources)) {
-		if err := k.host.WriteFile(file, b.Resources[file].Data, b.Resources[file].State); err != nil {
+		if err := k.host.PutBack(file, b.Resources[file]); err != nil {
 			return err
 		}
 	}

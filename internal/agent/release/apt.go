@@ -25,7 +25,7 @@ type apt struct{ packages }
 // downloads need not be readable for a user without rights. It waits for other calls of dpkg.
 var calm = []string{
 	"-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=", "-o", "APT::Sandbox::User=root",
-	"-o", fmt.Sprintf("DPkg::Lock::Timeout=%d", int(dpkgPatience.Seconds())),
+	"-o", fmt.Sprintf("DPkg::Lock::Timeout=%d", int(patience.Seconds())),
 }
 
 // strict are options by which apt takes nothing without a signature, whatever the node's apt.conf allows (apt-secure(8)). They go with a
@@ -112,7 +112,14 @@ func (a apt) sources(ctx context.Context) ([]string, error) {
 	if list != "" { // others of the node's own may be away
 		args = append(args, "-o", "APT::Update::Error-Mode=any")
 	}
-	_, err = a.call(ctx, "apt-get", args...)
+	var shared []string
+	if list == "" { // lists of the node's own
+		shared = append(shared, listsLock)
+	}
+	err = a.patient(ctx, func() string { return a.locker(shared...) }, func() error {
+		_, err := a.call(ctx, "apt-get", args...)
+		return err
+	})
 	return options, err
 }
 
@@ -174,7 +181,12 @@ func (a apt) download(ctx context.Context, r *record, options []string, chosen m
 			args = append(args, name+"="+chosen[name])
 		}
 	}
-	if _, err := a.call(ctx, "apt-get", args...); err != nil {
+	none := func() string { return "" } // it locks directories of its own, and tells about others
+	err := a.patient(ctx, none, func() error {
+		_, err := a.call(ctx, "apt-get", args...)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	return a.collect(r, ".deb", chosen, func(file string) (string, string, error) {

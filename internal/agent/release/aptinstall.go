@@ -42,7 +42,10 @@ func (a apt) transact(ctx context.Context, r *record, all []pkg) (note string, e
 		"-o", "Dir::Etc::sourcelist=/dev/null", "-o", "Dir::Etc::sourceparts=/dev/null",
 	}, calm, files)
 	err = a.unlocked(ctx, debs, names, func() error {
-		_, failure := a.call(ctx, "apt-get", args...)
+		failure := a.alone(ctx, debs, func() error {
+			_, err := a.call(ctx, "apt-get", args...)
+			return err
+		})
 		if failure == nil {
 			return nil
 		}
@@ -87,7 +90,7 @@ func (a apt) settle(ctx context.Context, r *record) (note string, err error) {
 	if err != nil || !unfinished {
 		return "", err
 	}
-	failure := a.patient(ctx, func() error {
+	failure := a.alone(ctx, debs, func() error {
 		_, err := a.call(ctx, "dpkg", "--force-confdef", "--force-confold", "--configure", "-a")
 		return err
 	})

@@ -111,7 +111,7 @@ func TestAPTWaitsForOthersOfDPKG(t *testing.T) {
 
 	x.put("/busy", "1000", 0o644)
 	require.ErrorContains(t, x.install(target, kubelet),
-		"somebody else has had dpkg for 5m0s: dpkg: error: dpkg frontend lock was locked by another process with pid 2425: wait for its end")
+		"somebody else has had the package manager for 5m0s: dpkg: error: dpkg frontend lock was locked by another process with pid 2425: wait for its end")
 	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions())
 	require.NoError(t, os.Remove(x.path("/busy")))
 	require.NoError(t, x.install(target, kubelet))
@@ -120,16 +120,19 @@ func TestAPTWaitsForOthersOfDPKG(t *testing.T) {
 
 func TestWhatDPKGSaysWhenItIsInUse(t *testing.T) {
 	for said, want := range map[string]bool{
-		"dpkg: error: dpkg frontend lock was locked by another process with pid 7\nNote: removing\n":               true,
-		"dpkg: error: dpkg database lock is locked by another process":                                             true,
-		"dpkg: error: dpkg frontend is locked by another process":                                                  true,
-		"dpkg: error: dpkg status database is locked by another process":                                           true,
-		"dpkg: status database area is locked by another process":                                                  true,
-		"E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 7 (apt)":                         true,
-		"E: Unable to acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend), is another process using it?":  true,
-		"E: Unable to acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend), are you root?":                 false,
-		"dpkg: error: unable to open/create dpkg frontend lock for directory /var/lib/dpkg: Read-only file system": false,
-		"dpkg: error processing package lock (--configure)":                                                        false,
+		"dpkg: error: dpkg frontend lock was locked by another process with pid 7\nNote: removing\n":                                                  true,
+		"dpkg: error: dpkg database lock is locked by another process":                                                                                true,
+		"dpkg: error: dpkg frontend is locked by another process":                                                                                     true,
+		"dpkg: error: dpkg status database is locked by another process":                                                                              true,
+		"dpkg: status database area is locked by another process":                                                                                     true,
+		"E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 7 (apt)":                                                            true,
+		"E: Unable to acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend), is another process using it?":                                     true,
+		"E: Unable to acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend), are you root?":                                                    false,
+		"dpkg: error: unable to open/create dpkg frontend lock for directory /var/lib/dpkg: Read-only file system":                                    false,
+		"E: Could not get lock /var/cache/apt/archives/lock. It is held by process 7 (apt-get)\nE: Unable to lock directory /var/cache/apt/archives/": true,
+		"error: can't create transaction lock on /var/lib/rpm/.rpm.lock (Resource temporarily unavailable)":                                           true,
+		"error: can't create transaction lock on /var/lib/rpm/.rpm.lock (Permission denied)":                                                          false,
+		"dpkg: error processing package lock (--configure)":                                                                                           false,
 	} {
 		require.Equal(t, want, inUse.MatchString(said), said)
 	}

@@ -253,8 +253,10 @@ func (d dnf) transact(ctx context.Context, r *record, verb string, all []pkg) er
 	if err != nil {
 		return err
 	}
-	_, err = d.call(ctx, slices.Concat([]string{"-y", everything, verifiedBefore, "--disablerepo=*", verb}, files)...)
-	return err
+	return d.alone(ctx, rpms, func() error {
+		_, err := d.call(ctx, slices.Concat([]string{"-y", everything, verifiedBefore, "--disablerepo=*", verb}, files)...)
+		return err
+	})
 }
 
 func (d dnf) call(ctx context.Context, args ...string) ([]byte, error) {

@@ -73,6 +73,8 @@ func (v versionLocks) unlock(ctx context.Context, names []string) error {
 
 // call asks no repository: the plugin would, and it is about packages that are installed.
 func (v versionLocks) call(ctx context.Context, verb string, names []string) error {
-	_, err := v.host.RunTelling(ctx, host.Command{Name: "dnf", Args: append([]string{"-q", "--disablerepo=*", "versionlock", verb}, names...)})
-	return err
+	return v.alone(ctx, rpms, func() error {
+		_, err := v.host.RunTelling(ctx, host.Command{Name: "dnf", Args: append([]string{"-q", "--disablerepo=*", "versionlock", verb}, names...)})
+		return err
+	})
 }

@@ -15,9 +15,9 @@ import (
 const (
 	// heldFile is where the node's own locks of packages are remembered while they are taken off.
 	heldFile = "held.json"
-	// lockPatience is how long it may take to put locks back, which is done even when the work has been called off. Within it others of dpkg
-	// are waited for.
-	lockPatience = dpkgPatience + 5*time.Minute
+	// lockPatience is how long it may take to put locks back, which is done even when the work has been called off. Within it others of the
+	// package manager are waited for.
+	lockPatience = patience + 5*time.Minute
 )
 
 // locks keep packages from being changed by accident: apt's holds, and dnf's versionlock.

@@ -45,6 +45,8 @@ type Release struct {
 	// Packages says that it is packages of the system: that a program is there does not say that its package is set up, and locked as it
 	// was. It is for the agent itself, and not among what is shown of a release.
 	Packages bool `json:"-"`
+	// Busy says who has the package manager by which it is installed, so that it can't be installed now; empty: nobody.
+	Busy string `json:"-"`
 }
 
 // Store keeps releases.
@@ -111,6 +113,7 @@ func (s *Store) Find(version string) (*Release, error) {
 	if r.file(kubeadm) != nil {
 		found.Kubeadm = filepath.Join(s.dir(version), kubeadm)
 	}
+	found.Busy = s.busy(r.Form)
 	return found, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/capi-refit/refit/internal/agent/host"
 )
@@ -50,7 +51,7 @@ func (p replacer) replace(r *record, name string) error {
 	}
 	defer in.Close()
 	p.host.Disk.Sweep(filepath.Dir(at)) // of one that was interrupted
-	return p.host.Disk.Write(at, &verified{Reader: in, sum: sha256.New(), want: f.SHA256, name: in.Name()}, want)
+	return p.host.Write(strings.TrimPrefix(at, p.host.Dir), &verified{Reader: in, sum: sha256.New(), want: f.SHA256, name: in.Name()}, want)
 }
 
 // where returns where a program belongs: where the node has it, or else beside its kubelet. A node without kubectl stays without, for which

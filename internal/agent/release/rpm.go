@@ -82,7 +82,11 @@ func (d dnf) settle(ctx context.Context, names []string) error {
 			if !slices.ContainsFunc(all[i+1:], func(later shown) bool { return later.arch == of.arch }) {
 				continue
 			}
-			if _, err := d.manage(ctx, host.Command{Name: "rpm", Args: []string{"-e", "--nodeps", of.label()}}); err != nil {
+			err := d.alone(ctx, rpms, func() error {
+				_, err := d.manage(ctx, host.Command{Name: "rpm", Args: []string{"-e", "--nodeps", of.label()}})
+				return err
+			})
+			if err != nil {
 				return err
 			}
 		}

@@ -3,6 +3,8 @@ package timesync
 import (
 	"slices"
 	"strings"
+
+	"github.com/capi-refit/refit/internal/agent/host"
 )
 
 // What refit writes into chrony's configuration: a block with its servers, and a mark before lines that do not count meanwhile.
@@ -17,21 +19,21 @@ const (
 type chronyConf struct {
 	kind *Kind
 	path string
-	file backup
+	file host.Saved
 }
 
 var _ configuration = (*chronyConf)(nil)
 
-func (c *chronyConf) shows(g goal) bool { return showsChrony(string(c.file.Content), g) }
+func (c *chronyConf) shows(g goal) bool { return showsChrony(string(c.file.Data), g) }
 
-func (c *chronyConf) files() map[string]backup { return map[string]backup{c.path: c.file} }
+func (c *chronyConf) files() map[string]host.Saved { return map[string]host.Saved{c.path: c.file} }
 
 func (c *chronyConf) bring(g goal) (note string, err error) {
-	content := editChrony(string(c.file.Content), g)
+	content := editChrony(string(c.file.Data), g)
 	if len(hostsOf(content)) == 0 {
 		note = c.path + " lists no server any more: bootstrap had written it with those of the specs only"
 	}
-	if content == string(c.file.Content) {
+	if content == string(c.file.Data) {
 		return note, nil
 	}
 	return note, c.kind.host.WriteFile(c.path, []byte(content), c.file.State)

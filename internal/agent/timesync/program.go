@@ -1,7 +1,6 @@
 package timesync
 
 import (
-	"bytes"
 	"context"
 
 	"github.com/capi-refit/refit/internal/agent/host"
@@ -28,7 +27,7 @@ type configuration interface {
 	// shows says whether the servers are those of the goal.
 	shows(g goal) bool
 	// files returns what bring may change, as it was when it was read.
-	files() map[string]backup
+	files() map[string]host.Saved
 	// bring makes the servers those of the goal. The note is for people.
 	bring(g goal) (note string, err error)
 }
@@ -83,7 +82,7 @@ func (k *Kind) chrony() (string, configuration, error) {
 		return "", nil, nil
 	}
 	for _, path := range []string{"/etc/chrony/chrony.conf", "/etc/chrony.conf"} { // Debian's, and Red Hat's
-		f, err := k.readFile(path)
+		f, err := k.host.Save(path)
 		if err != nil {
 			return "", nil, err
 		}
@@ -92,26 +91,6 @@ func (k *Kind) chrony() (string, configuration, error) {
 		}
 	}
 	return "", nil, nil
-}
-
-func (k *Kind) readFile(path string) (backup, error) {
-	content, state, err := k.host.ReadFile(path)
-	return backup{Content: content, State: state}, err
-}
-
-// putBack makes a file what it was.
-func (k *Kind) putBack(path string, was backup) error {
-	now, err := k.readFile(path)
-	if err != nil {
-		return err
-	}
-	switch {
-	case now.State == was.State && bytes.Equal(now.Content, was.Content):
-		return nil
-	case !was.State.Exists:
-		return k.host.RemoveFile(path)
-	}
-	return k.host.WriteFile(path, was.Content, was.State)
 }
 
 // rootOwned returns the state of a file of root's that everybody may read.

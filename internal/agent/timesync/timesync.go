@@ -72,17 +72,11 @@ func unique(servers []string) []string {
 
 // before is what Undo needs, and which aspects Make is to bring about.
 type before struct {
-	Aspects []string          `json:"aspects"`
-	Program string            `json:"program"`
-	Unit    string            `json:"unit"`
-	State   host.UnitState    `json:"state"`
-	Files   map[string]backup `json:"files,omitempty"`
-}
-
-// backup is a file as it was.
-type backup struct {
-	Content []byte     `json:"content,omitempty"`
-	State   host.State `json:"state"`
+	Aspects []string              `json:"aspects"`
+	Program string                `json:"program"`
+	Unit    string                `json:"unit"`
+	State   host.UnitState        `json:"state"`
+	Files   map[string]host.Saved `json:"files,omitempty"`
 }
 
 // Plan implements kind.Kind. When the specs no longer say anything, the servers are the node's own again, and the program runs or
@@ -246,7 +240,7 @@ func (k *Kind) Undo(ctx context.Context, c kind.Change) error {
 		return err
 	}
 	for _, path := range slices.Sorted(maps.Keys(b.Files)) {
-		if err := k.putBack(path, b.Files[path]); err != nil {
+		if err := k.host.PutBack(path, b.Files[path]); err != nil {
 			return err
 		}
 	}

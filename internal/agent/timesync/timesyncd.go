@@ -7,6 +7,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/capi-refit/refit/internal/agent/host"
 )
 
 const (
@@ -23,8 +25,8 @@ type timesyncd struct {
 	kind *Kind
 	// texts are those of the files that count, in the order in which they are read.
 	texts []string
-	own   backup
-	cloud backup
+	own   host.Saved
+	cloud host.Saved
 }
 
 var _ configuration = (*timesyncd)(nil)
@@ -55,10 +57,10 @@ func (k *Kind) readTimesyncd() (*timesyncd, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.texts = append(c.texts, string(f.Content))
+		c.texts = append(c.texts, string(f.Data))
 	}
 	var err error
-	if c.own, err = k.readFile(dropIn); err != nil {
+	if c.own, err = k.host.Save(dropIn); err != nil {
 		return nil, err
 	}
 	c.cloud, err = k.readConf(cloudInitDropIn)
@@ -66,11 +68,11 @@ func (k *Kind) readTimesyncd() (*timesyncd, error) {
 }
 
 // readConf reads a file of the configuration. A link to /dev/null, by which one of the distribution's is taken away, is empty.
-func (k *Kind) readConf(p string) (backup, error) {
+func (k *Kind) readConf(p string) (host.Saved, error) {
 	if info, err := k.host.Stat(p); err == nil && !info.Mode().IsRegular() {
-		return backup{}, nil
+		return host.Saved{}, nil
 	}
-	return k.readFile(p)
+	return k.host.Save(p)
 }
 
 // serversOf adds the servers of one file to those of the files before. An empty list takes them all away.
@@ -111,11 +113,11 @@ func (c *timesyncd) shows(g goal) bool {
 
 // cloudGoes says whether cloud-init's file holds what the specs said before, and no longer say.
 func (c *timesyncd) cloudGoes(g goal) bool {
-	return c.cloud.State.Exists && len(g.gone) > 0 && slices.Equal(sorted(serversOf(string(c.cloud.Content), nil)), sorted(g.gone))
+	return c.cloud.State.Exists && len(g.gone) > 0 && slices.Equal(sorted(serversOf(string(c.cloud.Data), nil)), sorted(g.gone))
 }
 
-func (c *timesyncd) files() map[string]backup {
-	return map[string]backup{dropIn: c.own, cloudInitDropIn: c.cloud}
+func (c *timesyncd) files() map[string]host.Saved {
+	return map[string]host.Saved{dropIn: c.own, cloudInitDropIn: c.cloud}
 }
 
 // bring writes refit's file before cloud-init's goes, so that there is always one.

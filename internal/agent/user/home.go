@@ -25,6 +25,8 @@ type home struct {
 	// uid and gid are the account's, root is the number of root.
 	uid, gid, root int
 	noSync         bool
+	// on labels what is made in it.
+	on host.Root
 }
 
 // hasHome says whether the account has a home of its own, by its entry in /etc/passwd.
@@ -53,7 +55,7 @@ func (k *Kind) openHome(a account) (*home, error) {
 	if r == nil {
 		return nil, nil
 	}
-	h := &home{Root: r, path: a.Home, uid: a.UID, gid: a.GID, root: root, noSync: k.host.Disk.NoSync}
+	h := &home{Root: r, path: a.Home, uid: a.UID, gid: a.GID, root: root, noSync: k.host.Disk.NoSync, on: k.host.Root}
 	if err := h.checkOwner(r, ".", a.Home); err != nil {
 		_ = r.Close()
 		return nil, err
@@ -131,6 +133,9 @@ func (h *home) own(dir *os.Root) error {
 			return nil
 		}
 		if err := f.Chown(h.uid, h.gid); err != nil {
+			return err
+		}
+		if err := h.on.Complete(f, nil, path.Join(h.path, keysDir)); err != nil {
 			return err
 		}
 	}

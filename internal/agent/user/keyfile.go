@@ -144,6 +144,9 @@ func (h *home) write(dir *os.Root, content []byte, state host.State) (err error)
 	if err := f.Chmod(os.FileMode(state.Mode & 0o777)); err != nil {
 		return err
 	}
+	if err := h.complete(dir, f); err != nil {
+		return err
+	}
 	if err := h.sync(f); err != nil {
 		return err
 	}
@@ -154,6 +157,19 @@ func (h *home) write(dir *os.Root, content []byte, state host.State) (err error)
 		return err
 	}
 	return h.syncDir(dir)
+}
+
+// complete gives a new file of keys the extended attributes of the one that it replaces, and its label.
+func (h *home) complete(dir *os.Root, f *os.File) error {
+	replaced, err := dir.OpenFile(keysName, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return h.on.Complete(f, nil, path.Join(h.path, keysDir, keysName))
+	}
+	if err != nil {
+		return err
+	}
+	defer shut(replaced)
+	return h.on.Complete(f, replaced, path.Join(h.path, keysDir, keysName))
 }
 
 func (h *home) sync(f *os.File) error {

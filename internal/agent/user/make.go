@@ -213,7 +213,7 @@ func (k *Kind) Undo(ctx context.Context, c kind.Change) error {
 		return err
 	}
 	if b.brings(aspectSudo) {
-		if err := errors.Join(k.restoreSudoers(sudoersPath(who.Name), b.Sudo), k.restoreSudoers(cloudInitSudoers, b.CloudSudo)); err != nil {
+		if err := errors.Join(k.host.PutBack(sudoersPath(who.Name), b.Sudo), k.host.PutBack(cloudInitSudoers, b.CloudSudo)); err != nil {
 			return err
 		}
 	}

@@ -18,12 +18,6 @@ const (
 	sudoersAbout     = "# refit manages this file by the specs of the Machine: edits are lost.\n"
 )
 
-// sudoersFile is one file of rules.
-type sudoersFile struct {
-	Content []byte     `json:"content,omitempty"`
-	State   host.State `json:"state"`
-}
-
 // sudoersPath returns where the rule of a user is. sudo ignores names with a dot.
 func sudoersPath(name string) string {
 	return "/etc/sudoers.d/90-refit-" + strings.ReplaceAll(name, ".", "=2e")
@@ -33,28 +27,22 @@ func sudoersOf(name, rule string) []byte {
 	return []byte(sudoersAbout + name + " " + strings.TrimSpace(rule) + "\n")
 }
 
-// readSudoers reads a file of rules. One that is not there has the zero State.
-func (k *Kind) readSudoers(p string) (sudoersFile, error) {
-	content, state, err := k.host.ReadFile(p)
-	return sudoersFile{Content: content, State: state}, err
-}
-
 // sudoDiffers says whether the rule is not as it has to be. What cloud-init has written counts as long as it says the same.
 func (g goal) sudoDiffers(v view) bool {
-	laidDown := rulesOf(string(v.cloudSudo.Content), g.name)
+	laidDown := rulesOf(string(v.cloudSudo.Data), g.name)
 	switch {
 	case g.sudo == "":
 		return v.sudo.State.Exists || g.sudoGone && len(laidDown) > 0
 	case !v.sudo.State.Exists:
 		return !slices.Equal(laidDown, []string{fields(g.sudo)})
 	default:
-		return !bytes.Equal(v.sudo.Content, sudoersOf(g.name, g.sudo)) || v.sudo.State.Mode != sudoersMode || len(laidDown) > 0
+		return !bytes.Equal(v.sudo.Data, sudoersOf(g.name, g.sudo)) || v.sudo.State.Mode != sudoersMode || len(laidDown) > 0
 	}
 }
 
 // takesRules says whether cloud-init's file has rules that go, or are in a file of refit's from now on.
 func (g goal) takesRules(v view) bool {
-	return (g.sudo != "" || g.sudoGone) && len(rulesOf(string(v.cloudSudo.Content), g.name)) > 0
+	return (g.sudo != "" || g.sudoGone) && len(rulesOf(string(v.cloudSudo.Data), g.name)) > 0
 }
 
 // rulesOf returns the rules of one user, without the name.
@@ -93,7 +81,7 @@ func (k *Kind) checkSudo(ctx context.Context, g goal, v view) error {
 		texts = append(texts, string(sudoersOf(g.name, g.sudo)))
 	}
 	if g.takesRules(v) {
-		texts = append(texts, withoutRules(string(v.cloudSudo.Content), g.name))
+		texts = append(texts, withoutRules(string(v.cloudSudo.Data), g.name))
 	}
 	for _, text := range texts {
 		if err := k.visudo(ctx, text); err != nil {
@@ -135,7 +123,7 @@ func (k *Kind) bringSudo(g goal, v view) error {
 	if !g.takesRules(v) {
 		return nil
 	}
-	return k.host.WriteFile(cloudInitSudoers, []byte(withoutRules(string(v.cloudSudo.Content), g.name)), v.cloudSudo.State)
+	return k.host.WriteFile(cloudInitSudoers, []byte(withoutRules(string(v.cloudSudo.Data), g.name)), v.cloudSudo.State)
 }
 
 // rootOwned returns the state of a file of root's.
@@ -146,20 +134,6 @@ func (k *Kind) rootOwned(mode uint32) (host.State, error) {
 	}
 	uid, gid, err := owners.Resolve("root:root")
 	return host.State{Exists: true, UID: uid, GID: gid, Mode: mode}, err
-}
-
-func (k *Kind) restoreSudoers(p string, before sudoersFile) error {
-	now, err := k.readSudoers(p)
-	if err != nil {
-		return err
-	}
-	if now.State == before.State && bytes.Equal(now.Content, before.Content) {
-		return nil
-	}
-	if !before.State.Exists {
-		return k.host.RemoveFile(p)
-	}
-	return k.host.WriteFile(p, before.Content, before.State)
 }
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }

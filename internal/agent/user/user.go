@@ -37,7 +37,7 @@ type view struct {
 	keys    keyFile
 	// keysUnsafe says why the keys can't be touched. Empty: they can.
 	keysUnsafe      string
-	sudo, cloudSudo sudoersFile
+	sudo, cloudSudo host.Saved
 }
 
 // look reads all that the node shows of a user. u says where the home would be if there is no account.
@@ -59,10 +59,10 @@ func (k *Kind) look(u node.User) (view, error) {
 	if err != nil {
 		return v, err
 	}
-	if v.sudo, err = k.readSudoers(sudoersPath(u.Name)); err != nil {
+	if v.sudo, err = k.host.Save(sudoersPath(u.Name)); err != nil {
 		return v, err
 	}
-	v.cloudSudo, err = k.readSudoers(cloudInitSudoers)
+	v.cloudSudo, err = k.host.Save(cloudInitSudoers)
 	return v, err
 }
 
@@ -85,10 +85,10 @@ type before struct {
 	Account   account  `json:"account"`
 	NewGroups []string `json:"newGroups,omitempty"`
 	// OwnGroup is the number of the group that has the user's name, if there was one before the account was made: userdel takes it away.
-	OwnGroup  string      `json:"ownGroup,omitempty"`
-	Keys      keyFile     `json:"keys"`
-	Sudo      sudoersFile `json:"sudo"`
-	CloudSudo sudoersFile `json:"cloudSudo"`
+	OwnGroup  string     `json:"ownGroup,omitempty"`
+	Keys      keyFile    `json:"keys"`
+	Sudo      host.Saved `json:"sudo"`
+	CloudSudo host.Saved `json:"cloudSudo"`
 	// Probe is what sudo lets refit's own user run, and has to let it run afterwards, too. Empty: nothing, or sudo was not asked.
 	Probe []string `json:"probe,omitempty"`
 }

@@ -47,6 +47,8 @@ type releases struct {
 	packages bool
 	// lockless are the calls after which locks of packages do not come back.
 	lockless []string
+	// busy is how often somebody has the package manager yet when a release is looked for.
+	busy int
 }
 
 func (r *releases) Find(version string) (*release.Release, error) {
@@ -57,6 +59,10 @@ func (r *releases) Find(version string) (*release.Release, error) {
 	found := &release.Release{Version: version, Packages: r.packages}
 	if _, err := os.Stat(path.Join(dir, "kubeadm")); err == nil {
 		found.Kubeadm = path.Join(dir, "kubeadm")
+	}
+	if r.busy > 0 {
+		r.busy--
+		found.Busy = "/var/cache/apt/archives/lock is held by process 7 (apt-get)"
 	}
 	return found, nil
 }

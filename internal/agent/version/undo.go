@@ -3,6 +3,7 @@ package version
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/agent/kind"
@@ -17,7 +18,8 @@ import (
 // Kubernetes supports. kubeadm stays with them, since an older one does not manage a newer control plane. Manifests of which kubeadm has
 // made some only, because it was killed, are put back, but for etcd's, as kubeadm does itself.
 //
-// Locks of packages that do not come back are told at the end, when the kubelet is back: a node whose kubelet is down is worse.
+// Locks of packages that do not come back are told at the end, when the kubelet is back, and are no failure: a node whose kubelet is down is
+// worse, and the store puts them back when it is called next.
 func (k *Kind) Undo(ctx context.Context, c kind.Change) error {
 	b, err := readBefore(c)
 	if err != nil {
@@ -27,6 +29,9 @@ func (k *Kind) Undo(ctx context.Context, c kind.Change) error {
 	restart, locks, err := k.programsBack(ctx, b, c.Desired.Version.Kubernetes, finished)
 	if err = errors.Join(podsErr, err); err == nil && restart {
 		err = k.kubeletRuns(ctx, b)
+	}
+	if err == nil && locks != nil {
+		return &kind.Remark{Err: fmt.Errorf("%w; it is tried again when a release is staged or installed next", locks)}
 	}
 	return errors.Join(err, locks)
 }
@@ -86,17 +91,7 @@ func (k *Kind) filesBack(b before) error {
 		if !ok {
 			continue
 		}
-		data, state, err := k.host.ReadFile(p)
-		if err == nil && string(data) == string(f.Data) && state == f.State {
-			continue
-		}
-		if !f.State.Exists {
-			if err := k.host.RemoveFile(p); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := k.host.WriteFile(p, f.Data, f.State); err != nil {
+		if err := k.host.PutBack(p, f); err != nil {
 			return err
 		}
 	}

@@ -111,7 +111,7 @@ func (k *Kind) propose(ctx context.Context, q kind.Question, s *shown) (kind.Ans
 	if why != "" || err != nil {
 		return kind.Answer{Blocked: why}, err
 	}
-	staged, missing, why, err := k.staged(q.Source, want)
+	staged, missing, why, err := k.installable(ctx, q, want)
 	if why != "" || err != nil {
 		return kind.Answer{Blocked: why}, err
 	}
@@ -232,11 +232,9 @@ func (k *Kind) remember(ctx context.Context, s *shown) (before, error) {
 	}
 	b.Invocation = unit.InvocationID
 	for _, p := range kubeletFiles {
-		data, state, err := k.host.ReadFile(p)
-		if err != nil {
+		if b.Files[p], err = k.host.Save(p); err != nil {
 			return before{}, err
 		}
-		b.Files[p] = controlplane.File{Data: data, State: state}
 	}
 	if s.pods == nil {
 		return b, nil
