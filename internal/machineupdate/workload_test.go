@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	apiversion "k8s.io/apimachinery/pkg/version"
+	discoveryfake "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/kubernetes"
 	kubernetesfake "k8s.io/client-go/kubernetes/fake"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -48,7 +50,9 @@ var workloadScheme = sync.OnceValue(func() *runtime.Scheme {
 })
 
 func newFakeWorkload(now clock.PassiveClock) *fakeWorkload {
-	f := &fakeWorkload{clientset: kubernetesfake.NewClientset()}
+	clientset := kubernetesfake.NewClientset()
+	clientset.Discovery().(*discoveryfake.FakeDiscovery).FakedServerVersion = &apiversion.Info{GitVersion: "v1.36.0"}
+	f := &fakeWorkload{clientset: clientset}
 	f.Client = newFakeClient(workloadScheme()).WithObjects(readyNode(nodeName), readyNode("n2")).
 		WithStatusSubresource(&corev1.Node{}).
 		WithInterceptorFuncs(interceptor.Funcs{
@@ -85,6 +89,7 @@ func (f *fakeWorkload) Get(context.Context, client.ObjectKey) (*workload.Cluster
 func readyNode(name string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	n.UID = types.UID("uid-of-" + name)
+	n.Status.NodeInfo.KubeletVersion = "v1.35.9"
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	return n
 }
