@@ -11,7 +11,7 @@ import (
 
 // unreleased is what stands before a release in the order of versions. Other suffixes, as in v1.36.1-eks-1a2b3c, name a build of a
 // release, and are no older than it.
-var unreleased = regexp.MustCompile(`^(alpha|beta|rc)\b`)
+var unreleased = regexp.MustCompile(`^(alpha|beta|rc)`)
 
 // Parse reads the version of a component, as a Node, a Machine or a tag has it. In a tag "_" stands for "+". What tells builds of a
 // release apart is left out. The error is for people.
@@ -20,10 +20,11 @@ func Parse(text string) (*version.Version, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%q is not a version of Kubernetes", text)
 	}
-	if !unreleased.MatchString(v.PreRelease()) {
-		v = v.WithPreRelease("")
+	release := fmt.Sprintf("%d.%d.%d", v.Major(), v.Minor(), v.Patch())
+	if unreleased.MatchString(v.PreRelease()) {
+		release += "-" + v.PreRelease()
 	}
-	return v.WithBuildMetadata(""), nil
+	return version.ParseSemantic(release)
 }
 
 // ParseImage reads the version of a component out of its image, which has it as its tag. The error is for people.

@@ -119,22 +119,8 @@ func featureGates(q question) (effect, error) {
 	if len(was)+len(want) == 0 {
 		return harmless, nil // an empty mapping
 	}
-	names := map[string]bool{}
-	if at := kubeadmconfig.Location(q.field); len(at) > 2 {
-		names[at[2]] = true
-	} else {
-		for name := range was {
-			names[name] = true
-		}
-		for name := range want {
-			names[name] = true
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
+	for _, name := range q.gates(was, want) {
 		before, after := flag(was, name), flag(want, name)
-		if before != nil && after != nil && *before == *after {
-			continue
-		}
 		if err := kubeadmphase.Gate(q.version, name, before, after, q.raised); err != nil {
 			return harmless, err
 		}
@@ -145,6 +131,16 @@ func featureGates(q question) (effect, error) {
 		}
 	}
 	return regenerated, nil
+}
+
+// gates returns the names of the feature gates that the field is about.
+func (q question) gates(was, want map[string]any) []string {
+	if at := kubeadmconfig.Location(q.field); len(at) > 2 {
+		return []string{at[2]}
+	}
+	names := slices.AppendSeq(slices.Collect(maps.Keys(was)), maps.Keys(want))
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // flag returns what is said of a feature gate, or nil.
