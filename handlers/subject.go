@@ -22,11 +22,11 @@ func bootstrapOf(config object) schema.GroupKind {
 // subjectOf reads the Subject out of a Machine or, if template, out of a MachineSet.
 func subjectOf(machine object, template bool) (inplace.Subject, error) {
 	s := inplace.Subject{Namespace: machine.namespace}
-	labels, cluster := "metadata.labels", "spec.clusterName"
+	labels, cluster, version := "metadata.labels", "spec.clusterName", "spec.version"
 	if template {
-		labels, cluster = "spec.template.metadata.labels", "spec.template.spec.clusterName"
+		labels, cluster, version = "spec.template.metadata.labels", "spec.template.spec.clusterName", "spec.template.spec.version"
 	}
-	s.Cluster = gjson.Get(machine.raw, cluster).Str
+	s.Cluster, s.Version = gjson.Get(machine.raw, cluster).Str, gjson.Get(machine.raw, version).Str
 	if found := gjson.Get(machine.raw, labels); found.Type != gjson.Null {
 		valid := found.IsObject()
 		s.Labels = map[string]string{}

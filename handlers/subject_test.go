@@ -67,6 +67,7 @@ func TestUpdatersAreAskedForTheMachine(t *testing.T) {
 			a := &asked{registry: registry}
 			_, err := NewEngine(a).Explain(t.Context(), tc.body)
 			require.NoError(t, err)
+			tc.want.Version = "v1.36.0"
 			tc.want.Bootstrap = schema.GroupKind{Group: "bootstrap.cluster.x-k8s.io", Kind: "KubeadmConfig"}
 			require.Equal(t, []inplace.Subject{tc.want}, a.subjects)
 		})

@@ -68,6 +68,8 @@ const (
 	ReasonNode = "Node"
 	// ReasonStaging: the node fetches another version of Kubernetes, or could not.
 	ReasonStaging = "Staging"
+	// ReasonSkew: other components of the cluster run versions that don't go with the one that is asked for, or what they run is not known.
+	ReasonSkew = "Skew"
 	// ReasonWithdrawn: Cluster API no longer asks for the update. It waits for the end of what runs on the node; one that has failed for
 	// this reason had begun there.
 	ReasonWithdrawn = "Withdrawn"

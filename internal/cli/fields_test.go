@@ -21,6 +21,7 @@ import (
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/nodedisruption"
 	"github.com/capi-refit/refit/updaters"
+	"github.com/capi-refit/refit/updaters/controlplane"
 	"github.com/capi-refit/refit/updaters/inert"
 	"github.com/capi-refit/refit/updaters/kubeadmconfig"
 	"github.com/capi-refit/refit/updaters/kubeadmconfig/fields"
@@ -46,6 +47,8 @@ func judgeFields(t *testing.T, m fields.Machine) []judged {
 	e.FutureOnly = true
 	future, err := judges.List()(e)
 	require.NoError(t, err)
+	of := controlplane.New(e.Rules).Of("v1.36.3")
+	byDefault, future = byDefault.With(of), future.With(of)
 	decide := func(r *updaters.Registry, f fields.Field) (all []updaters.Decision) {
 		for _, c := range f.Changes {
 			oc, differs := c.Of(m).ObjectChange()
@@ -284,7 +287,15 @@ cloud-init would render are left with a reason that ` + "`refit explain`" + ` sh
 
 // fieldsNotes are what can't be told one field at a time.
 var fieldsNotes = map[string]string{
-	"clusterConfiguration": "Workers do not read it.\n\n",
+	"clusterConfiguration": "Workers do not read it. The rows are about Kubernetes v1.36.3: a change is claimed only if kubeadm of the machine's version makes it " +
+		"when refit has it make the static pods anew.\n\n" +
+		"- **etcd's tag** has to be a version that kubeadm can read, such as 3.6.8-0, and no older than the one before: kubeadm leaves etcd as it is where " +
+		"an older one is wanted, of a patch as well, and fails where it can't compare, whatever of etcd's static pod changes. Where no tag was named " +
+		"kubeadm has chosen one, so a first one has to be no older than what kubeadm of that minor version of Kubernetes is known to choose.\n" +
+		"- **Feature gates** are kubeadm's. The row is about RootlessControlPlane, which acts on the static pods. PublicKeysECDSA, NodeLocalCRISocket, " +
+		"ControlPlaneKubeletLocalMode and others act when a machine is made or joins, so that a change of them is none of this node's: it is claimed only if the " +
+		"gate is named as it is anyway or, of the two last ones, if the version of Kubernetes changes with it, since kubeadm then acts on them. A gate " +
+		"that kubeadm of the version does not have is not claimed.\n\n",
 	"initConfiguration": "Cluster API compares the machine that `kubeadm init` made as one that has joined, so what counts is in joinConfiguration. " +
 		"These rows are about templates that have both.\n\n",
 	"joinConfiguration": "What an argument of the kubelet takes goes by its name: those by which containers are placed on CPUs and memory take a " +

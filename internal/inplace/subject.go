@@ -14,11 +14,13 @@ type Subject struct {
 	Labels map[string]string
 	// Bootstrap is what bootstraps the machine, such as a KubeadmConfig also of a MachineSet. It is empty if it is not known.
 	Bootstrap schema.GroupKind
+	// Version is the Kubernetes that the machine is to run as long as nothing changes. It is empty if it is not known.
+	Version string
 }
 
 // SubjectOf returns the Subject that a Machine is.
 func SubjectOf(m *clusterv1.Machine) Subject {
-	return Subject{Namespace: m.Namespace, Cluster: m.Spec.ClusterName, Labels: m.Labels, Bootstrap: m.Spec.Bootstrap.ConfigRef.GroupKind()}
+	return Subject{Namespace: m.Namespace, Cluster: m.Spec.ClusterName, Labels: m.Labels, Bootstrap: m.Spec.Bootstrap.ConfigRef.GroupKind(), Version: m.Spec.Version}
 }
 
 // MadeByKubeadm reports whether a machine is made out of a KubeadmConfig.

@@ -15,6 +15,7 @@ import (
 	"github.com/capi-refit/refit/internal/kubernetessource"
 	"github.com/capi-refit/refit/internal/nodedisruption"
 	"github.com/capi-refit/refit/updaters"
+	"github.com/capi-refit/refit/updaters/controlplane"
 	"github.com/capi-refit/refit/updaters/image"
 	kubernetesversion "github.com/capi-refit/refit/updaters/version"
 )
@@ -45,12 +46,12 @@ func (j ByPolicy) For(ctx context.Context, s inplace.Subject) (*updaters.Registr
 	}), nil
 }
 
-// Select returns the updaters of a machine by what was selected for it: whether its image may move on, and, once a version changes,
-// where versions come from.
+// Select returns the updaters of a machine by what was selected for it: whether its image may move on, which kubeadm makes its static pods,
+// and, once a version changes, where versions come from.
 func Select(s inplace.Subject, all *updaters.Registry, rules disruption.Rules, mayMove *image.Selected,
 	source func(context.Context) (*kubernetessource.Selected, error),
 ) *updaters.Registry {
-	return all.With(image.New(mayMove), kubernetesversion.New(rules, func(ctx context.Context) (kubernetesversion.Source, error) {
+	return all.With(image.New(mayMove), controlplane.New(rules).Of(s.Version), kubernetesversion.New(rules, func(ctx context.Context) (kubernetesversion.Source, error) {
 		if !s.MadeByKubeadm() {
 			return kubernetesversion.Foreign, nil
 		}

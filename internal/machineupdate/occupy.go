@@ -367,9 +367,14 @@ func (u *update) check(ctx context.Context) (*wait, error) {
 	return w, err
 }
 
-// spare asks whether the cluster can do without the node.
+// spare asks whether the cluster can do without the node, and once more whether another version fits what the others run by now.
 func (u *update) spare(ctx context.Context) (*wait, error) {
 	w, err := u.spared(ctx)
+	if w == nil && err == nil {
+		if w, err = u.skewed(ctx, u.plan); w != nil {
+			w.releases = u.mu.Status.ApplyingSince == nil
+		}
+	}
 	u.seen.Spared = w == nil && err == nil
 	return w, err
 }

@@ -64,6 +64,9 @@ func (u *update) look(ctx context.Context) (*wait, error) {
 	if w, err := u.planNode(ctx, &plan); w != nil || err != nil {
 		return w, err
 	}
+	if w, err := u.skewed(ctx, plan); w != nil || err != nil {
+		return w, err
+	}
 	if len(plan.Blocked) > 0 {
 		return &wait{reason: refitv1.ReasonBlocked, message: u.blocked(u.release.because(plan.Blocked))}, nil
 	}

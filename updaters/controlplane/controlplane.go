@@ -7,6 +7,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/capi-refit/refit/internal/disruption"
@@ -24,12 +25,20 @@ const Name = "controlplane"
 const cluster = "clusterConfiguration"
 
 // Updater brings what the specs say about static pods to control-plane nodes.
-type Updater struct{ rules disruption.Rules }
+type Updater struct {
+	rules disruption.Rules
+	// version is the Kubernetes that the machines run; empty: it is not known.
+	version string
+}
 
 var _ updaters.NodeUpdater = (*Updater)(nil)
 
 // New returns an Updater for which the rules say what a change of the control plane takes.
 func New(rules disruption.Rules) *Updater { return &Updater{rules: rules} }
+
+// Of returns an Updater for machines that run a version of Kubernetes, by which kubeadm's doings are judged. Without one only those are
+// claimed that are the same for every version.
+func (u *Updater) Of(version string) *Updater { return &Updater{rules: u.rules, version: version} }
 
 // Name implements updaters.Updater.
 func (*Updater) Name() string { return Name }
@@ -42,6 +51,11 @@ func (u *Updater) Claim(ctx context.Context, c fieldset.Change) (updaters.Claim,
 		return claim, nil
 	}
 	known := map[string]*list{}
+	version, raised := u.version, false
+	if machine, ok := c.Object(fieldset.Machine); ok {
+		is, was := kubeadm.Text(kubeadmconfig.Mapping(machine.Desired), "version"), kubeadm.Text(kubeadmconfig.Mapping(machine.Current), "version")
+		version, raised = cmp.Or(is, version), is != was
+	}
 	for _, f := range oc.Fields {
 		if err := ctx.Err(); err != nil {
 			return updaters.Claim{}, err
@@ -50,7 +64,7 @@ func (u *Updater) Claim(ctx context.Context, c fieldset.Change) (updaters.Claim,
 		if !ok {
 			continue
 		}
-		actions, err := u.actions(question{field: f, change: oc, lists: known}, judge)
+		actions, err := u.actions(question{field: f, change: oc, lists: known, version: version, raised: raised}, judge)
 		claim.Add(f, actions, err)
 	}
 	return claim, nil

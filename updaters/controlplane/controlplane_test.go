@@ -85,16 +85,24 @@ var claims = map[string]struct {
 	"a volume whose name is none":           {server("", list("apiServer", "extraVolumes", "A.b ,'hostPath':'/a','mountPath':'/b'")), "a volume's name"},
 	"names in the certificate":              {server("", `,"apiServer":{"x":"y","certSANs":["a.example.org","*.b.example.org","192.0.2.1","2001:db8::1"]}`), refresh},
 	"names that are none":                   {server("", `,"apiServer":{"x":"y","certSANs":["a b"]}`), "neither an IP address nor a DNS name"},
-	"a feature gate":                        {server("", `,"featureGates":{"A":true}`), refresh},
-	"a feature gate gone":                   {server(`,"featureGates":{"A":true,"B":true}`, `,"featureGates":{"B":true}`), refresh},
+	"a feature gate":                        {server("", `,"featureGates":{"RootlessControlPlane":true}`), refresh},
+	"a feature gate gone":                   {server(`,"featureGates":{"RootlessControlPlane":true,"B":true}`, `,"featureGates":{"B":true}`), refresh},
+	"a feature gate that acts elsewhere":    {server("", `,"featureGates":{"PublicKeysECDSA":true}`), "acts on the keys of certificates"},
+	"a feature gate that is on anyway":      {server("", `,"featureGates":{"NodeLocalCRISocket":true}`), refresh},
+	"a feature gate that there is not":      {server(`,"featureGates":{"B":true}`, `,"featureGates":{"A":true,"B":true}`), "kubeadm of v1.36.3 has no feature gate A"},
 	"no feature gates":                      {server("", `,"featureGates":{}`), "None"},
 	"the repository of images":              {server("", `,"imageRepository":"registry.example.org"`), refresh},
 	"no repository of images":               {server(`,"imageRepository":"registry.example.org"`, ""), "name the repository to go back to"},
 	"etcd's repository":                     {server("", `,"etcd":{"local":{"x":"y","imageRepository":"registry.example.org"}}`), refresh},
 	"etcd's image":                          {server(`,"etcd":{"local":{"imageTag":"3.5.9-0"}}`, `,"etcd":{"local":{"imageTag":"3.5.15-0"}}`), refresh},
-	"an earlier patch of etcd":              {server(`,"etcd":{"local":{"imageTag":"3.5.15-0"}}`, `,"etcd":{"local":{"imageTag":"3.5.9-0"}}`), refresh},
+	"an earlier patch of etcd":              {server(`,"etcd":{"local":{"imageTag":"3.5.15-0"}}`, `,"etcd":{"local":{"imageTag":"3.5.9-0"}}`), "does not take etcd back"},
+	"etcd's first tag":                      {server(`,"etcd":{"local":{"dataDir":"/d"}}`, `,"etcd":{"local":{"dataDir":"/d","imageTag":"3.6.9-0"}}`), refresh},
+	"etcd's first tag, an earlier one":      {server(`,"etcd":{"local":{"dataDir":"/d"}}`, `,"etcd":{"local":{"dataDir":"/d","imageTag":"3.5.9-0"}}`), "has chosen up to 3.6.8-0"},
+	"no tag of etcd any more":               {server(`,"etcd":{"local":{"dataDir":"/d","imageTag":"3.6.9-0"}}`, `,"etcd":{"local":{"dataDir":"/d"}}`), "name the tag to go to"},
+	"an argument of etcd of its own naming": {server(`,"etcd":{"local":{"imageTag":"ours"}}`, `,"etcd":{"local":{"imageTag":"ours","extraArgs":[{"name":"v"}]}}`), "kubeadm can't compare it"},
+	"the repository, and etcd's own naming": {server(`,"etcd":{"local":{"imageTag":"ours"}}`, `,"etcd":{"local":{"imageTag":"ours"}},"imageRepository":"registry.example.org"`), "kubeadm can't compare it"},
 	"an earlier etcd":                       {server(`,"etcd":{"local":{"imageTag":"3.10.1-0"}}`, `,"etcd":{"local":{"imageTag":"3.6.9-0"}}`), "can't go back"},
-	"an etcd of its own naming":             {server(`,"etcd":{"local":{"imageTag":"3.6.1"}}`, `,"etcd":{"local":{"imageTag":"ours"}}`), refresh},
+	"an etcd of its own naming":             {server(`,"etcd":{"local":{"imageTag":"3.6.1"}}`, `,"etcd":{"local":{"imageTag":"ours"}}`), "kubeadm can't compare it"},
 	"patches":                               {config(`{"joinConfiguration":{"controlPlane":{}}}`, `{"joinConfiguration":{"controlPlane":{},"patches":{"directory":"/etc/p"}}}`), refresh},
 	"patches gone":                          {config(`{"joinConfiguration":{"controlPlane":{},"patches":{"directory":"/etc/p"}}}`, `{"joinConfiguration":{"controlPlane":{}}}`), refresh},
 	"patches of a worker":                   {config(`{"joinConfiguration":{}}`, `{"joinConfiguration":{"patches":{"directory":"/etc/p"}}}`), "when the machine is made only"},
@@ -107,7 +115,7 @@ func TestClaim(t *testing.T) {
 	for name, tc := range claims {
 		t.Run(name, func(t *testing.T) {
 			change := tc.Change(t)
-			claim, err := controlplane.New(disruption.BuiltinRules()).Claim(t.Context(), change)
+			claim, err := controlplane.New(disruption.BuiltinRules()).Of("v1.36.3").Claim(t.Context(), change)
 			require.NoError(t, err)
 			if len(claim.Left) > 0 {
 				require.Empty(t, claim.Covered)
@@ -117,6 +125,31 @@ func TestClaim(t *testing.T) {
 			require.Equal(t, tc.want, said(claim))
 		})
 	}
+}
+
+// TestWhatComesWithAVersion has feature gates change along with the version, as Cluster API does: all of kubeadm upgrade node goes by them.
+func TestWhatComesWithAVersion(t *testing.T) {
+	gates := server(`,"featureGates":{"ControlPlaneKubeletLocalMode":true}`, "")
+	version := func(from, to string) fieldset.Change {
+		return updatertest.Case{
+			Object: fieldset.Machine, APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Machine",
+			Current: `{"version":"` + from + `"}`, Desired: `{"version":"` + to + `"}`,
+		}.Change(t)
+	}
+	u := controlplane.New(disruption.BuiltinRules()).Of("v1.30.9")
+	claim, err := u.Claim(t.Context(), append(gates.Change(t), version("v1.35.1", "v1.36.3")...))
+	require.NoError(t, err)
+	require.Equal(t, refresh, said(claim), "it is on for good")
+	gates.Current, gates.Desired = gates.Desired, gates.Current
+	claim, err = u.Claim(t.Context(), append(gates.Change(t), version("v1.30.9", "v1.31.0")...))
+	require.NoError(t, err)
+	require.Equal(t, refresh, said(claim))
+	claim, err = u.Of("v1.31.0").Claim(t.Context(), gates.Change(t))
+	require.NoError(t, err)
+	require.Contains(t, claim.Left[0].Reason, "the server in the kubelet's kubeconfig")
+	claim, err = controlplane.New(disruption.BuiltinRules()).Claim(t.Context(), gates.Change(t))
+	require.NoError(t, err)
+	require.Contains(t, claim.Left[0].Reason, "is not known")
 }
 
 // said is what a claim covers, field by field.

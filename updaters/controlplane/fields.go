@@ -2,16 +2,16 @@ package controlplane
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
-	"regexp"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/internal/kubeadm"
+	"github.com/capi-refit/refit/internal/kubeadmphase"
 	"github.com/capi-refit/refit/updaters/kubeadmconfig"
 )
 
@@ -21,6 +21,10 @@ type question struct {
 	change fieldset.ObjectChange
 	// lists are those that were read for other fields of the change, by dotted path.
 	lists map[string]*list
+	// version is the Kubernetes that the machine runs in the end, empty if it is not known, and raised reports whether it is another one than
+	// before.
+	version string
+	raised  bool
 }
 
 // effect is what the change of a field does to a node.
@@ -55,6 +59,9 @@ var families = func() []family {
 	var all []family
 	for program, at := range components {
 		for name, judge := range map[string]judgeFunc{"extraArgs": argsOf(program), "extraEnvs": envs, "extraVolumes": volumes} {
+			if program == "etcd" {
+				judge = ofEtcd(judge)
+			}
 			all = append(all, family{append(slices.Clone(at), name), ofCluster(judge)})
 		}
 	}
@@ -104,6 +111,7 @@ func (q question) pair(at ...string) (current, desired any) {
 	return kubeadmconfig.Mapping(q.change.Current, at[:last]...)[at[last]], kubeadmconfig.Mapping(q.change.Desired, at[:last]...)[at[last]]
 }
 
+// featureGates judges those of a field: one, or all where the mapping comes or goes as a whole.
 func featureGates(q question) (effect, error) {
 	current, desired := q.pair(cluster, "featureGates")
 	was, _ := current.(map[string]any)
@@ -111,7 +119,36 @@ func featureGates(q question) (effect, error) {
 	if len(was)+len(want) == 0 {
 		return harmless, nil // an empty mapping
 	}
+	for _, name := range q.gates(was, want) {
+		before, after := flag(was, name), flag(want, name)
+		if err := kubeadmphase.Gate(q.version, name, before, after, q.raised); err != nil {
+			return harmless, err
+		}
+		if name == kubeadmphase.RootlessControlPlane {
+			if err := q.etcdIsBrought(); err != nil {
+				return harmless, err
+			}
+		}
+	}
 	return regenerated, nil
+}
+
+// gates returns the names of the feature gates that the field is about.
+func (q question) gates(was, want map[string]any) []string {
+	if at := kubeadmconfig.Location(q.field); len(at) > 2 {
+		return []string{at[2]}
+	}
+	names := slices.AppendSeq(slices.Collect(maps.Keys(was)), maps.Keys(want))
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// flag returns what is said of a feature gate, or nil.
+func flag(gates map[string]any, name string) *bool {
+	if on, ok := gates[name].(bool); ok {
+		return &on
+	}
+	return nil
 }
 
 func imageRepository(q question) (effect, error) {
@@ -120,7 +157,7 @@ func imageRepository(q question) (effect, error) {
 		return harmless, errors.New("without a value Cluster API leaves the former one in kubeadm's configuration in the cluster; " +
 			"name the repository to go back to instead, registry.k8s.io for example")
 	}
-	return regenerated, nil
+	return regenerated, q.etcdIsBrought() // whose image it is as well
 }
 
 // validSAN says whether kubeadm takes a name for a certificate: an IP address, or a DNS name that may begin with a wildcard.
@@ -142,29 +179,25 @@ func certSANs(q question) (effect, error) {
 	return regenerated, nil
 }
 
-// etcdVersion is the beginning of an image tag: major and minor version.
-var etcdVersion = regexp.MustCompile(`^v?([0-9]{1,4})\.([0-9]{1,4})(?:\.|-|$)`)
+func etcdImage(q question) (effect, error) { return regenerated, q.etcdIsBrought() }
 
-func etcdImage(q question) (effect, error) {
+// etcdIsBrought returns why kubeadm would not make etcd's static pod anew, or nil.
+func (q question) etcdIsBrought() error {
 	current, desired := q.pair(cluster, "etcd", "local", "imageTag")
 	was, _ := current.(string)
 	want, _ := desired.(string)
-	from, to := etcdVersion.FindStringSubmatch(was), etcdVersion.FindStringSubmatch(want)
-	if from != nil && to != nil && older(to[1:], from[1:]) {
-		return harmless, errors.New("etcd can't go back to an earlier minor version with its data; restore a snapshot instead")
-	}
-	return regenerated, nil
+	return kubeadmphase.Etcd(q.version, was, want)
 }
 
-// older compares versions digit by digit; the numbers have no leading zeros to speak of.
-func older(a, b []string) bool {
-	for i := range a {
-		x, y := strings.TrimLeft(a[i], "0"), strings.TrimLeft(b[i], "0")
-		if x != y {
-			return len(x) < len(y) || len(x) == len(y) && x < y
+// ofEtcd judges a part of etcd's static pod, which kubeadm makes anew only if it can compare the versions of etcd.
+func ofEtcd(judge judgeFunc) judgeFunc {
+	return func(q question) (effect, error) {
+		e, err := judge(q)
+		if err == nil && e == regenerated {
+			err = q.etcdIsBrought()
 		}
+		return e, err
 	}
-	return false
 }
 
 // patchesOf judges the patches of a section. One that the machine does not read means nothing to it.

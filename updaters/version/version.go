@@ -14,6 +14,7 @@ import (
 	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/internal/kubeadm"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/skew"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/kubeadmconfig"
 )
@@ -84,7 +85,7 @@ func (u *Updater) Claim(ctx context.Context, c fieldset.Change) (updaters.Claim,
 
 // actions returns what another version takes, or why the machine can't be brought to it, whatever its source has.
 func (u *Updater) actions(oc fieldset.ObjectChange) ([]disruption.Action, error) {
-	if err := Step(kubeadm.Text(kubeadmconfig.Mapping(oc.Current), Field), kubeadm.Text(kubeadmconfig.Mapping(oc.Desired), Field)); err != nil {
+	if err := skew.Step(kubeadm.Text(kubeadmconfig.Mapping(oc.Current), Field), kubeadm.Text(kubeadmconfig.Mapping(oc.Desired), Field)); err != nil {
 		return nil, err
 	}
 	return u.rules.Domain(disruption.KubernetesVersion)

@@ -216,15 +216,3 @@ func TestDesireOfWhatIsNotOfTheForm(t *testing.T) {
 		})
 	}
 }
-
-// FuzzStep looks for steps that are taken and go back, or skip a minor version.
-func FuzzStep(f *testing.F) {
-	for _, seed := range [][2]string{{"v1.36.1", "v1.36.3"}, {"v1.36.3", "v1.37.0-rc.1"}, {"1.36", "v1.36.3+b"}, {"v1.36.18446744073709551615", "v1.36.0"}} {
-		f.Add(seed[0], seed[1])
-	}
-	f.Fuzz(func(t *testing.T, from, to string) {
-		if version.Step(from, to) == nil {
-			require.Error(t, version.Step(to, from), "no step can be taken both ways")
-		}
-	})
-}

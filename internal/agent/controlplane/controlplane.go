@@ -19,6 +19,7 @@ import (
 	"github.com/capi-refit/refit/internal/agent/kind"
 	"github.com/capi-refit/refit/internal/agent/staticpod"
 	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/kubeadmphase"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -156,6 +157,9 @@ func (k *Kind) ready(ctx context.Context, q kind.Question, s shown, d difference
 	if err != nil || !involved || q.UnderWay { // a run looks at etcd itself, when it has healed what it has left of it
 		return err
 	}
+	if err := etcdIsBrought(s, want); err != nil {
+		return err
+	}
 	member, err := k.member(s)
 	if err != nil {
 		return err
@@ -164,6 +168,16 @@ func (k *Kind) ready(ctx context.Context, q kind.Question, s shown, d difference
 		return err
 	}
 	return k.room(ctx, s, true)
+}
+
+// etcdIsBrought returns an error if kubeadm would leave the node's etcd as it is, or fail, by the image that it runs.
+func etcdIsBrought(s shown, want *node.ControlPlane) error {
+	m := s.manifests[etcdMember]
+	if m == nil || want.Etcd == nil {
+		return nil
+	}
+	_, runs := splitImage(container(m, etcdMember).Image)
+	return kubeadmphase.RunningEtcd(runs, want.Etcd.ImageTag)
 }
 
 // Undo implements kind.Kind. A manifest is put back only if it is another one by now: kubeadm has mostly done so itself.

@@ -67,6 +67,17 @@ func TestPlan(t *testing.T) {
 		"an image repository that Cluster API does not take back": {
 			was: spec(func(c *node.ControlPlane) { c.ImageRepository = "registry.k8s.io" }), want: spec(nil), blocked: "imageRepository",
 		},
+		"an etcd that kubeadm does not go back to": {
+			was: spec(nil), want: spec(etcdTag("3.6.6-0")), config: config + "etcd: {local: {dataDir: /var/lib/etcd, imageTag: 3.6.6-0}}\n",
+			blocked: "kubeadm does not take etcd back from 3.6.8-0 to 3.6.6-0",
+		},
+		"an etcd that kubeadm can't compare": {
+			was: spec(nil), want: spec(etcdTag("ours")), config: config + "etcd: {local: {dataDir: /var/lib/etcd, imageTag: ours}}\n",
+			blocked: "kubeadm can't compare it",
+		},
+		"a newer etcd": {
+			was: spec(nil), want: spec(etcdTag("3.6.9-0")), config: config + "etcd: {local: {dataDir: /var/lib/etcd, imageTag: 3.6.9-0}}\n", write: true,
+		},
 		"no kubeadm": {was: spec(nil), want: spec(audit), prepare: func(x *fixture) { require.NoError(x, os.Remove(x.Path("/usr/bin/kubeadm"))) }, blocked: "has no kubeadm"},
 		"not a control-plane node": {
 			was: spec(nil), want: spec(audit), prepare: func(x *fixture) { require.NoError(x, os.Remove(x.Path(manifestPath(apiServer)))) }, blocked: "not a control-plane node",

@@ -133,6 +133,10 @@ func audit(c *node.ControlPlane) { arg(&c.APIServer, "audit-log-path", "/var/log
 
 func quota(c *node.ControlPlane) { arg(c.Etcd, "quota-backend-bytes", "8589934592") }
 
+func etcdTag(tag string) func(c *node.ControlPlane) {
+	return func(c *node.ControlPlane) { c.Etcd.ImageTag = tag }
+}
+
 const (
 	auditConfig = config + "apiServer:\n  extraArgs:\n  - {name: audit-log-path, value: /var/log/audit}\n"
 	quotaConfig = config + "etcd:\n  local:\n    dataDir: /var/lib/etcd\n    extraArgs:\n    - {name: quota-backend-bytes, value: \"8589934592\"}\n"

@@ -14,6 +14,7 @@ import (
 	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/agent/kind"
 	"github.com/capi-refit/refit/internal/agent/staticpod"
+	"github.com/capi-refit/refit/internal/kubeadmphase"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -23,7 +24,7 @@ const (
 	// podPatience is how long static pods may take to be back. kubeadm gives each as long (UpgradeManifests).
 	podPatience = 5 * time.Minute
 	// rootless is kubeadm's feature gate that changes all manifests, etcd's too.
-	rootless = "RootlessControlPlane"
+	rootless = kubeadmphase.RootlessControlPlane
 )
 
 // Make implements kind.Kind.

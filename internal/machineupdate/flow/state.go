@@ -169,5 +169,8 @@ const (
 // UnderWay reports whether work has begun and not failed.
 func (r Run) UnderWay() bool { return r == Running || r == Succeeded }
 
+// Begins reports whether work would begin: none runs on the node, and none has ended there that is still to be acted upon.
+func (r Run) Begins() bool { return r == Idle || r == FailedBefore }
+
 // Unreachable is the reason to wait of a node that does not answer.
 const Unreachable = refitv1.ReasonUnreachable

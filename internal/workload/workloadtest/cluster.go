@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	apiversion "k8s.io/apimachinery/pkg/version"
+	discoveryfake "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/kubernetes"
 	kubernetesfake "k8s.io/client-go/kubernetes/fake"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -24,6 +26,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/capi-refit/refit/internal/workload"
+)
+
+// The versions of Kubernetes that a Cluster has at first: its nodes are one minor version behind its API server.
+const (
+	ServerVersion  = "v1.36.0"
+	KubeletVersion = "v1.35.9"
 )
 
 // Cluster is a workload cluster, and how it is reached. What its Client has and what its Clientset has are apart.
@@ -75,5 +83,7 @@ func New(now clock.PassiveClock, objects ...client.Object) *Cluster {
 			return err
 		},
 	}).Build()
-	return &Cluster{Client: c, Clientset: kubernetesfake.NewClientset()}
+	clientset := kubernetesfake.NewClientset()
+	clientset.Discovery().(*discoveryfake.FakeDiscovery).FakedServerVersion = &apiversion.Info{GitVersion: ServerVersion}
+	return &Cluster{Client: c, Clientset: clientset}
 }

@@ -14,6 +14,7 @@ func UID(name string) types.UID { return types.UID("uid-of-" + name) }
 // Node returns a Node that is ready.
 func Node(name string, edits ...func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: UID(name)}}
+	n.Status.NodeInfo.KubeletVersion = KubeletVersion
 	Ready(corev1.ConditionTrue)(n)
 	for _, e := range edits {
 		e(n)

@@ -3,6 +3,7 @@
 package fields
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -205,7 +206,7 @@ func build(above, rest []string, value any) any {
 	case item:
 		return []any{below}
 	case anyKey:
-		return map[string]any{"Any": below}
+		return map[string]any{cmp.Or(keys[above[len(above)-1]], "Any"): below}
 	default:
 		m := beside(above)
 		m[rest[0]] = below

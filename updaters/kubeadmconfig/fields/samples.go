@@ -54,12 +54,16 @@ var samples = []sample{
 	{"patches.directory", "/etc/kubernetes/patches", "/etc/kubernetes/more"},
 	{"ertSANs[]", "a.example.com", "b.example.com"},
 	{"imageRepository", "registry.example.com/a", "registry.example.com/b"},
+	{"etcd.local.imageTag", "3.6.8-0", "3.6.9-0"},
 	{"imageTag", "v1.0.0", "v1.0.1"},
 }
 
 func fieldRef(path string) map[string]any {
 	return map[string]any{"fieldRef": map[string]any{"fieldPath": path}}
 }
+
+// keys are those of mappings in which not every key is good, by the end of the path.
+var keys = map[string]string{"featureGates": "RootlessControlPlane"}
 
 // siblings are what has to be in a mapping whatever else is, by the end of its path.
 var siblings = []struct {

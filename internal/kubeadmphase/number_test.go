@@ -1,4 +1,4 @@
-package version
+package kubeadmphase
 
 import (
 	"testing"
@@ -13,11 +13,11 @@ func TestOrderOfVersions(t *testing.T) {
 	}
 	for i, a := range ordered {
 		for j, b := range ordered {
-			x, err := parse(a)
+			x, err := Parse(a)
 			require.NoError(t, err)
-			y, err := parse(b)
+			y, err := Parse(b)
 			require.NoError(t, err)
-			switch is := x.compare(y); {
+			switch is := x.Compare(y); {
 			case i < j:
 				require.Negative(t, is, "%s %s", a, b)
 			case i > j:
@@ -27,13 +27,13 @@ func TestOrderOfVersions(t *testing.T) {
 			}
 		}
 	}
-	a, err := parse("v1.36.1_one")
+	a, err := Parse("v1.36.1_one")
 	require.NoError(t, err)
-	b, err := parse("v1.36.1+other")
+	b, err := Parse("v1.36.1+other")
 	require.NoError(t, err)
-	require.Zero(t, a.compare(b), "a build does not count, and a tag stands for it")
+	require.Zero(t, a.Compare(b), "a build does not count, and a tag stands for it")
 	for _, text := range []string{"", "1.36.1", "v1.36", "v1.36.01", "v1.36.1-", "v1.36.1+", "latest", "v1.36.1 ", "v99999999999.0.0"} {
-		_, err := parse(text)
+		_, err := Parse(text)
 		require.Error(t, err, text)
 	}
 }
@@ -43,13 +43,13 @@ func FuzzParse(f *testing.F) {
 		f.Add(text, "v1.36.0")
 	}
 	f.Fuzz(func(t *testing.T, one, other string) {
-		a, err := parse(one)
+		a, err := Parse(one)
 		if err != nil {
 			return
 		}
-		require.Zero(t, a.compare(a))
-		if b, err := parse(other); err == nil {
-			require.Equal(t, a.compare(b), -b.compare(a))
+		require.Zero(t, a.Compare(a))
+		if b, err := Parse(other); err == nil {
+			require.Equal(t, a.Compare(b), -b.Compare(a))
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package version
+package kubeadmphase
 
 import (
 	"cmp"
@@ -16,24 +16,24 @@ var numberForm = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^v(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?$`)
 })
 
-// number is a version that can be compared.
-type number struct {
-	major, minor, patch int
+// Number is a version that can be compared.
+type Number struct {
+	Major, Minor, Patch int
 	// pre are the parts of what comes before a release, such as "rc.1". Empty: it is a release.
 	pre []string
 }
 
-// parse reads a version, or the tag of an image that stands for it.
-func parse(text string) (number, error) {
+// Parse reads a version of Kubernetes, or the tag of an image that stands for it.
+func Parse(text string) (Number, error) {
 	parts := numberForm().FindStringSubmatch(strings.ReplaceAll(text, "_", "+"))
 	if parts == nil {
-		return number{}, fmt.Errorf("%q is not a version of Kubernetes", text)
+		return Number{}, fmt.Errorf("%q is not a version of Kubernetes", text)
 	}
-	var n number
-	for i, field := range []*int{&n.major, &n.minor, &n.patch} {
+	var n Number
+	for i, field := range []*int{&n.Major, &n.Minor, &n.Patch} {
 		var err error
 		if *field, err = strconv.Atoi(parts[i+1]); err != nil {
-			return number{}, fmt.Errorf("%q is not a version of Kubernetes", text)
+			return Number{}, fmt.Errorf("%q is not a version of Kubernetes", text)
 		}
 	}
 	if parts[4] != "" {
@@ -42,12 +42,21 @@ func parse(text string) (number, error) {
 	return n, nil
 }
 
-// compare is negative if n is before other, by the order of semantic versioning.
-func (n number) compare(other number) int {
+// Compare is negative if n is before other, by the order of semantic versioning.
+func (n Number) Compare(other Number) int {
 	return cmp.Or(
-		cmp.Compare(n.major, other.major), cmp.Compare(n.minor, other.minor), cmp.Compare(n.patch, other.patch),
+		cmp.Compare(n.Major, other.Major), cmp.Compare(n.Minor, other.Minor), cmp.Compare(n.Patch, other.Patch),
 		comparePre(n.pre, other.pre),
 	)
+}
+
+// ParseTag reads the tag of an image of etcd, as kubeadm does: in it "_" stands for "+", and a "v" in front may be missing.
+func ParseTag(tag string) (Number, error) {
+	n, err := Parse("v" + strings.TrimPrefix(tag, "v"))
+	if err != nil {
+		return Number{}, fmt.Errorf("the tag %q is not a version such as 3.6.8-0", tag)
+	}
+	return n, nil
 }
 
 // comparePre compares what comes before a release: that is before the release itself.

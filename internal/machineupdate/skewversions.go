@@ -1,0 +1,250 @@
+package machineupdate
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/version"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/skew"
+)
+
+// What kubeadm calls the API server and kube-proxy in the cluster.
+const (
+	kubeAPIServer = "kube-apiserver"
+	kubeProxy     = "kube-proxy"
+)
+
+// versions are those of a cluster, as far as they were read.
+type versions struct {
+	*update
+	// own is the name of the Node that is about to change.
+	own string
+	// images are the versions of the API servers' images, by the name of the Node.
+	images map[string]*version.Version
+	// servers are the API servers but the one of this Machine.
+	servers []skew.Part
+}
+
+// readAPIServers reads which versions the API servers of the cluster run. Each counts as the oldest that anything says of it: the image of
+// its pod, the kubelet beside it, which kubeadm brings last, and its Machine unless that is being updated.
+func (v *versions) readAPIServers(ctx context.Context) error {
+	v.own = v.regarding.Status.NodeRef.Name
+	if err := v.readImages(ctx); err != nil {
+		return err
+	}
+	var machines clusterv1.MachineList
+	of := client.MatchingLabels{clusterv1.ClusterNameLabel: v.regarding.Spec.ClusterName}
+	controlPlane := client.HasLabels{clusterv1.MachineControlPlaneLabel}
+	if err := v.Live.List(ctx, &machines, client.InNamespace(v.regarding.Namespace), of, controlPlane); err != nil {
+		return fmt.Errorf("list the control plane's Machines: %w", err)
+	}
+	var updates refitv1.MachineUpdateList
+	if err := v.Live.List(ctx, &updates, client.InNamespace(v.regarding.Namespace), of); err != nil {
+		return fmt.Errorf("list the MachineUpdates of the cluster: %w", err)
+	}
+	matched := map[string]bool{v.own: true}
+	for i := range machines.Items {
+		m := &machines.Items[i]
+		if m.Name == v.regarding.Name {
+			continue
+		}
+		part, err := v.serverOf(ctx, m, reached(m, updates.Items))
+		if err != nil {
+			return err
+		}
+		matched[m.Status.NodeRef.Name] = true
+		if part != nil {
+			v.servers = append(v.servers, *part)
+		}
+	}
+	for node, image := range v.images {
+		if !matched[node] {
+			v.servers = append(v.servers, skew.Part{Name: "the API server of Node " + node, Version: image})
+		}
+	}
+	slices.SortFunc(v.servers, func(a, b skew.Part) int { return cmp.Compare(a.Name, b.Name) })
+	return nil
+}
+
+// readImages reads the images of the API servers that kubeadm runs as static pods, of which the workload cluster shows a mirror each.
+func (v *versions) readImages(ctx context.Context) error {
+	v.images = map[string]*version.Version{}
+	var pods corev1.PodList
+	of := client.MatchingLabels{"component": kubeAPIServer}
+	if err := v.occupied.cluster.Client.List(ctx, &pods, client.InNamespace(metav1.NamespaceSystem), of); err != nil {
+		return fmt.Errorf("list the pods of the API servers: %w", err)
+	}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		image := imageOf(p.Spec.Containers, kubeAPIServer)
+		if p.Spec.NodeName == "" || image == "" {
+			continue
+		}
+		is, err := skew.ParseImage(image)
+		if err != nil {
+			return fmt.Errorf("the version of the API server of Node %s can't be told: %w; give the image a tag that is the version", p.Spec.NodeName, err)
+		}
+		v.images[p.Spec.NodeName] = is
+	}
+	return nil
+}
+
+// imageOf returns the image of a container, or "".
+func imageOf(containers []corev1.Container, name string) string {
+	for _, c := range containers {
+		if c.Name == name {
+			return c.Image
+		}
+	}
+	return ""
+}
+
+// reached reports whether a Machine runs the version in its spec, as far as the management cluster knows: nobody is bringing it there.
+func reached(m *clusterv1.Machine, updates []refitv1.MachineUpdate) bool {
+	if _, marked := m.Annotations[clusterv1.UpdateInProgressAnnotation]; marked {
+		return false
+	}
+	for i := range updates {
+		if mu := &updates[i]; mu.Name == m.Name && controlledBy(mu, m) {
+			return mu.Status.Phase == refitv1.PhaseSucceeded && mu.Status.ObservedDigest == mu.Spec.Digest
+		}
+	}
+	return true
+}
+
+// serverOf returns the API server of a control-plane Machine, or nil for one that has no Node any more, or none yet.
+func (v *versions) serverOf(ctx context.Context, m *clusterv1.Machine, reached bool) (*skew.Part, error) {
+	said := map[string]*version.Version{}
+	name := m.Status.NodeRef.Name
+	if image := v.images[name]; image != nil {
+		said["by the image of its pod"] = image
+	}
+	if name != "" {
+		kubelet, err := v.kubelet(ctx, name)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+		if kubelet != nil {
+			said["by the kubelet beside it"] = kubelet
+		}
+	}
+	gone := len(said) == 0 && !m.DeletionTimestamp.IsZero()
+	if reached && !gone && m.Spec.Version != "" {
+		is, err := skew.Parse(m.Spec.Version)
+		if err != nil {
+			return nil, fmt.Errorf("the spec of Machine %s: %w", m.Name, err)
+		}
+		said["by its spec"] = is
+	}
+	source, is := lowest(said)
+	switch {
+	case is != nil:
+		return &skew.Part{Name: fmt.Sprintf("the API server of Machine %s (%s)", m.Name, source), Version: is}, nil
+	case gone:
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("nothing tells which version the API server of Machine %s runs", m.Name)
+	}
+}
+
+// kubelet returns the version that a Node reports.
+func (v *versions) kubelet(ctx context.Context, name string) (*version.Version, error) {
+	var n corev1.Node
+	if err := v.occupied.cluster.Client.Get(ctx, types.NamespacedName{Name: name}, &n); err != nil {
+		return nil, fmt.Errorf("read Node %s: %w", name, err)
+	}
+	return kubeletOf(&n)
+}
+
+func kubeletOf(n *corev1.Node) (*version.Version, error) {
+	is, err := skew.Parse(n.Status.NodeInfo.KubeletVersion)
+	if err != nil {
+		return nil, fmt.Errorf("the version that the kubelet of Node %s reports can't be read: %w; have it report one, or delete the Node if nothing runs there", n.Name, err)
+	}
+	return is, nil
+}
+
+// from returns the oldest version that runs on the node which is about to change.
+func (v *versions) from(ctx context.Context, controlPlane bool) (*version.Version, error) {
+	is, err := v.kubelet(ctx, v.own)
+	if image := v.images[v.own]; err == nil && controlPlane && image != nil && image.LessThan(is) {
+		is = image
+	}
+	return is, err
+}
+
+// cluster returns what the change is to be compared with.
+func (v *versions) cluster(ctx context.Context, change skew.Change) (c skew.Cluster, err error) {
+	c.APIServers = v.servers
+	if !change.ControlPlane && len(c.APIServers) == 0 {
+		answers, err := v.answers()
+		if err != nil {
+			return c, err
+		}
+		c.APIServers = []skew.Part{answers}
+	}
+	if change.ControlPlane && !change.RaisesMinor() {
+		return c, nil // a patch leaves nothing further behind
+	}
+	if c.KubeProxy, err = v.kubeProxy(ctx); err != nil || !change.ControlPlane {
+		return c, err
+	}
+	var nodes corev1.NodeList
+	if err := v.occupied.cluster.Client.List(ctx, &nodes); err != nil {
+		return c, fmt.Errorf("list Nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		if n.Name == v.own {
+			continue
+		}
+		is, err := kubeletOf(n)
+		if err != nil {
+			return c, err
+		}
+		c.Kubelets = append(c.Kubelets, skew.Part{Name: "the kubelet of Node " + n.Name, Version: is})
+	}
+	return c, nil
+}
+
+// answers returns the API server that answers, where neither Machines nor pods are known of any: the control plane is elsewhere.
+func (v *versions) answers() (skew.Part, error) {
+	info, err := v.occupied.cluster.Clientset.Discovery().ServerVersion()
+	if err != nil {
+		return skew.Part{}, fmt.Errorf("ask the API server for its version: %w", err)
+	}
+	is, err := skew.Parse(info.GitVersion)
+	if err != nil {
+		return skew.Part{}, fmt.Errorf("the version of the API server that answers: %w", err)
+	}
+	return skew.Part{Name: "the API server that answers", Version: is}, nil
+}
+
+// kubeProxy returns what the DaemonSet runs, or nil if the cluster has none.
+func (v *versions) kubeProxy(ctx context.Context) (*skew.Part, error) {
+	var set appsv1.DaemonSet
+	key := types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: kubeProxy}
+	switch err := v.occupied.cluster.Client.Get(ctx, key, &set); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read DaemonSet %s: %w", key, err)
+	}
+	is, err := skew.ParseImage(imageOf(set.Spec.Template.Spec.Containers, kubeProxy))
+	if err != nil {
+		return nil, fmt.Errorf("the version of kube-proxy can't be told: %w; give the container %s of DaemonSet %s an image whose tag is the version", err, kubeProxy, key)
+	}
+	return &skew.Part{Name: "DaemonSet " + key.String(), Version: is}, nil
+}
