@@ -121,16 +121,23 @@ func (p Probe) Validate() error {
 		return fmt.Errorf("its timeout is %s, and has to be more than nothing and at most %s", p.Timeout, MaxProbeTimeout)
 	case p.Retries < 0 || p.Retries > MaxProbeRetries:
 		return fmt.Errorf("it has %d retries, and can have 0 to %d", p.Retries, MaxProbeRetries)
+	}
+	return p.validQuestion()
+}
+
+// validQuestion returns an error unless what the probe asks can be asked.
+func (p Probe) validQuestion() error {
+	switch {
 	case p.HTTP != nil:
 		return p.HTTP.validate()
 	case p.TCP != "":
 		return validAddress(p.TCP)
-	case p.Unit != "" && !ValidUnit(p.Unit):
-		return fmt.Errorf("%q is not the name of a systemd unit", p.Unit)
 	case p.Condition != nil:
 		return p.Condition.validate()
 	case p.Exec != nil:
 		return validCommand(p.Exec)
+	case !ValidUnit(p.Unit):
+		return fmt.Errorf("%q is not the name of a systemd unit", p.Unit)
 	}
 	return nil
 }
