@@ -9,9 +9,9 @@ import (
 	"strconv"
 )
 
-// maxBehind is how many entries of the log a member may have agreed to and not applied. A member that is well applies them as they come: a
-// busy one is some hundreds behind for a moment. At 5000 etcd itself takes no more requests (maxGapBetweenApplyAndCommitIndex in its
-// server/etcdserver/v3_server.go): at a fifth of that it has not caught up, and still answers.
+// maxBehind is how many entries of the log a member may have agreed to and not applied. A member that is well has
+// tens of them, and at 5000 etcd takes no more requests (maxGapBetweenApplyAndCommitIndex in its server/etcdserver/v3_server.go). With a
+// fifth of that it has not caught up, however busy it is.
 const maxBehind = 1000
 
 // Current returns an error unless the member is well, has a leader and a vote, and is not behind. That it takes part in a read that needs a
