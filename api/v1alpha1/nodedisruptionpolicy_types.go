@@ -257,6 +257,15 @@ type NodeDisruptionPolicySpec struct {
 	// +optional
 	ConfirmWithin ConfirmTimeout `json:"confirmWithin,omitempty"`
 
+	// probes are asked of a node before and after an update, beside what refit asks by itself: what works before and does not after makes
+	// the update fail, what fails before is only noted. Those of all policies of the Machine count; a name may stand for different
+	// questions in different policies. exec runs as root: whoever may write this runs commands on the nodes.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=20
+	Probes []NodeProbe `json:"probes,omitempty"`
+
 	// drift says what becomes of a node that no longer shows what was applied to it: Report says so, Repair brings it back by an
 	// update like any other, Refuse has its updates wait. Empty: what other policies of the Machine say, else Report. Where
 	// policies differ, Refuse comes before Repair, and Repair before Report.
@@ -281,7 +290,7 @@ type NodeDisruptionPolicySpec struct {
 }
 
 // EffectiveKind is what an effective rule is about.
-// +kubebuilder:validation:Enum=File;Unit;SSHKeys;Users;NTP;KubeletArguments;ControlPlane;Taints;KubernetesVersion
+// +kubebuilder:validation:Enum=File;Unit;SSHKeys;Users;NTP;KubeletArguments;ControlPlane;Taints;KubernetesVersion;Probe
 type EffectiveKind string
 
 // EffectiveRule is what a change of one thing takes by the policy and what is built in.
@@ -290,12 +299,12 @@ type EffectiveRule struct {
 	// +required
 	Kind EffectiveKind `json:"kind"`
 
-	// name is the path of files, or the name of a unit.
+	// name is the path of files, or the name of a unit or a probe.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Name string `json:"name,omitempty"`
 
-	// actions as people read them, such as "Restart kubelet.service", in the order in which they are done.
+	// actions as people read them, such as "Restart kubelet.service", in the order in which they are done; of a probe, what it asks.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16

@@ -37,26 +37,56 @@ func (a *Agent) watch(ctx context.Context, w *work) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	probed, err := a.probedUnits(ctx, expected)
+	if err != nil {
+		return "", err
+	}
+	return "", a.watchFor(ctx, w.soak(), expected, func() error {
+		if err := a.stayUp(ctx, actions, check, first); err != nil {
+			return err
+		}
+		return a.probedStayUp(ctx, expected, probed)
+	})
+}
+
+// watchFor asks what is expected again and again, for a time and then until nothing fails. The time that probes take counts, in whole seconds.
+func (a *Agent) watchFor(ctx context.Context, left time.Duration, expected []probe.Probe, stayUp func() error) error {
 	failed := map[string]int{}
-	for left := w.soak(); left > 0 || len(failed) > 0; left -= worksLook {
-		if left < -a.cfg.ActionTimeout { // one fails when another works again, on and on
-			return "", errors.New("the node does not come to rest: now one thing that worked before does not, now another")
+	over, last := time.Duration(0), left <= 0
+	for ; !last || len(failed) > 0; left -= worksLook {
+		if over > a.patienceAtRest(expected) { // one fails when another works again, on and on
+			return errors.New("the node does not come to rest: now one thing that worked before does not, now another")
 		}
 		pause := worksLook
 		if left > 0 {
 			pause = min(left, worksLook)
 		}
 		if err := a.cfg.Clock.Wait(ctx, pause); err != nil {
-			return "", err
+			return err
 		}
-		if err := a.holds(ctx, expected, failed, left <= worksLook); err != nil {
-			return "", err
+		if last {
+			over += worksLook
 		}
-		if err := a.stayUp(ctx, actions, check, first); err != nil {
-			return "", err
+		last = left <= worksLook
+		began := time.Now() // by a clock that the run can't have set
+		if err := a.holds(ctx, expected, failed, last); err != nil {
+			return err
 		}
+		if err := stayUp(); err != nil {
+			return err
+		}
+		left -= time.Since(began).Truncate(time.Second)
 	}
-	return "", nil
+	return nil
+}
+
+// patienceAtRest is how long, by the pauses alone, something may fail after the time for which a node is watched.
+func (a *Agent) patienceAtRest(expected []probe.Probe) time.Duration {
+	most := a.cfg.ActionTimeout
+	for _, p := range expected {
+		most = max(most, time.Duration(p.Tries)*worksLook)
+	}
+	return most
 }
 
 // firstLook returns the states of the units that are watched.
@@ -91,20 +121,20 @@ func (a *Agent) stayUp(ctx context.Context, actions []disruption.Action, check u
 // as long as it has after a change: an API server may be replaced meanwhile.
 func (a *Agent) holds(ctx context.Context, expected []probe.Probe, failed map[string]int, thorough bool) error {
 	for _, p := range expected {
-		if p.Costly && !thorough && failed[p.Name] == 0 {
+		if p.Costly && !thorough && failed[p.Key()] == 0 {
 			continue
 		}
 		err := p.Ask(ctx)
 		if err == nil {
-			delete(failed, p.Name)
+			delete(failed, p.Key())
 			continue
 		}
-		failed[p.Name]++
-		most := worksLooks
+		failed[p.Key()]++
+		most := tries(p)
 		if p.Elsewhere {
 			most = max(most, int(a.cfg.ActionTimeout/worksLook))
 		}
-		if failed[p.Name] >= most {
+		if failed[p.Key()] >= most {
 			return fmt.Errorf("%w; it did after the change, for a while", failure(p, err))
 		}
 	}

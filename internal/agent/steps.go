@@ -82,7 +82,7 @@ func actionNames(actions []disruption.Action) []string {
 // prepare keeps copies of all that is about to be overwritten, looks for what the run needs before it changes anything, and notes
 // what of the node works until then.
 func (a *Agent) prepare(ctx context.Context, w *work) (string, error) {
-	notes, err := a.noteBefore(ctx, w.Plan)
+	notes, err := a.noteBefore(ctx, w)
 	if err != nil {
 		return "", err
 	}
@@ -115,11 +115,11 @@ func (a *Agent) prepare(ctx context.Context, w *work) (string, error) {
 }
 
 // noteBefore looks for what the actions take, and notes what is to be compared with the node after them.
-func (a *Agent) noteBefore(ctx context.Context, plan node.Plan) (notes []string, err error) {
-	if err := errors.Join(a.able(plan.Actions), a.notePods(ctx, plan)); err != nil {
+func (a *Agent) noteBefore(ctx context.Context, w *work) (notes []string, err error) {
+	if err := errors.Join(a.able(w.Plan.Actions), a.notePods(ctx, w.Plan)); err != nil {
 		return nil, err
 	}
-	return a.noteWorks(ctx, plan)
+	return a.noteWorks(ctx, w)
 }
 
 // able returns an error if the node lacks what the actions take.

@@ -28,7 +28,7 @@ const (
 	worksLooks = 3
 )
 
-// works is what of the node worked before a run, by the names of the probes.
+// works is what of the node worked before a run, by the keys of the probes.
 type works struct {
 	// Before is what has to work when the run is done.
 	Before []string `json:"before"`
@@ -52,19 +52,19 @@ func (w *work) disturbs() bool { return disruption.Disturbs(w.Plan.Actions) || b
 
 // noteWorks notes what works, before anything is changed. What an earlier run has broken, and could not put back, has to work too: else
 // the next run would take a broken node for one that was so before. It returns notes for people.
-func (a *Agent) noteWorks(ctx context.Context, plan node.Plan) ([]string, error) {
-	if !touches(plan) {
+func (a *Agent) noteWorks(ctx context.Context, w *work) ([]string, error) {
+	if !a.asks(w) {
 		return nil, nil
 	}
 	var known works
 	if _, err := a.state.load(worksFile, &known); err != nil {
 		return nil, err
 	}
-	found, broken, err := a.look(ctx, a.probes(false))
+	found, broken, err := a.look(ctx, a.askedBefore(w))
 	if err != nil {
 		return nil, err
 	}
-	if known.Units, err = a.noteUnits(ctx, plan, known.Units); err != nil {
+	if known.Units, err = a.noteUnits(ctx, w.Plan, known.Units); err != nil {
 		return nil, err
 	}
 	known.Before = slices.Compact(slices.Sorted(slices.Values(slices.Concat(found, known.Owed))))
@@ -74,22 +74,25 @@ func (a *Agent) noteWorks(ctx context.Context, plan node.Plan) ([]string, error)
 	return brokenBefore(broken, known), a.state.save(worksFile, known)
 }
 
-// look returns the names of the probes that work, and what is wrong with those that do not. Each gets some chances.
+// look returns the keys of the probes that work, and what is wrong with those that do not. Each gets some chances.
 func (a *Agent) look(ctx context.Context, all []probe.Probe) (found []string, broken []brokenProbe, err error) {
 	for n := 1; ; n++ {
-		broken = nil
+		var again []probe.Probe
 		for _, p := range all {
-			if slices.Contains(found, p.Name) {
-				continue
-			}
 			switch err := p.Ask(ctx); {
 			case err == nil:
-				found = append(found, p.Name)
-			case !errors.Is(err, probe.ErrAbsent):
-				broken = append(broken, brokenProbe{p.Name, err})
+				found = append(found, p.Key())
+			case errors.Is(err, probe.ErrAbsent):
+			case n < tries(p):
+				again = append(again, p)
+			default:
+				broken = append(broken, brokenProbe{p, err})
 			}
 		}
-		if len(broken) == 0 || n >= worksLooks {
+		if err := ctx.Err(); err != nil { // who is told to end has not found anything broken
+			return nil, nil, err
+		}
+		if all = again; len(all) == 0 {
 			return found, broken, nil
 		}
 		if err := a.cfg.Clock.Wait(ctx, worksLook); err != nil {
@@ -100,16 +103,16 @@ func (a *Agent) look(ctx context.Context, all []probe.Probe) (found []string, br
 
 // brokenProbe is what does not work on a node, and why.
 type brokenProbe struct {
-	name string
-	err  error
+	probe probe.Probe
+	err   error
 }
 
 // brokenBefore tells people what did not work before a run, and is not asked for after it.
 func brokenBefore(broken []brokenProbe, known works) []string {
 	var parts []string
 	for _, b := range broken {
-		if !slices.Contains(known.Before, b.name) {
-			parts = append(parts, fmt.Sprintf("%s (%v)", b.name, b.err))
+		if !slices.Contains(known.Before, b.probe.Key()) {
+			parts = append(parts, fmt.Sprintf("%s (%v)", b.probe.Name, b.err))
 		}
 	}
 	if len(parts) == 0 {
@@ -125,7 +128,7 @@ func (a *Agent) expected(w *work) ([]probe.Probe, error) {
 	if ok, err := a.state.load(worksFile, &noted); err != nil || !ok {
 		return nil, err
 	}
-	return slices.DeleteFunc(a.probes(w.disturbs()), func(p probe.Probe) bool { return !slices.Contains(noted.Before, p.Name) }), nil
+	return a.askedAfter(w, noted.Before), nil
 }
 
 // awaitWorks waits until all works that worked before. After a reboot that may take as long as the boot.
@@ -138,10 +141,7 @@ func (a *Agent) awaitWorks(ctx context.Context, w *work) error {
 }
 
 func (a *Agent) awaitProbes(ctx context.Context, w *work, expected []probe.Probe) error {
-	patience := a.cfg.ActionTimeout
-	if reboots(w.Plan.Actions) || a.bootedSince() {
-		patience = max(patience, bootPatience)
-	}
+	patience := a.patience(w, expected)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var last error

@@ -68,7 +68,7 @@ select this one, which is said.`,
 			if err != nil {
 				return err
 			}
-			out := &explanation{Explanation: x, Policies: policies.applied, Source: policies.source, Notes: policies.notes}
+			out := &explanation{Explanation: x, Policies: policies.applied, Source: policies.source, Probes: policies.probes, Notes: policies.notes}
 			if slices.ContainsFunc(x.Fields, func(f handlers.FieldExplanation) bool { return f.Object == fieldset.InfrastructureMachine }) {
 				out.BootImagePolicies, out.Notes = policies.bootImages, append(out.Notes, policies.imageNotes...)
 			}
@@ -98,6 +98,8 @@ type explanation struct {
 
 	// Policies are the names of the NodeDisruptionPolicies that count.
 	Policies []string `json:"policies"`
+	// Probes are what the NodeDisruptionPolicies that count ask the node before and after an update that takes an action.
+	Probes []string `json:"probes,omitempty"`
 	// BootImagePolicies are the names of those that count.
 	BootImagePolicies []string `json:"bootImagePolicies,omitempty"`
 	// Source is the name of the KubernetesSource that was asked for a version.
@@ -131,6 +133,9 @@ func printExplanation(w io.Writer, x *explanation, output string) error {
 	}
 	if len(x.Policies) > 0 {
 		text += fmt.Sprintf("By the policies: %s\n", strings.Join(x.Policies, ", "))
+	}
+	for _, p := range x.Probes {
+		text += "Asked of the node before and after: " + p + "\n"
 	}
 	if len(x.BootImagePolicies) > 0 {
 		text += fmt.Sprintf("By the BootImagePolicies: %s\n", strings.Join(x.BootImagePolicies, ", "))

@@ -38,7 +38,9 @@ type disruptions struct {
 	images   []*bootimage.Policy
 	// applied, source and notes are what For has found, and what the updaters have asked for.
 	applied, notes []string
-	source         string
+	// probes are what the policies ask the node, as people read it.
+	probes []string
+	source string
 	// bootImages and imageNotes are what it has found about images, and matter if the infrastructure machine changes.
 	bootImages, imageNotes []string
 }
@@ -162,6 +164,9 @@ func (d *disruptions) For(_ context.Context, s inplace.Subject) (*updaters.Regis
 	d.notes = append(d.notes, notes...)
 	effective := nodedisruption.Join(d.builtIn, selecting...)
 	d.applied = append(d.applied, effective.Policies...)
+	for _, p := range effective.Rules.Probes {
+		d.probes = append(d.probes, p.String())
+	}
 	all, err := d.list(effective)
 	if err != nil {
 		return nil, err

@@ -166,6 +166,17 @@ func TestExplainRefusesPolicies(t *testing.T) {
 	}
 }
 
+func TestExplainShowsProbes(t *testing.T) {
+	const all, some = "{probes: [{name: app, http: {url: 'http://127.0.0.1:8080/'}}]}", "{selector: {roles: [ControlPlane]}, probes: [{name: db, tcp: 'a:1'}]}"
+	out, err := runExplain(t, "", "-f", explained, "--policy", policyFile(t, all, some))
+	require.NoError(t, err)
+	require.Contains(t, out, "\nAsked of the node before and after: app: GET http://127.0.0.1:8080/ (at most 10s, 2 retries), by p1\n")
+	require.NotContains(t, out, "db")
+	out, err = runExplain(t, "", "-f", explained, "-o", "json", "--policy", policyFile(t, all))
+	require.NoError(t, err)
+	require.Contains(t, out, "\"app: GET http://127.0.0.1:8080/ (at most 10s, 2 retries), by p1\"")
+}
+
 // TestExamplesOfNodeDisruptionPolicies reads those of the pages as the server does.
 func TestExamplesOfNodeDisruptionPolicies(t *testing.T) {
 	examples, err := filepath.Glob(filepath.Join(examplesDir, "node-disruption*.yaml"))

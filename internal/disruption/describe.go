@@ -12,18 +12,19 @@ const BuiltIn = "built-in"
 
 // Described is a rule as people read it.
 type Described struct {
-	// Kind is File, Unit, or a domain.
+	// Kind is File, Unit, a domain, or Probe.
 	Kind string
-	// Name is the path of files, or the name of a unit.
+	// Name is the path of files, or the name of a unit or a probe.
 	Name string
-	// Actions such as "Restart kubelet.service" or "Drain (at most 10m0s)", in the order in which they are done.
+	// Actions such as "Restart kubelet.service" or "Drain (at most 10m0s)", in the order in which they are done. Of a probe it is what
+	// is asked.
 	Actions []string
 	// From is BuiltIn, or the names of the policies that the rule comes from.
 	From string
 }
 
 // Describe returns the rules that count, in an order that depends on nothing but them: files by their paths, units by their
-// names, then the domains.
+// names, then the domains, and what is asked of the node.
 func (r Rules) Describe() []Described {
 	var out []Described
 	files, units := entries{}, entries{}
@@ -43,6 +44,9 @@ func (r Rules) Describe() []Described {
 		if actions, ok := r.Domains[d]; ok {
 			out = append(out, describe(string(d), "", actions, r.DomainsFrom[d]))
 		}
+	}
+	for _, p := range r.Probes {
+		out = append(out, p.describe())
 	}
 	return out
 }

@@ -20,7 +20,7 @@ type PolicyRules struct {
 // Override returns base with the rules of policies over it, entry by entry: what policies say about a path, a unit or a domain
 // replaces what base says about the same one, and of the rest base holds. What several policies say about one is merged, with
 // the longest timeouts. Of what becomes of failures the most careful counts: Stop, then Rollback, then Reboot. Of the times for which
-// nodes are watched the longest counts, and of those for which a login is awaited the shortest. The result does not depend on the order of
+// nodes are watched the longest counts, and of those for which a login is awaited the shortest. All probes count. The result does not depend on the order of
 // the policies, and shares nothing with them or with base.
 func Override(base Rules, policies ...PolicyRules) Rules {
 	files, units, domains := entries{}, entries{}, entries{}
@@ -43,6 +43,7 @@ func Override(base Rules, policies ...PolicyRules) Rules {
 		Domains: map[Domain][]Action{}, DomainsFrom: map[Domain]string{},
 	}
 	out.ConfirmWithin = cmp.Or(shortestWait(policies), base.ConfirmWithin)
+	out.Probes = mergeProbes(base.Probes, policies)
 	for path, e := range files.sorted() {
 		out.Files = append(out.Files, Rule{Path: path, Actions: e.actions, From: e.origin()})
 	}

@@ -76,6 +76,8 @@ type Rules struct {
 	// ConfirmWithin is how long a node that has changed the way in waits for a login of refit's, before it puts everything back. 0: nobody
 	// has said, and it is DefaultConfirmWithin.
 	ConfirmWithin time.Duration `json:"confirmWithin,omitempty"`
+	// Probes are what policies ask a node beside what is built in, in an order that depends on nothing but them.
+	Probes []Probe `json:"probes,omitempty"`
 }
 
 // How long a node may wait for a login. Within less, refit may not get there: it connects, proves who it is, and asks.
@@ -126,8 +128,8 @@ func (r Rules) Domain(d Domain) ([]Action, error) {
 	return Rule{Path: string(d), Actions: actions, From: r.DomainsFrom[d]}.takes(string(d))
 }
 
-// Check returns an error if an action of any rule names a unit that no action may name, whether or not something follows the rule, or if
-// ConfirmWithin is out of bounds.
+// Check returns an error if an action of any rule names a unit that no action may name, whether or not something follows the rule, if
+// ConfirmWithin is out of bounds, or if a probe can't be asked.
 func (r Rules) Check() error {
 	var lists [][]Action
 	for _, f := range r.Files {
@@ -144,7 +146,7 @@ func (r Rules) Check() error {
 	if d := r.ConfirmWithin; d != 0 && (d < MinConfirmWithin || d > MaxConfirmWithin) {
 		return fmt.Errorf("confirmWithin is %s, and has to be from %s to %s", d, MinConfirmWithin, MaxConfirmWithin)
 	}
-	return nil
+	return checkProbes(r.Probes)
 }
 
 // Disturbs reports whether actions restart something, or empty the node.

@@ -69,6 +69,7 @@ func convert(s *refitv1.NodeDisruptionPolicySpec) (disruption.Rules, error) {
 		}
 	}
 	out.ConfirmWithin = c.confirmWithin(s.ConfirmWithin)
+	out.Probes = c.probes(s.Probes)
 	return out, errors.Join(c.errs...)
 }
 

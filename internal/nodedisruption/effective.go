@@ -27,6 +27,7 @@ type Effective struct {
 //   - rules for the same thing are joined action by action, and replace what base says of it;
 //   - of what becomes of drift and of failures the most careful counts, and what a policy leaves out is for others to say;
 //   - fields are for future machines only if a policy says so and none says Never;
+//   - all of their probes count;
 //   - fields that any of the policies declares inert are.
 func Join(base disruption.Rules, policies ...*Policy) Effective {
 	e := Effective{Drift: refitv1.ReportDrift}

@@ -22,6 +22,9 @@ import (
 	"github.com/capi-refit/refit/internal/agent/host"
 )
 
+// ClientCertificate is the file of the certificate that kubeadm makes for health checks.
+const ClientCertificate = "healthcheck-client.crt"
+
 // requestTimeout bounds all requests but that of a snapshot.
 const requestTimeout = 10 * time.Second
 
@@ -45,7 +48,7 @@ func Connect(r host.Root, endpoint, dir string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	cert, err := read("healthcheck-client.crt")
+	cert, err := read(ClientCertificate)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +58,7 @@ func Connect(r host.Root, endpoint, dir string) (*Client, error) {
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return nil, fmt.Errorf("%s and its key don't belong together", path.Join(dir, "healthcheck-client.crt"))
+		return nil, fmt.Errorf("%s and its key don't belong together", path.Join(dir, ClientCertificate))
 	}
 	trust := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool(), Certificates: []tls.Certificate{pair}}
 	if !trust.RootCAs.AppendCertsFromPEM(ca) {

@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
+	"path"
 	"strings"
+	"syscall"
 )
 
 // ErrNoProgram says that the node lacks a program.
@@ -17,17 +20,23 @@ var programDirs = []string{"/usr/sbin/", "/usr/bin/", "/sbin/", "/bin/", "/usr/l
 
 // Command is a call of one of the node's own programs.
 type Command struct {
-	// Name of the program, without a directory.
+	// Name of the program, without a directory, or its absolute path.
 	Name string
 	Args []string
 	// Stdin is what the program reads. Secrets are handed over here, since anybody on the node sees arguments.
 	Stdin []byte
 	// Env adds to the environment, as NAME=value.
 	Env []string
+	// Foreign says that the program is not known here: of what it writes only the last 64 KiB are kept, and when its time is up all that it
+	// has started is killed, too.
+	Foreign bool
 }
 
-// Program returns where a program is, or "" if the node does not have it.
+// Program returns where a program is, by its name or its absolute path, or "" if the node does not have it.
 func (r Root) Program(name string) string {
+	if path.IsAbs(name) {
+		return r.Find(name)
+	}
 	paths := make([]string, 0, len(programDirs))
 	for _, d := range programDirs {
 		paths = append(paths, d+name)
@@ -73,17 +82,44 @@ func (r Root) run(ctx context.Context, c Command) (out, said []byte, err error) 
 	if program == "" {
 		return nil, nil, fmt.Errorf("%s: %w", c.Name, ErrNoProgram)
 	}
-	var stdout, stderr bytes.Buffer
+	var stdout, stderr output = &bytes.Buffer{}, &bytes.Buffer{}
 	cmd := exec.CommandContext(ctx, program, c.Args...)
+	if c.Foreign {
+		stdout, stderr = &tail{}, &tail{}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	}
 	cmd.Env = append(CommandEnv(r.Dir), c.Env...)
 	cmd.Stdin = bytes.NewReader(c.Stdin)
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.WaitDelay = WaitDelay
 	if err := cmd.Run(); err != nil {
 		return stdout.Bytes(), stderr.Bytes(), fmt.Errorf("%s: %w", c.Name, err)
 	}
 	return stdout.Bytes(), stderr.Bytes(), nil
 }
+
+// output keeps what a program writes.
+type output interface {
+	io.Writer
+	Bytes() []byte
+}
+
+// maxTail is how much a tail keeps.
+const maxTail = 64 << 10
+
+// tail keeps the end of what is written.
+type tail struct{ kept []byte }
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.kept = append(t.kept, p[max(0, len(p)-maxTail):]...)
+	if over := len(t.kept) - maxTail; over > 0 {
+		t.kept = append(t.kept[:0], t.kept[over:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) Bytes() []byte { return t.kept }
 
 // lastLines bounds what people are shown of a program's output.
 func lastLines(s string) string {

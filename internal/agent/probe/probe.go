@@ -4,6 +4,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,8 @@ const (
 	Endpoint         = "the way to the API server"
 	NodeObject       = "the Node object"
 	APIServer        = "the API server on this node"
+	EtcdMember       = "etcd on this node"
+	TimeSource       = "a source of the time"
 )
 
 // How long one answer may take. A sandbox takes a process that sets up namespaces, on a disk that others use too.
@@ -50,6 +53,13 @@ type Probe struct {
 	Elsewhere bool
 	// Costly says that the probe makes something, and is not to be asked all the time.
 	Costly bool
+	// Tries is how often in a row it may fail until that counts. 0: as the agent has it.
+	Tries int
+	// Unit is the systemd unit that the probe is about, which must not be started again while the node is watched. Empty: it is about none.
+	Unit string
+
+	// key is what it is noted under, if that is not its name.
+	key string
 
 	timeout time.Duration
 	ask     func(ctx context.Context) error
@@ -58,6 +68,14 @@ type Probe struct {
 // New returns a probe that calls ask.
 func New(name string, ask func(ctx context.Context) error) Probe {
 	return Probe{Name: name, Look: "the node", timeout: askTimeout, ask: ask}
+}
+
+// Key is what a probe is noted under, on the node, as something that works.
+func (p Probe) Key() string { return cmp.Or(p.key, p.Name) }
+
+// Patience is how long the probe may take to fail as often as it may, with pauses between its tries.
+func (p Probe) Patience(pause time.Duration) time.Duration {
+	return time.Duration(p.Tries) * (p.timeout + pause)
 }
 
 // Ask returns nil if it works, and ErrAbsent if the node does not have it. What programs have said is redacted.
@@ -78,6 +96,7 @@ func All(h host.Host, renewed bool) []Probe {
 		{Name: PodNetwork, Look: journal + ", /etc/cni/net.d there, and the pods of the network plugin", timeout: askTimeout, ask: r.status("NetworkReady")},
 		{Name: Kubelet, Look: "journalctl -u " + kubelet.Unit + " on the node", timeout: askTimeout, ask: on(h.Root, askKubelet)},
 		{Name: APIServer, Look: "/var/log/pods on the node", timeout: askTimeout, ask: on(h.Root, askAPIServer)},
+		{Name: EtcdMember, Look: "/var/log/pods on the node", Elsewhere: true, timeout: askTimeout, ask: on(h.Root, askEtcd)},
 		{
 			Name: Endpoint, Look: "the network of the node, and what is in front of the API servers", Elsewhere: true,
 			timeout: askTimeout, ask: on(h.Root, askEndpoint),
@@ -186,26 +205,36 @@ func (b *heartbeat) ask(ctx context.Context) error {
 	return ready(ctx, c, name)
 }
 
-// ready returns an error unless the Node is Ready.
-func ready(ctx context.Context, c *staticpod.Cluster, name string) error {
+// condition is one of a Node.
+type condition struct {
+	Type    string `json:"type"`
+	Status  string `json:"status"`
+	Message string `json:"message"`
+}
+
+// conditionsOf returns the conditions of a Node.
+func conditionsOf(ctx context.Context, c *staticpod.Cluster, name string) ([]condition, error) {
 	var node struct {
 		Status struct {
-			Conditions []struct {
-				Type    string `json:"type"`
-				Status  string `json:"status"`
-				Message string `json:"message"`
-			} `json:"conditions"`
+			Conditions []condition `json:"conditions"`
 		} `json:"status"`
 	}
-	if err := c.Get(ctx, "/api/v1/nodes/"+name, nil, &node); err != nil {
+	err := c.Get(ctx, "/api/v1/nodes/"+name, nil, &node)
+	return node.Status.Conditions, err
+}
+
+// ready returns an error unless the Node is Ready.
+func ready(ctx context.Context, c *staticpod.Cluster, name string) error {
+	conditions, err := conditionsOf(ctx, c, name)
+	if err != nil {
 		return err
 	}
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == "Ready" && condition.Status == "True" {
+	for _, is := range conditions {
+		if is.Type == "Ready" && is.Status == "True" {
 			return nil
 		}
-		if condition.Type == "Ready" {
-			return fmt.Errorf("it is not Ready: %s", host.Redact(condition.Message))
+		if is.Type == "Ready" {
+			return fmt.Errorf("it is not Ready: %s", host.Redact(is.Message))
 		}
 	}
 	return errors.New("it does not say whether it is Ready")

@@ -185,6 +185,15 @@ func (c *Cluster) At(address string) *Cluster {
 	return &Cluster{server: "https://" + address, user: c.user, client: newClient(trust)}
 }
 
+// Host returns the name or the address of the server, without its port, or "" if it is not to be told.
+func (c *Cluster) Host() string {
+	u, err := url.Parse(c.server)
+	if err != nil {
+		return ""
+	}
+	return u.Hostname()
+}
+
 // NodeName returns the node that the credentials are of, which the kubelet's certificate says.
 func (c *Cluster) NodeName() (string, error) {
 	name, ok := strings.CutPrefix(c.user, "system:node:")
