@@ -35,29 +35,31 @@ const RootlessControlPlane = "RootlessControlPlane"
 // and want are nil where the gate is not named. The error is for people.
 func Gate(version, name string, was, want *bool, whole bool) error {
 	g, known := gates[name]
+	if version == "" && known && g.phase {
+		return nil
+	}
 	if version == "" {
-		if known && g.phase {
-			return nil
-		}
 		return fmt.Errorf("which version of kubeadm would act on the feature gate %s is not known", name)
 	}
 	n, err := Parse(version)
-	if err != nil {
-		return err
-	}
 	switch {
+	case err != nil:
+		return err
 	case n.Major != 1 || n.Minor > newest:
 		return fmt.Errorf("this version of refit does not know what kubeadm of %s does about the feature gate %s", version, name)
-	case !g.known(n.Minor) && want != nil:
+	case want != nil && !g.known(n.Minor):
 		return fmt.Errorf("kubeadm of %s has no feature gate %s, and takes no configuration that names it", version, name)
-	case !known:
-		return nil // no kubeadm has heard of it, and none will
-	case g.effect(n.Minor, was) == g.effect(n.Minor, want) || g.phase || g.upgrade && whole:
+	case !known, g.made(n.Minor, was, want, whole): // what no kubeadm has heard of can only go
 		return nil
 	default:
 		return fmt.Errorf("the feature gate %s acts on %s, which kubeadm of %s does not do again when it makes the static pods anew; a new machine has it",
 			name, g.acts, version)
 	}
+}
+
+// made reports whether kubeadm makes a change, or there is none to make.
+func (g gate) made(minor int, was, want *bool, whole bool) bool {
+	return g.phase || g.upgrade && whole || g.effect(minor, was) == g.effect(minor, want)
 }
 
 func (g gate) known(minor int) bool {

@@ -146,7 +146,7 @@ func TestAVersionGoesOnWhenTheControlPlaneIsThrough(t *testing.T) {
 	require.Equal(t, refitv1.ReasonSkew, w.update().Status.Reason)
 
 	var n corev1.Node
-	require.NoError(t, w.workload.Get(t.Context(), types.NamespacedName{Name: "node-cp-1"}, &n))
+	require.NoError(t, w.workload.Client.Get(t.Context(), types.NamespacedName{Name: "node-cp-1"}, &n))
 	n.Status.NodeInfo.KubeletVersion = newer
 	require.NoError(t, w.workload.Status().Update(t.Context(), &n))
 	w.reconcile()

@@ -124,38 +124,46 @@ func reached(m *clusterv1.Machine, updates []refitv1.MachineUpdate) bool {
 	return true
 }
 
-// serverOf returns the API server of a control-plane Machine, or nil for one that has no Node any more, or none yet.
+// serverOf returns the API server of a control-plane Machine, or nil for one that goes and has neither Node nor pod any more.
 func (v *versions) serverOf(ctx context.Context, m *clusterv1.Machine, reached bool) (*skew.Part, error) {
+	said, err := v.shownBy(ctx, m.Status.NodeRef.Name)
+	if err != nil {
+		return nil, err
+	}
+	gone := len(said) == 0 && !m.DeletionTimestamp.IsZero()
+	if gone {
+		return nil, nil
+	}
+	if reached && m.Spec.Version != "" {
+		if said["by its spec"], err = skew.Parse(m.Spec.Version); err != nil {
+			return nil, fmt.Errorf("the spec of Machine %s: %w", m.Name, err)
+		}
+	}
+	source, is := lowest(said)
+	if is == nil {
+		return nil, fmt.Errorf("nothing tells which version the API server of Machine %s runs", m.Name)
+	}
+	return &skew.Part{Name: fmt.Sprintf("the API server of Machine %s (%s)", m.Name, source), Version: is}, nil
+}
+
+// shownBy returns the versions that a node shows of its API server, by where each is from. Of a Machine that has no Node yet it is called
+// without a name.
+func (v *versions) shownBy(ctx context.Context, name string) (map[string]*version.Version, error) {
 	said := map[string]*version.Version{}
-	name := m.Status.NodeRef.Name
 	if image := v.images[name]; image != nil {
 		said["by the image of its pod"] = image
 	}
-	if name != "" {
-		kubelet, err := v.kubelet(ctx, name)
-		if err != nil && !apierrors.IsNotFound(err) {
-			return nil, err
-		}
-		if kubelet != nil {
-			said["by the kubelet beside it"] = kubelet
-		}
+	if name == "" {
+		return said, nil
 	}
-	gone := len(said) == 0 && !m.DeletionTimestamp.IsZero()
-	if reached && !gone && m.Spec.Version != "" {
-		is, err := skew.Parse(m.Spec.Version)
-		if err != nil {
-			return nil, fmt.Errorf("the spec of Machine %s: %w", m.Name, err)
-		}
-		said["by its spec"] = is
-	}
-	source, is := lowest(said)
-	switch {
-	case is != nil:
-		return &skew.Part{Name: fmt.Sprintf("the API server of Machine %s (%s)", m.Name, source), Version: is}, nil
-	case gone:
-		return nil, nil
+	switch kubelet, err := v.kubelet(ctx, name); {
+	case apierrors.IsNotFound(err): // the Node is gone
+		return said, nil
+	case err != nil:
+		return nil, err
 	default:
-		return nil, fmt.Errorf("nothing tells which version the API server of Machine %s runs", m.Name)
+		said["by the kubelet beside it"] = kubelet
+		return said, nil
 	}
 }
 
@@ -198,12 +206,20 @@ func (v *versions) cluster(ctx context.Context, change skew.Change) (c skew.Clus
 	if change.ControlPlane && !change.RaisesMinor() {
 		return c, nil // a patch leaves nothing further behind
 	}
-	if c.KubeProxy, err = v.kubeProxy(ctx); err != nil || !change.ControlPlane {
+	if c.KubeProxy, err = v.kubeProxy(ctx); err != nil {
 		return c, err
 	}
+	if change.ControlPlane {
+		c.Kubelets, err = v.kubelets(ctx)
+	}
+	return c, err
+}
+
+// kubelets returns those of all other Nodes.
+func (v *versions) kubelets(ctx context.Context) (all []skew.Part, err error) {
 	var nodes corev1.NodeList
 	if err := v.occupied.cluster.Client.List(ctx, &nodes); err != nil {
-		return c, fmt.Errorf("list Nodes: %w", err)
+		return nil, fmt.Errorf("list Nodes: %w", err)
 	}
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
@@ -212,11 +228,11 @@ func (v *versions) cluster(ctx context.Context, change skew.Change) (c skew.Clus
 		}
 		is, err := kubeletOf(n)
 		if err != nil {
-			return c, err
+			return nil, err
 		}
-		c.Kubelets = append(c.Kubelets, skew.Part{Name: "the kubelet of Node " + n.Name, Version: is})
+		all = append(all, skew.Part{Name: "the kubelet of Node " + n.Name, Version: is})
 	}
-	return c, nil
+	return all, nil
 }
 
 // answers returns the API server that answers, where neither Machines nor pods are known of any: the control plane is elsewhere.
