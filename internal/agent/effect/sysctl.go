@@ -154,7 +154,24 @@ func (e Effects) verifySysctls(n Noted) ([]string, error) {
 	if slices.Contains(n.Files, sysctlConf) && !e.readsSysctlConf() {
 		wrong = append(wrong, fmt.Errorf("%s is not read by systemd-sysctl on this node: no link in /etc/sysctl.d leads to it; use a file in /etc/sysctl.d", sysctlConf))
 	}
-	return notes, errors.Join(wrong...)
+	return append(notes, e.outdone(n, winners)...), errors.Join(wrong...)
+}
+
+// outdone tells what the changed files say in vain, since another file counts.
+func (e Effects) outdone(n Noted, winners map[string]assignment) []string {
+	var notes []string
+	for _, file := range n.Files {
+		if !within(file, sysctlDirs...) {
+			continue
+		}
+		text, _, _ := e.Host.ReadFile(file) // which were read just now
+		for _, a := range parseSysctls(text) {
+			if winner, ok := winners[a.key]; ok && winner.file != file && !sameValue(winner.value, a.value) {
+				notes = append(notes, fmt.Sprintf("%s has no say in %s: %s counts, which says %q", file, dotted(a.key), winner.file, winner.value))
+			}
+		}
+	}
+	return notes
 }
 
 // namedNow returns what was noted, and what a pattern of the changed files stands for by now.
