@@ -33,17 +33,17 @@ func TestNodeDisruptionPolicyIsValidated(t *testing.T) {
 	path := func(p string) string { return `{files: [{path: ` + p + `, actions: [{type: None}]}]}` }
 	const inert = `group: infrastructure.cluster.x-k8s.io, kind: AWSMachine`
 	for name, test := range map[string]struct{ spec, want string }{
-		"nothing":           {`{}`, ""},
-		"every domain":      {`{sshKeys: {actions: [{type: None}]}, users: {actions: [{type: None}]}, ntp: {actions: [{type: Reload, unit: chrony.service}]}, kubeletArguments: {actions: [{type: Drain}, {type: Restart, unit: kubelet.service}]}, controlPlane: {actions: [{type: StaticPodRefresh, timeout: 10m}]}, taints: {actions: [{type: Replace}]}, kubernetesVersion: {actions: [{type: Reboot}]}}`, ""},
-		"every word":        {`{onFailure: Reboot, drift: Repair, futureOnlyFields: Allow}`, ""},
-		"a drain and more":  {actions(`[{type: DaemonReload}, {type: TrustStoreUpdate}, {type: Reload, unit: a.service}, {type: Restart, unit: "b:c.socket"}, {type: Drain, timeout: 1h}]`), ""},
+		"nothing":              {`{}`, ""},
+		"every domain":         {`{sshKeys: {actions: [{type: None}]}, users: {actions: [{type: None}]}, ntp: {actions: [{type: Reload, unit: chrony.service}]}, kubeletArguments: {actions: [{type: Drain}, {type: Restart, unit: kubelet.service}]}, controlPlane: {actions: [{type: StaticPodRefresh, timeout: 10m}]}, taints: {actions: [{type: Replace}]}, kubernetesVersion: {actions: [{type: Reboot}]}}`, ""},
+		"every word":           {`{onFailure: Reboot, drift: Repair, futureOnlyFields: Allow}`, ""},
+		"a drain and more":     {actions(`[{type: DaemonReload}, {type: TrustStoreUpdate}, {type: Reload, unit: a.service}, {type: Restart, unit: "b:c.socket"}, {type: Drain, timeout: 1h}]`), ""},
 		"rebuilt, then booted": {actions(`[{type: RebuildInitramfs, timeout: 20m}, {type: RebuildBootloader}, {type: Reboot}]`), ""},
-		"a new network":     {actions(`[{type: Drain}, {type: NetworkReload, timeout: 3m}]`), ""},
-		"50 of 10":          {`{files: ` + many(50, `{path: /etc/f%d, actions: `+many(10, `{type: Restart, unit: u%d.service}`)+`}`) + `, units: ` + many(50, `{name: u%d.service, actions: [{type: None}]}`) + `}`, ""},
-		"a file of dots":    {path(`/etc/..data/...`), ""},
-		"tags":              {`{inertFields: [{` + inert + `, paths: [additionalTags, backend.docker.customImage]}]}`, ""},
-		"two kinds":         {`{inertFields: [{` + inert + `, paths: [a]}, {group: infrastructure.cluster.x-k8s.io, kind: GCPMachine, paths: [a]}]}`, ""},
-		"a timeout for all": {file(`timeout: 90s, actions: [{type: Drain}]`), ""},
+		"a new network":        {actions(`[{type: Drain}, {type: NetworkReload, timeout: 3m}]`), ""},
+		"50 of 10":             {`{files: ` + many(50, `{path: /etc/f%d, actions: `+many(10, `{type: Restart, unit: u%d.service}`)+`}`) + `, units: ` + many(50, `{name: u%d.service, actions: [{type: None}]}`) + `}`, ""},
+		"a file of dots":       {path(`/etc/..data/...`), ""},
+		"tags":                 {`{inertFields: [{` + inert + `, paths: [additionalTags, backend.docker.customImage]}]}`, ""},
+		"two kinds":            {`{inertFields: [{` + inert + `, paths: [a]}, {group: infrastructure.cluster.x-k8s.io, kind: GCPMachine, paths: [a]}]}`, ""},
+		"a timeout for all":    {file(`timeout: 90s, actions: [{type: Drain}]`), ""},
 
 		"a duplicate path":                       {`{files: [{path: /etc/app, actions: [{type: None}]}, {path: /etc/app, actions: [{type: Drain}]}]}`, "Duplicate value"},
 		"a duplicate unit":                       {`{units: [{name: a.service, actions: [{type: None}]}, {name: a.service, actions: [{type: Drain}]}]}`, "Duplicate value"},

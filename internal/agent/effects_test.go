@@ -136,9 +136,9 @@ func TestSysctlsSurviveAnyDeath(t *testing.T) {
 				require.Greater(t, nth, 10)
 				break
 			}
-			for range 3 {
+			for range 5 {
 				n.newProcess()
-				if status := n.apply(req); status.State != node.Running {
+				if status, err := n.agent.Apply(context.Background(), req); err == nil && status.State != node.Running {
 					break
 				}
 			}

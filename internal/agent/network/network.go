@@ -46,13 +46,14 @@ type manager struct {
 func managers() []manager {
 	return []manager{
 		{"netplan", []string{netplanDir}, []string{"netplan"}, Network.netplan},
-		{"systemd-networkd", []string{networkdDir}, []string{"networkctl"}, Network.networkd},
 		{"NetworkManager", []string{managerDir}, []string{"nmcli"}, Network.networkManager},
 		{"ifupdown", []string{ifupdown, ifupdown + ".d"}, []string{"ifreload", "ifup"}, Network.ifupdown},
+		{"systemd-networkd", []string{networkdDir}, []string{"networkctl"}, Network.networkd}, // it is also where it manages nothing
 	}
 }
 
-// managersOf returns those whose files have changed, with the files. Where it is nobody's file, all that the node has are.
+// managersOf returns those whose files have changed, with the files. Where it is nobody's file, it is the first of them that the node
+// has.
 func (n Network) managersOf(files []File) (map[string][]File, error) {
 	mine := map[string][]File{}
 	for _, m := range managers() {
@@ -186,7 +187,9 @@ func interfaces(text []byte) []string {
 			out = append(out, fields[1:]...)
 		}
 	}
-	return slices.DeleteFunc(out, func(name string) bool { return name == "lo" || strings.HasPrefix(name, "-") || strings.Contains(name, "/") })
+	return slices.DeleteFunc(out, func(name string) bool {
+		return name == "lo" || strings.HasPrefix(name, "-") || strings.Contains(name, "/")
+	})
 }
 
 // section returns the last value of each key of a section of a file in the form of systemd's and NetworkManager's.
