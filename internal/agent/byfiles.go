@@ -45,26 +45,27 @@ func (a *Agent) networkFiles(w *work) ([]network.File, error) {
 }
 
 // ableByFiles returns an error if the node lacks a program that an action takes.
-func (a *Agent) ableByFiles(w *work) error {
-	for _, action := range w.Plan.Actions {
-		var err error
-		switch action.Type {
-		case disruption.NetworkReload:
-			var files []network.File
-			if files, err = a.networkFiles(w); err == nil {
-				err = network.Network{Host: a.host()}.Check(files)
-			}
-		case disruption.RebuildInitramfs:
-			err = effect.Boot{Root: a.root}.CheckInitramfs(filesOf(w, action.Type))
-		case disruption.RebuildBootloader:
-			err = effect.Boot{Root: a.root}.CheckLoader(filesOf(w, action.Type))
-		default:
-		}
-		if err != nil {
-			return err
+func (a *Agent) ableByFiles(w *work, t disruption.ActionType) error {
+	files := filesOf(w, t)
+	switch t {
+	case disruption.NetworkReload:
+		return network.Network{Host: a.host()}.Check(files)
+	case disruption.RebuildInitramfs:
+		return effect.Boot{Root: a.root}.CheckInitramfs(files)
+	case disruption.RebuildBootloader:
+		return effect.Boot{Root: a.root}.CheckLoader(files)
+	default:
+		return nil
+	}
+}
+
+// blockFiles keeps a plan from being applied whose files nothing on the node reads: it would be drained for nothing.
+func (a *Agent) blockFiles(p *planner) {
+	for _, action := range p.work.Plan.Actions {
+		if err := a.ableByFiles(&p.work, action.Type); err != nil {
+			p.block(strings.Join(filesOf(&p.work, action.Type), ", "), err)
 		}
 	}
-	return nil
 }
 
 // actByFiles does an action of byFiles. Whether the files are those of the run, or put back, is the same to it.

@@ -59,11 +59,8 @@ func (a *Agent) versions(w *work, c node.Change) (before, after []byte, err erro
 	return before, after, err
 }
 
-// noteEffects looks for what the actions on the run's files take, and writes down what is in effect before the first of them is changed.
+// noteEffects writes down what is in effect before the first of the run's files is changed.
 func (a *Agent) noteEffects(ctx context.Context, w *work) error {
-	if err := a.ableByFiles(w); err != nil {
-		return err
-	}
 	if !slices.ContainsFunc(w.Plan.Changes, takesEffect) {
 		return nil
 	}

@@ -52,55 +52,53 @@ func managers() []manager {
 	}
 }
 
-// managersOf returns those whose files have changed, with the files. Where it is nobody's file, it is the first of them that the node
-// has.
-func (n Network) managersOf(files []File) (map[string][]File, error) {
-	mine := map[string][]File{}
+// managersOf returns those that files are of, which the node has to have. Where a file is nobody's, it is the first of them that the node has.
+func (n Network) managersOf(paths []string) ([]manager, error) {
+	var mine []manager
 	for _, m := range managers() {
-		owned := slices.DeleteFunc(slices.Clone(files), func(f File) bool { return !within(f.Path, m.dirs...) })
-		if len(owned) > 0 {
-			if !n.hasOne(m.programs) {
-				return nil, fmt.Errorf("the node has no %s, which reads %s", strings.Join(m.programs, " and no "), owned[0].Path)
-			}
-			mine[m.name] = owned
+		i := slices.IndexFunc(paths, func(p string) bool { return within(p, m.dirs...) })
+		switch {
+		case i < 0:
+		case !n.hasOne(m.programs):
+			return nil, fmt.Errorf("the node has no %s, which reads %s", strings.Join(m.programs, " and no "), paths[i])
+		default:
+			mine = append(mine, m)
 		}
 	}
+	if len(mine) > 0 {
+		return mine, nil
+	}
 	for _, m := range managers() {
-		if len(mine) > 0 {
-			return mine, nil
-		}
 		if _, err := n.Host.ReadDir(m.dirs[len(m.dirs)-1]); err == nil && n.hasOne(m.programs) {
-			mine[m.name] = nil
+			return []manager{m}, nil
 		}
 	}
-	if len(mine) == 0 {
-		return nil, errors.New("the node has nothing that manages its network: netplan, systemd-networkd, NetworkManager or ifupdown")
-	}
-	return mine, nil
+	return nil, errors.New("the node has nothing that manages its network: netplan, systemd-networkd, NetworkManager or ifupdown")
 }
 
 func (n Network) hasOne(programs []string) bool {
 	return slices.ContainsFunc(programs, func(p string) bool { return n.Host.Program(p) != "" })
 }
 
-// Check returns an error if the node lacks what reads the files.
-func (n Network) Check(files []File) error {
-	_, err := n.managersOf(files)
+// Check returns an error if the node lacks what reads files.
+func (n Network) Check(paths []string) error {
+	_, err := n.managersOf(paths)
 	return err
 }
 
 // Reload brings up what the files on the node say, whichever of their two states that is. It can be repeated. Notes tell what takes a reboot.
 func (n Network) Reload(ctx context.Context, files []File) ([]string, error) {
-	mine, err := n.managersOf(files)
+	paths := make([]string, 0, len(files))
+	for _, f := range files {
+		paths = append(paths, f.Path)
+	}
+	mine, err := n.managersOf(paths)
 	if err != nil {
 		return nil, err
 	}
 	var notes []string
-	for _, m := range managers() {
-		owned, ok := mine[m.name]
-		if !ok {
-			continue
-		}
+	for _, m := range mine {
+		owned := slices.DeleteFunc(slices.Clone(files), func(f File) bool { return !within(f.Path, m.dirs...) })
 		more, err := m.reload(n, ctx, owned)
 		notes = append(notes, more...)
 		if err != nil {

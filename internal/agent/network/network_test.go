@@ -106,7 +106,7 @@ func TestIfupdown(t *testing.T) {
 
 func TestWhoReadsTheFiles(t *testing.T) {
 	n := newNetwork(t, map[string]string{"/etc/netplan/a.yaml": ""}, map[string]string{"netplan": "", "nmcli": ""})
-	require.NoError(t, n.Check([]File{{Path: "/etc/app/net.conf"}}), "nobody's own: whoever manages the network here")
-	require.ErrorContains(t, n.Check([]File{{Path: "/etc/network/interfaces"}}), "the node has no ifreload and no ifup, which reads /etc/network/interfaces")
+	require.NoError(t, n.Check([]string{"/etc/app/net.conf"}), "nobody's own: whoever manages the network here")
+	require.ErrorContains(t, n.Check([]string{"/etc/network/interfaces"}), "the node has no ifreload and no ifup, which reads /etc/network/interfaces")
 	require.ErrorContains(t, newNetwork(t, nil, nil).Check(nil), "the node has nothing that manages its network")
 }
