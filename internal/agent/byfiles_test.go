@@ -92,7 +92,7 @@ func TestInitramfs(t *testing.T) {
 		require.Equal(t, "-u with options kvm nested=1\n", b.content("/made"))
 		b.put("/sys/module/kvm/parameters/nested", "N\n")
 		b.start()
-		require.Contains(t, b.fail(req).Message, `/sys/module/kvm/parameters/nested is "N" after the reboot, and /etc/modprobe.d says "1"`)
+		require.Contains(t, b.fail(req).Message, `/sys/module/kvm/parameters/nested is "N" after the reboot, and /etc/modprobe.d/kvm.conf says "1"`)
 		require.Equal(t, 2, strings.Count(b.content("/made"), "-u with"))
 	})
 	t.Run("a node without one", func(t *testing.T) {

@@ -62,24 +62,38 @@ func (b Boot) entries() ([]entry, error) {
 		}
 	}
 	for _, dir := range entryDirs {
-		found, err := b.Root.ReadDir(dir)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		found, err := b.entriesIn(dir, variable)
+		if err != nil {
 			return nil, err
 		}
-		for _, info := range found {
-			if path.Ext(info.Name()) != ".conf" {
-				continue
-			}
-			text, _, err := b.Root.ReadFile(path.Join(dir, info.Name()))
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, blsEntry(text, variable))
-		}
+		out = append(out, found...)
 	}
 	return slices.DeleteFunc(out, func(e entry) bool {
 		return slices.Contains(e.args, "single") || slices.Contains(e.args, "recovery")
 	}), nil
+}
+
+// entriesIn returns those of a directory of the Boot Loader Specification.
+func (b Boot) entriesIn(dir string, variable []string) ([]entry, error) {
+	found, err := b.Root.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []entry
+	for _, info := range found {
+		if path.Ext(info.Name()) != ".conf" {
+			continue
+		}
+		text, _, err := b.Root.ReadFile(path.Join(dir, info.Name()))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, blsEntry(text, variable))
+	}
+	return out, nil
 }
 
 // kernelOptions returns the arguments that older Red Hat systems have in a variable of GRUB's.
@@ -125,10 +139,7 @@ func newEntry(kernel string, args, variable []string) entry {
 // Booted returns an error if the running kernel has not got the arguments that the boot loader's configuration says. before are arguments
 // that files named and that may have gone. Only the names of arguments are told.
 func (b Boot) Booted(before []string) error {
-	data, state, err := b.Root.ReadFile("/proc/cmdline")
-	if err == nil && !state.Exists {
-		err = errors.New("/proc/cmdline is missing")
-	}
+	has, image, err := b.running()
 	if err != nil {
 		return err
 	}
@@ -136,23 +147,13 @@ func (b Boot) Booted(before []string) error {
 	if err != nil {
 		return err
 	}
-	has := strings.Fields(string(data))
-	image := ""
-	has = slices.DeleteFunc(has, func(arg string) bool {
-		name, ok := strings.CutPrefix(arg, "BOOT_IMAGE=")
-		if ok {
-			image = path.Base(name)
-		}
-		return ok
-	})
 	if mine := slices.DeleteFunc(slices.Clone(all), func(e entry) bool { return e.kernel != image }); len(mine) > 0 {
 		all = mine
 	}
 	if len(all) == 0 {
 		return errors.New("the boot loader's configuration has no entry, so the kernel's arguments can't be compared with it")
 	}
-	var best error
-	least := -1
+	closest, least := "", -1
 	for _, e := range all {
 		missing, surplus := e.compare(has, before)
 		n := len(missing) + len(surplus)
@@ -160,11 +161,29 @@ func (b Boot) Booted(before []string) error {
 			return nil
 		}
 		if least < 0 || n < least {
-			least, best = n, fmt.Errorf("the kernel was not booted as the boot loader's configuration says: in /proc/cmdline %s (see cat /proc/cmdline on the node)",
-				told(missing, surplus))
+			closest, least = told(missing, surplus), n
 		}
 	}
-	return best
+	return fmt.Errorf("the kernel was not booted as the boot loader's configuration says: in /proc/cmdline %s (see cat /proc/cmdline on the node)", closest)
+}
+
+// running returns the arguments of the running kernel, and the name of its file as far as the boot loader has told it.
+func (b Boot) running() (args []string, image string, err error) {
+	data, state, err := b.Root.ReadFile("/proc/cmdline")
+	if err == nil && !state.Exists {
+		err = errors.New("/proc/cmdline is missing")
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	for _, arg := range strings.Fields(string(data)) {
+		if name, ok := strings.CutPrefix(arg, "BOOT_IMAGE="); ok {
+			image = path.Base(name)
+		} else {
+			args = append(args, arg)
+		}
+	}
+	return args, image, nil
 }
 
 // compare returns what a kernel lacks of an entry's arguments, and what it has beyond them.

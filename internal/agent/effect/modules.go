@@ -117,7 +117,7 @@ func (e Effects) undoModules(ctx context.Context, n Noted) ([]string, error) {
 // verifyParameters compares the parameters of modules that the kernel has with what the changed files say. Those that are neither numbers nor
 // truth values are shown in forms of their own, and are not compared.
 func (e Effects) verifyParameters(n Noted) error {
-	want := map[string]string{}
+	var wrong []error
 	for _, file := range n.Files {
 		if !within(file, modprobeD) {
 			continue
@@ -126,26 +126,32 @@ func (e Effects) verifyParameters(n Noted) error {
 		if err != nil {
 			return err
 		}
-		for _, line := range lines(text) {
-			fields := strings.Fields(line)
-			if len(fields) < 3 || fields[0] != "options" {
-				continue
+		want := parameters(text)
+		for _, p := range slices.Sorted(maps.Keys(want)) {
+			now, state, err := e.Host.ReadFile("/sys/module/" + p)
+			if err == nil && state.Exists && differs(words(string(now)), want[p]) {
+				wrong = append(wrong, fmt.Errorf("/sys/module/%s is %q after the reboot, and %s says %q", p, words(string(now)), file, want[p]))
 			}
-			for _, option := range fields[2:] {
-				if name, value, ok := strings.Cut(option, "="); ok {
-					want[moduleName(fields[1])+"/parameters/"+name] = value
-				}
-			}
-		}
-	}
-	var wrong []error
-	for _, p := range slices.Sorted(maps.Keys(want)) {
-		now, state, err := e.Host.ReadFile("/sys/module/" + p)
-		if err == nil && state.Exists && differs(words(string(now)), want[p]) {
-			wrong = append(wrong, fmt.Errorf("/sys/module/%s is %q after the reboot, and %s says %q", p, words(string(now)), modprobeD, want[p]))
 		}
 	}
 	return errors.Join(wrong...)
+}
+
+// parameters returns what a file of modprobe's says, by the paths below /sys/module.
+func parameters(text []byte) map[string]string {
+	want := map[string]string{}
+	for _, line := range lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) < 3 || fields[0] != "options" {
+			continue
+		}
+		for _, option := range fields[2:] {
+			if name, value, ok := strings.Cut(option, "="); ok {
+				want[moduleName(fields[1])+"/parameters/"+name] = value
+			}
+		}
+	}
+	return want
 }
 
 // differs reports whether two values are surely not the same.

@@ -144,7 +144,7 @@ func (e Effects) verifySysctls(n Noted) ([]string, error) {
 			continue
 		}
 		if err := e.verifySysctl(key, want); err != nil {
-			if was := n.Sysctls[key]; was.Wanted != nil && *was.Wanted == want.value && (was.Value == nil || !sameValue(*was.Value, want.value)) {
+			if n.Sysctls[key].inVain(want.value) {
 				notes = append(notes, fmt.Sprintf("%v; it was not so before either", err))
 			} else {
 				wrong = append(wrong, err)
@@ -155,6 +155,11 @@ func (e Effects) verifySysctls(n Noted) ([]string, error) {
 		wrong = append(wrong, fmt.Errorf("%s is not read by systemd-sysctl on this node: no link in /etc/sysctl.d leads to it; use a file in /etc/sysctl.d", sysctlConf))
 	}
 	return append(notes, e.outdone(n, winners)...), errors.Join(wrong...)
+}
+
+// inVain reports whether files wanted a value before, and it was not in effect.
+func (s Sysctl) inVain(value string) bool {
+	return s.Wanted != nil && *s.Wanted == value && (s.Value == nil || !sameValue(*s.Value, value))
 }
 
 // outdone tells what the changed files say in vain, since another file counts.

@@ -20,22 +20,7 @@ func (n Network) networkd(ctx context.Context, files []File) ([]string, error) {
 	if err := n.deleteDevices(ctx, files); err != nil {
 		return nil, err
 	}
-	links, err := n.links(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var mine []string
-	for _, l := range links {
-		if l.setup != "unmanaged" && l.kind != "loopback" && about(files, l.name) {
-			mine = append(mine, l.name)
-		}
-	}
-	if len(mine) > 0 {
-		if err := n.run(ctx, "networkctl", append([]string{"reconfigure"}, mine...)...); err != nil {
-			return nil, fmt.Errorf("networkctl reconfigure %s: %w", strings.Join(mine, " "), err)
-		}
-	}
-	if err := n.awaitLinks(ctx, mine); err != nil {
+	if err := n.reconfigure(ctx, files); err != nil {
 		return nil, err
 	}
 	for _, f := range files {
@@ -44,6 +29,26 @@ func (n Network) networkd(ctx context.Context, files []File) ([]string, error) {
 		}
 	}
 	return nil, nil
+}
+
+func (n Network) reconfigure(ctx context.Context, files []File) error {
+	all, err := n.links(ctx)
+	if err != nil {
+		return err
+	}
+	var mine []string
+	for _, l := range all {
+		if l.setup != "unmanaged" && l.kind != "loopback" && about(files, l.name) {
+			mine = append(mine, l.name)
+		}
+	}
+	if len(mine) == 0 {
+		return nil
+	}
+	if err := n.run(ctx, "networkctl", append([]string{"reconfigure"}, mine...)...); err != nil {
+		return fmt.Errorf("networkctl reconfigure %s: %w", strings.Join(mine, " "), err)
+	}
+	return n.awaitLinks(ctx, mine)
 }
 
 // deleteDevices takes away virtual devices: networkd makes them, and leaves them when their file goes.
@@ -58,10 +63,7 @@ func (n Network) deleteDevices(ctx context.Context, files []File) error {
 		}
 		for _, text := range [][]byte{f.Before, f.After} {
 			name := section(text, "NetDev")["Name"]
-			if name == "" || strings.ContainsAny(name, "/.") && path.Base(name) != name || name == section(now, "NetDev")["Name"] {
-				continue
-			}
-			if _, err := n.Host.Stat("/sys/class/net/" + name); err != nil {
+			if name == section(now, "NetDev")["Name"] || !n.hasLink(name) {
 				continue
 			}
 			if err := n.run(ctx, "networkctl", "delete", name); err != nil {
@@ -70,6 +72,11 @@ func (n Network) deleteDevices(ctx context.Context, files []File) error {
 		}
 	}
 	return nil
+}
+
+func (n Network) hasLink(name string) bool {
+	_, err := n.Host.Stat("/sys/class/net/" + name)
+	return err == nil && name != "" && !strings.Contains(name, "/") && !strings.HasPrefix(name, "-")
 }
 
 // about reports whether files are about a link, before or after they change. One that doesn't name its links may be about any.
