@@ -119,37 +119,53 @@ func TestASysctlThatHasNoEffectFails(t *testing.T) {
 	})
 }
 
-// TestSysctlsSurviveAnyDeath kills the agent at each boundary of a run that sets a value, and of the run that takes it back.
+// TestSysctlsSurviveAnyDeath kills the agent at each boundary of a run that sets a value, of one that takes it back, and of one that fails.
 func TestSysctlsSurviveAnyDeath(t *testing.T) {
-	for _, removal := range []bool{false, true} {
-		for nth := 0; ; nth++ {
-			n := sysctlNode(t, memoryDir(t))
-			req, want := builtin(1, swapFile, "vm.swappiness = 10\n"), "10\n"
-			if removal {
-				n.succeed(req)
-				req, want = builtin(2), "60\n"
-			}
-			died := n.dieAt(nth)
-			_, _ = n.agent.Apply(context.Background(), req)
-			where := *died
-			if where == "" {
-				require.Greater(t, nth, 10)
-				break
-			}
-			for range 5 {
-				n.newProcess()
-				if status, err := n.agent.Apply(context.Background(), req); err == nil && status.State != node.Running {
-					break
+	set := builtin(1, swapFile, "vm.swappiness = 10\n")
+	for name, tc := range map[string]struct {
+		was   []node.Request
+		req   node.Request
+		state node.RunState
+		want  string
+	}{
+		"set":       {nil, set, node.Succeeded, "10\n"},
+		"removed":   {[]node.Request{set}, builtin(2), node.Succeeded, "60\n"},
+		"back":      {nil, builtin(1, swapFile, "vm.swappiness = 10\nvm.nothing = 1\n"), node.Failed, "60\n"},
+		"back to 1": {[]node.Request{set}, builtin(2, swapFile, "vm.swappiness = 20\nvm.nothing = 1\n"), node.Failed, "10\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for nth := 0; ; nth++ {
+				n := sysctlNode(t, memoryDir(t))
+				for _, req := range tc.was {
+					n.succeed(req)
 				}
+				died := n.dieAt(nth)
+				_, _ = n.agent.Apply(context.Background(), tc.req)
+				if *died == "" {
+					require.Greater(t, nth, 10)
+					return
+				}
+				n.resumeUntil(tc.req, tc.state, *died)
+				require.Equal(t, tc.want, n.content(swappiness), *died)
+				n.succeed(builtin(9))
+				require.Equal(t, "60\n", n.content(swappiness), "after death at %q, and the removal", *died)
 			}
-			require.Equal(t, node.Succeeded, n.apply(req).State, where)
-			require.Equal(t, want, n.content(swappiness), where)
-			if !removal {
-				n.succeed(builtin(3))
-				require.Equal(t, "60\n", n.content(swappiness), "after death at %q, and the removal", where)
-			}
+		})
+	}
+}
+
+// resumeUntil has other processes go on until a run has ended.
+func (n *testNode) resumeUntil(req node.Request, want node.RunState, where string) {
+	n.t.Helper()
+	var status node.Status
+	for range 5 {
+		n.newProcess()
+		var err error
+		if status, err = n.agent.Apply(context.Background(), req); err == nil && status.State != node.Running {
+			break
 		}
 	}
+	require.Equal(n.t, want, status.State, "after death at %q: %s", where, status.Message)
 }
 
 func TestModules(t *testing.T) {
