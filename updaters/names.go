@@ -65,15 +65,18 @@ const (
 
 // The types of actions, the least disruptive first.
 const (
-	None             = disruption.None
-	DaemonReload     = disruption.DaemonReload
-	TrustStoreUpdate = disruption.TrustStoreUpdate
-	Reload           = disruption.Reload
-	Restart          = disruption.Restart
-	StaticPodRefresh = disruption.StaticPodRefresh
-	Drain            = disruption.Drain
-	Reboot           = disruption.Reboot
-	Replace          = disruption.Replace
+	None              = disruption.None
+	DaemonReload      = disruption.DaemonReload
+	TrustStoreUpdate  = disruption.TrustStoreUpdate
+	RebuildInitramfs  = disruption.RebuildInitramfs
+	RebuildBootloader = disruption.RebuildBootloader
+	Reload            = disruption.Reload
+	Restart           = disruption.Restart
+	NetworkReload     = disruption.NetworkReload
+	StaticPodRefresh  = disruption.StaticPodRefresh
+	Drain             = disruption.Drain
+	Reboot            = disruption.Reboot
+	Replace           = disruption.Replace
 )
 
 // BuiltinRules returns the rules where no policy says anything, for tests.

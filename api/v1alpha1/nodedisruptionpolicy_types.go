@@ -5,7 +5,7 @@ import (
 )
 
 // DisruptionActionType is what is done on a node so that a change takes effect.
-// +kubebuilder:validation:Enum=None;DaemonReload;TrustStoreUpdate;Reload;Restart;StaticPodRefresh;Drain;Reboot;Replace
+// +kubebuilder:validation:Enum=None;DaemonReload;TrustStoreUpdate;RebuildInitramfs;RebuildBootloader;Reload;Restart;NetworkReload;StaticPodRefresh;Drain;Reboot;Replace
 type DisruptionActionType string
 
 // The actions, from none to worst.
@@ -16,10 +16,16 @@ const (
 	DaemonReloadDisruption DisruptionActionType = "DaemonReload"
 	// TrustStoreUpdateDisruption rebuilds the bundle of the authorities that the node trusts.
 	TrustStoreUpdateDisruption DisruptionActionType = "TrustStoreUpdate"
+	// RebuildInitramfsDisruption makes the file system again that the kernel boots with.
+	RebuildInitramfsDisruption DisruptionActionType = "RebuildInitramfs"
+	// RebuildBootloaderDisruption makes the boot loader's configuration again.
+	RebuildBootloaderDisruption DisruptionActionType = "RebuildBootloader"
 	// ReloadDisruption has a unit read its configuration again while it runs on.
 	ReloadDisruption DisruptionActionType = "Reload"
 	// RestartDisruption stops and starts a unit.
 	RestartDisruption DisruptionActionType = "Restart"
+	// NetworkReloadDisruption has what manages the node's network read its files again.
+	NetworkReloadDisruption DisruptionActionType = "NetworkReload"
 	// StaticPodRefreshDisruption waits until the kubelet has replaced a static pod.
 	StaticPodRefreshDisruption DisruptionActionType = "StaticPodRefresh"
 	// DrainDisruption moves the node's pods elsewhere before anything is written.
@@ -56,8 +62,9 @@ type ConfirmTimeout string
 // +kubebuilder:validation:XValidation:rule="!has(self.unit) || self.unit.endsWith('.service') || self.unit.endsWith('.socket') || self.unit.endsWith('.timer') || self.unit.endsWith('.path') || (self.type == 'Reload' && self.unit.endsWith('.mount'))",message="Restart takes units of the types service, socket, timer and path only, and Reload these and mounts: what uses others is stopped with them; for new settings of such a unit use DaemonReload or Reboot"
 // +kubebuilder:validation:XValidation:rule="!has(self.unit) || !self.unit.lowerAscii().startsWith('refit-')",message="names of units that begin with refit- are those of refit's own"
 type DisruptionAction struct {
-	// type of the action. Drain comes before anything is written, all others after it: DaemonReload, TrustStoreUpdate, Reload,
-	// Restart, StaticPodRefresh, in this order. None, Reboot and Replace stand alone.
+	// type of the action. Drain comes before anything is written, all others after it: DaemonReload, TrustStoreUpdate, NetworkReload, Reload,
+	// Restart, StaticPodRefresh, RebuildInitramfs, RebuildBootloader, in this order. None, Reboot and Replace stand alone, but that Reboot can
+	// have TrustStoreUpdate, RebuildInitramfs and RebuildBootloader beside it, which are done before it.
 	// +required
 	Type DisruptionActionType `json:"type"`
 
@@ -84,7 +91,7 @@ type Disruption struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=10
-	// +kubebuilder:validation:XValidation:rule="size(self) == 1 || !self.exists(a, a.type in ['None', 'Reboot', 'Replace'])",message="None, Reboot and Replace stand alone"
+	// +kubebuilder:validation:XValidation:rule="size(self) == 1 || !self.exists(a, a.type in ['None', 'Replace']) && (!self.exists(a, a.type == 'Reboot') || self.exists_one(a, a.type == 'Reboot') && self.all(a, a.type in ['Reboot', 'TrustStoreUpdate', 'RebuildInitramfs', 'RebuildBootloader']))",message="None, Reboot and Replace stand alone; beside Reboot only TrustStoreUpdate, RebuildInitramfs and RebuildBootloader can be"
 	Actions []DisruptionAction `json:"actions"`
 
 	// timeout is how long each of the actions may take that has none of its own.

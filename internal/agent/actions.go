@@ -23,7 +23,7 @@ func (a *Agent) act(ctx context.Context, action disruption.Action) (string, erro
 	if action.Type == disruption.StaticPodRefresh {
 		return a.refreshPods(ctx, cmp.Or(action.Timeout, max(podPatience, a.cfg.ActionTimeout)))
 	}
-	patience := cmp.Or(action.Timeout, a.cfg.ActionTimeout)
+	patience := cmp.Or(action.Timeout, a.patience(action.Type))
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	note, err := a.actOn(ctx, action)
@@ -42,6 +42,8 @@ func (a *Agent) actOn(ctx context.Context, action disruption.Action) (string, er
 		return "", a.cfg.Units.Do(ctx, "daemon-reload", "")
 	case disruption.TrustStoreUpdate:
 		return "", a.updateTrustStore(ctx)
+	case disruption.NetworkReload, disruption.RebuildInitramfs, disruption.RebuildBootloader:
+		return a.actByFiles(ctx, action.Type)
 	default:
 	}
 	unit, state, err := a.loaded(ctx, action.Unit)

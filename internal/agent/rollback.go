@@ -176,6 +176,7 @@ func (r *runner) stepsBack(changes []node.Change, actions []disruption.Action) [
 			return r.forgive(ctx, a, note, err)
 		}})
 	}
+	steps = append(steps, r.effectsBack(changes)...)
 	if len(actions) > 0 {
 		steps = append(steps, step{stepVerifyBack, func(ctx context.Context) (string, error) {
 			if err := r.awaitBoot(ctx); err != nil {
@@ -243,6 +244,12 @@ func past(a disruption.Action) string {
 		return "the trust store updated"
 	case disruption.StaticPodRefresh:
 		return "the static pods replaced"
+	case disruption.NetworkReload:
+		return "the network reloaded"
+	case disruption.RebuildInitramfs:
+		return "the initramfs rebuilt"
+	case disruption.RebuildBootloader:
+		return "the boot loader's configuration rebuilt"
 	default:
 		return "systemd's configuration reloaded"
 	}

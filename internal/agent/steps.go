@@ -35,6 +35,9 @@ func (a *Agent) steps(w *work) []step {
 			return a.forgiving(ctx, w, action)
 		}})
 	}
+	if w.brings() {
+		steps = append(steps, step{stepEffect, func(ctx context.Context) (string, error) { return a.bringIntoEffect(ctx, w) }})
+	}
 	steps = append(steps, step{stepVerify, func(ctx context.Context) (string, error) { return a.verify(ctx, w) }})
 	if w.WayIn != "" {
 		steps = append(steps, step{name: stepConfirm}) // which the runner does
@@ -55,6 +58,12 @@ func actionName(a disruption.Action) string {
 		return "daemon-reload"
 	case disruption.TrustStoreUpdate:
 		return "update the trust store"
+	case disruption.NetworkReload:
+		return "reload the network"
+	case disruption.RebuildInitramfs:
+		return "rebuild the initramfs"
+	case disruption.RebuildBootloader:
+		return "rebuild the boot loader's configuration"
 	case disruption.Reboot:
 		return stepReboot
 	case disruption.Reload, disruption.Restart:
@@ -111,7 +120,7 @@ func (a *Agent) prepare(ctx context.Context, w *work) (string, error) {
 				c.Name, backups.nodePath(c.Name)))
 		}
 	}
-	return strings.Join(notes, "; "), nil
+	return strings.Join(notes, "; "), a.noteEffects(ctx, w)
 }
 
 // noteBefore looks for what the actions take, and notes what is to be compared with the node after them.
@@ -184,7 +193,16 @@ func (a *Agent) verify(ctx context.Context, w *work) (note string, err error) {
 	if err := a.verifyUnits(ctx, actions, check); err != nil {
 		return "", err
 	}
-	return note, a.awaitWorks(ctx, w)
+	more, err := a.verifyEffects(ctx, w)
+	if err != nil {
+		return "", err
+	}
+	return joined(note, more), a.awaitWorks(ctx, w)
+}
+
+// joined returns notes as one.
+func joined(notes ...string) string {
+	return strings.Join(slices.DeleteFunc(notes, func(n string) bool { return n == "" }), "; ")
 }
 
 func (a *Agent) verifyFiles(w *work) error {

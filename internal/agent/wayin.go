@@ -18,8 +18,11 @@ func (a *Agent) wayIn(w *work) string {
 		}
 	}
 	for _, action := range slices.Concat(w.Plan.Actions, unitActions(w)) {
-		if isWayInUnit(action.Unit) {
+		switch {
+		case isWayInUnit(action.Unit):
 			return action.Unit
+		case isByFiles(action.Type): // the network, or what the node boots with
+			return actionName(action)
 		}
 	}
 	return ""

@@ -21,10 +21,16 @@ const (
 	DaemonReload ActionType = "DaemonReload"
 	// TrustStoreUpdate rebuilds the bundle of the authorities that the node trusts. What reads it has to be restarted after it.
 	TrustStoreUpdate ActionType = "TrustStoreUpdate"
+	// RebuildInitramfs makes the file system again that the kernel boots with. What it brings is there after the next boot.
+	RebuildInitramfs ActionType = "RebuildInitramfs"
+	// RebuildBootloader makes the boot loader's configuration again. The kernel has its arguments after the next boot.
+	RebuildBootloader ActionType = "RebuildBootloader"
 	// Reload has a unit read its configuration again while it runs on.
 	Reload ActionType = "Reload"
 	// Restart stops and starts a unit.
 	Restart ActionType = "Restart"
+	// NetworkReload has what manages the node's network read its files again, and bring up what they say.
+	NetworkReload ActionType = "NetworkReload"
 	// StaticPodRefresh waits until the kubelet has replaced a static pod.
 	StaticPodRefresh ActionType = "StaticPodRefresh"
 	// Drain moves the node's pods elsewhere before anything is written.
@@ -74,7 +80,7 @@ func (a Action) Validate() error {
 		if err := CheckUnit(a.Type, a.Unit); err != nil {
 			return err
 		}
-	case None, DaemonReload, TrustStoreUpdate, StaticPodRefresh, Drain, Reboot, Replace:
+	case None, DaemonReload, TrustStoreUpdate, RebuildInitramfs, RebuildBootloader, NetworkReload, StaticPodRefresh, Drain, Reboot, Replace:
 		if a.Unit != "" {
 			return fmt.Errorf("action %s takes no unit, but names %q", a.Type, a.Unit)
 		}
@@ -93,11 +99,18 @@ func Has(actions []Action, t ActionType) bool {
 }
 
 // severity is the types from none to worst.
-var severity = []ActionType{None, DaemonReload, TrustStoreUpdate, Reload, Restart, StaticPodRefresh, Drain, Reboot, Replace}
+var severity = []ActionType{
+	None, DaemonReload, TrustStoreUpdate, RebuildInitramfs, RebuildBootloader, Reload, Restart, NetworkReload, StaticPodRefresh, Drain, Reboot, Replace,
+}
 
 // sequence is the types as they are done: the node is empty before anything changes, and what others run from or read comes
 // before what runs from it or reads it.
-var sequence = []ActionType{None, Drain, DaemonReload, TrustStoreUpdate, Reload, Restart, StaticPodRefresh, Reboot, Replace}
+var sequence = []ActionType{
+	None, Drain, DaemonReload, TrustStoreUpdate, NetworkReload, Reload, Restart, StaticPodRefresh, RebuildInitramfs, RebuildBootloader, Reboot, Replace,
+}
+
+// beforeBoot are the types that a reboot does not make needless: a boot reads what they make, and makes none of it.
+var beforeBoot = []ActionType{TrustStoreUpdate, RebuildInitramfs, RebuildBootloader}
 
 // Worst returns the one of the types that disturbs a node most. Of none it is None; a type that is not known is the worst.
 func Worst(types ...ActionType) ActionType {
@@ -126,9 +139,9 @@ func compare(a, b Action) int {
 }
 
 // Merge joins lists of actions into the one list that makes all of their changes real, in the order in which it is run.
-// Equal actions are done once, None vanishes beside others, a Restart includes the Reload of the same unit, and a Reboot
-// or a Replace includes everything. Of the timeouts of equal actions the longest counts. The result does not depend on the
-// order of the arguments.
+// Equal actions are done once, None vanishes beside others, and a Restart includes the Reload of the same unit. A Reboot includes
+// all but what a boot only reads: the trust store, the initramfs and the boot loader's configuration are made before it. A Replace
+// includes everything. Of the timeouts of equal actions the longest counts. The result does not depend on the order of the arguments.
 func Merge(lists ...[]Action) []Action {
 	all := slices.Concat(lists...)
 	slices.SortFunc(all, func(a, b Action) int { return cmp.Or(compare(a, b), cmp.Compare(b.Timeout, a.Timeout)) })
@@ -139,8 +152,10 @@ func Merge(lists ...[]Action) []Action {
 	switch worst := all[len(all)-1]; worst.Type {
 	case None:
 		return []Action{{Type: None}}
-	case Replace, Reboot:
+	case Replace:
 		return []Action{worst}
+	case Reboot:
+		return slices.DeleteFunc(all, func(a Action) bool { return a.Type != Reboot && !slices.Contains(beforeBoot, a.Type) })
 	default:
 	}
 	return slices.DeleteFunc(all, func(a Action) bool {

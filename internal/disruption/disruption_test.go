@@ -85,7 +85,7 @@ func TestMergeLaws(t *testing.T) {
 // includes says whether nothing is left of another action to do when this one is done.
 func (a Action) includes(other Action) bool {
 	switch {
-	case other.Type == None || a.Type == Replace || a.Type == Reboot && other.Type != Replace:
+	case other.Type == None || a.Type == Replace || a.Type == Reboot && other.Type != Replace && !slices.Contains(beforeBoot, other.Type):
 		return true
 	case a.Type == Restart && other.Type == Reload:
 		return a.Unit == other.Unit
@@ -103,16 +103,26 @@ func TestHas(t *testing.T) {
 
 func TestBuiltin(t *testing.T) {
 	for path, want := range map[string]string{
-		"/var/lib/kubelet/config.json":                 "[None]",
-		"/etc/containers/policy.json":                  "[Reload crio.service]",
-		"/etc/containers/registries.d/a.yaml":          "[Reload crio.service]",
-		"/etc/containerd/certs.d/docker.io/hosts.toml": "[None]",
-		"/etc/kubernetes/credential-providers/config":  "[Restart kubelet.service]",
-		"/etc/sysctl.d/90-k8s.conf":                    "[Restart systemd-sysctl.service]",
-		"/etc/modules-load.d/k8s.conf":                 "[Restart systemd-modules-load.service]",
-		"/etc/ssh/sshd_config.d/a.conf":                "[Reload ssh.service]",
-		"/etc/systemd/system/a.service":                "[DaemonReload Restart a.service]",
-		"/etc/systemd/system/kubelet.service.d/x.conf": "[DaemonReload Restart kubelet.service]",
+		"/var/lib/kubelet/config.json":                          "[None]",
+		"/etc/containers/policy.json":                           "[Reload crio.service]",
+		"/etc/containers/registries.d/a.yaml":                   "[Reload crio.service]",
+		"/etc/containerd/certs.d/docker.io/hosts.toml":          "[None]",
+		"/etc/kubernetes/credential-providers/config":           "[Restart kubelet.service]",
+		"/etc/sysctl.d/90-k8s.conf":                             "[Restart systemd-sysctl.service]",
+		"/etc/modules-load.d/k8s.conf":                          "[Restart systemd-modules-load.service]",
+		"/etc/ssh/sshd_config.d/a.conf":                         "[Reload ssh.service]",
+		"/etc/systemd/system/a.service":                         "[DaemonReload Restart a.service]",
+		"/etc/systemd/system/kubelet.service.d/x.conf":          "[DaemonReload Restart kubelet.service]",
+		"/etc/default/grub":                                     "[RebuildBootloader Reboot]",
+		"/etc/default/grub.d/50-audit.cfg":                      "[RebuildBootloader Reboot]",
+		"/etc/dracut.conf.d/a.conf":                             "[RebuildInitramfs Reboot]",
+		"/etc/modprobe.d/a.conf":                                "[RebuildInitramfs Reboot]",
+		"/etc/netplan/50.yaml":                                  "[Drain NetworkReload]",
+		"/etc/network/interfaces":                               "[Drain NetworkReload]",
+		"/etc/systemd/network/10.network":                       "[Drain NetworkReload]",
+		"/etc/udev/rules.d/70.rules":                            "[Reload systemd-udevd.service]",
+		"/etc/tmpfiles.d/a.conf":                                "[None]",
+		"/etc/systemd/journald.conf.d/a.conf":                   "[Restart systemd-journald.service]",
 		"/etc/motd":                                             "[None]",
 		"/etc/containers/registries.conf":                       "[Drain Reload crio.service]",
 		"/etc/containerd/config.toml":                           "[Drain Restart containerd.service]",
@@ -163,7 +173,7 @@ func TestLongestPathWins(t *testing.T) {
 
 func TestWhatIsNotDoneInPlace(t *testing.T) {
 	table := func(a ActionType) Table { return Table{{Path: "/etc/app", Actions: []Action{{Type: a}}}} }
-	for _, done := range []ActionType{None, DaemonReload, TrustStoreUpdate, StaticPodRefresh, Drain, Reboot} {
+	for _, done := range []ActionType{None, DaemonReload, TrustStoreUpdate, RebuildInitramfs, RebuildBootloader, NetworkReload, StaticPodRefresh, Drain, Reboot} {
 		got, err := table(done).Actions("/etc/app/a")
 		require.NoError(t, err)
 		require.Equal(t, []Action{action(done)}, got)
@@ -213,13 +223,21 @@ func TestBuiltinIsDocumented(t *testing.T) {
 	require.NoError(t, err)
 	_, rest, _ := strings.Cut(string(page), "\n## What is built in\n")
 	table, _, _ := strings.Cut(strings.TrimSpace(rest), "\n\n")
-	want := "| what | actions |\n|---|---|"
-	for _, d := range BuiltinRules().Describe() {
+	lines := strings.Split(table, "\n")
+	require.Equal(t, []string{"| what | actions | probe | undo |", "|---|---|---|---|"}, lines[:2])
+	lines = lines[2:]
+	rules := BuiltinRules().Describe()
+	require.Len(t, lines, len(rules), "one row for each rule")
+	for i, d := range rules {
 		what := d.Kind
 		if d.Name != "" {
 			what = "`" + d.Name + "`"
 		}
-		want += fmt.Sprintf("\n| %s | %s |", what, strings.Join(d.Actions, ", "))
+		row := strings.Split(strings.Trim(lines[i], "| "), " | ")
+		require.Len(t, row, 4, lines[i])
+		require.Equal(t, []string{what, strings.Join(d.Actions, ", ")}, row[:2])
+		for _, cell := range row[2:] {
+			require.NotEmpty(t, strings.TrimSpace(cell), "%s: how it is seen to be in effect, and how it is taken back", what)
+		}
 	}
-	require.Equal(t, want, table)
 }

@@ -45,6 +45,8 @@ func TestFacts(t *testing.T) {
 		"two Nones are one":                         {builtin, []string{"/etc/motd", "/etc/issue"}, "[None]"},
 		"reloads of one unit are one":               {builtin, []string{"/etc/containers/policy.json", "/etc/crio/policies/a"}, "[Reload crio.service]"},
 		"a reboot swallows the rest":                {over(map[string][]Action{"/boot": {action(Reboot)}}), []string{"/boot/x", "/etc/containerd/config.toml"}, "[Reboot]"},
+		"a reboot does not make what it reads":      {builtin, []string{"/etc/default/grub.d/a.cfg", "/etc/modprobe.d/a.conf", "/usr/local/share/ca-certificates/a.crt", "/etc/netplan/a.yaml"}, "[TrustStoreUpdate RebuildInitramfs RebuildBootloader Reboot]"},
+		"the network is there before units restart": {builtin, []string{"/etc/systemd/resolved.conf", "/etc/netplan/a.yaml"}, "[Drain NetworkReload Restart systemd-resolved.service]"},
 		"unit files are read before units restart":  {builtin, []string{"/etc/sysctl.d/a.conf", "/etc/systemd/system/z.service"}, "[DaemonReload Restart systemd-sysctl.service Restart z.service]"},
 		"Replace is not in place beside a reboot":   {over(map[string][]Action{"/boot": {action(Reboot)}, "/x": {action(Replace)}}), []string{"/boot/x", "/x"}, ""},
 		"an operator's entry replaces the built-in": {over(map[string][]Action{"/etc/unknown": {action(None)}, "/etc/motd": {action(Drain)}}), []string{"/etc/unknown", "/etc/motd"}, "[Drain]"},

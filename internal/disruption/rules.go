@@ -152,7 +152,7 @@ func (r Rules) Check() error {
 // Disturbs reports whether actions restart something, or empty the node.
 func Disturbs(actions []Action) bool {
 	return slices.ContainsFunc(actions, func(a Action) bool {
-		return slices.Contains([]ActionType{Restart, StaticPodRefresh, Drain, Reboot}, a.Type)
+		return slices.Contains([]ActionType{Restart, NetworkReload, StaticPodRefresh, Drain, Reboot}, a.Type)
 	})
 }
 

@@ -37,6 +37,9 @@ func Builtin() Table {
 	reload := func(unit string) []Action { return []Action{{Type: Reload, Unit: unit}} }
 	drained := func(a Action) []Action { return []Action{{Type: Drain}, a} }
 	none := []Action{{Type: None}}
+	network := drained(Action{Type: NetworkReload})
+	bootloader := []Action{{Type: RebuildBootloader}, {Type: Reboot}}
+	initramfs := []Action{{Type: RebuildInitramfs}, {Type: Reboot}}
 	// Nodes have one of the container runtimes. The unit of another one is not installed, and is not restarted.
 	trust := []Action{{Type: TrustStoreUpdate}, {Type: Restart, Unit: containerd}, {Type: Restart, Unit: crio}}
 	var t Table
@@ -66,6 +69,22 @@ func Builtin() Table {
 		{"/etc/motd", none},
 		{"/etc/issue", none},
 		{"/etc/kubernetes/manifests", []Action{{Type: StaticPodRefresh}}},
+		{"/etc/default/grub", bootloader},
+		{"/etc/default/grub.d", bootloader},
+		{"/etc/initramfs-tools", initramfs},
+		{"/etc/dracut.conf.d", initramfs},
+		{"/etc/modprobe.d", initramfs}, // a module that is loaded keeps its parameters, and the initramfs loads some
+		{"/etc/netplan", network},
+		{"/etc/systemd/network", network},
+		{"/etc/NetworkManager/system-connections", network},
+		{"/etc/network/interfaces", network},
+		{"/etc/network/interfaces.d", network},
+		{"/etc/udev/rules.d", reload("systemd-udevd.service")},
+		{"/etc/tmpfiles.d", none}, // the agent has systemd-tmpfiles make what they name
+		{"/etc/systemd/resolved.conf", restart("systemd-resolved.service")},
+		{"/etc/systemd/resolved.conf.d", restart("systemd-resolved.service")},
+		{"/etc/systemd/journald.conf", restart("systemd-journald.service")},
+		{"/etc/systemd/journald.conf.d", restart("systemd-journald.service")},
 	} {
 		t = append(t, Rule{Path: r.path, Actions: slices.Clone(r.actions)})
 	}

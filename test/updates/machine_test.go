@@ -51,7 +51,13 @@ type machine struct {
 // newMachine starts a machine whose bootstrap has laid down nothing.
 func newMachine(t *testing.T) *machine {
 	t.Helper()
-	f := nodestest.Start(t, nodes.Options{Names: []string{"debian"}})
+	return newMachineWith(t)
+}
+
+// newMachineWith starts one that has more of Debian's packages.
+func newMachineWith(t *testing.T, packages ...string) *machine {
+	t.Helper()
+	f := nodestest.Start(t, nodes.Options{Names: []string{"debian"}, Packages: packages})
 	n := f.Node("debian")
 	to, err := n.Target()
 	require.NoError(t, err)

@@ -24,7 +24,7 @@ func updater(t testing.TB) *files.Updater {
 	allowed, err := disruption.AllowPaths([]string{"/etc/app"})
 	require.NoError(t, err)
 	return files.New(disruption.Rules{Files: slices.Concat(disruption.Builtin(), allowed, disruption.Table{
-		{Path: "/etc/default/grub", Actions: []disruption.Action{{Type: disruption.Reboot}}},
+		{Path: "/etc/boot", Actions: []disruption.Action{{Type: disruption.Reboot}}},
 		{Path: "/etc/fstab", Actions: []disruption.Action{{Type: disruption.Replace}}},
 	})})
 }
@@ -54,7 +54,8 @@ var claims = map[string]struct {
 	"a path that no rule names":         {kubeadm("", `{"path":"/etc/other","content":"x"}`), "no rule says"},
 	"a removed file that no rule names": {kubeadm(`{"path":"/etc/other","content":"x"}`, ""), "no rule says"},
 	"a drain":                           {kubeadm("", `{"path":"/etc/containerd/config.toml","content":"x"}`), "Drain,Restart containerd.service"},
-	"a reboot":                          {kubeadm("", `{"path":"/etc/default/grub","content":"x"}`), "Reboot"},
+	"a reboot":                          {kubeadm("", `{"path":"/etc/boot","content":"x"}`), "Reboot"},
+	"a boot loader":                     {kubeadm("", `{"path":"/etc/default/grub","content":"x"}`), "RebuildBootloader,Reboot"},
 	"a replacement":                     {kubeadm("", `{"path":"/etc/fstab","content":"x"}`), "not made in place: the rule for it says Replace"},
 	"a static pod":                      {kubeadm("", `{"path":"/etc/kubernetes/manifests/a.yaml","content":"x"}`), "StaticPodRefresh"},
 	"append":                            {kubeadm(app, `{"path":"/etc/app/a","content":"1\n","append":true}`), "append is not idempotent"},
