@@ -21,24 +21,15 @@ func bringsVersion(plan node.Plan) bool {
 		slices.ContainsFunc(plan.Blocked, func(p node.Problem) bool { return p.Path == ref.String() })
 }
 
-// wantedVersion returns the version that the node is asked for, or "".
-func (u *update) wantedVersion() string {
-	for _, r := range u.request.Resources {
-		if r.Version != nil {
-			return r.Version.Kubernetes
-		}
-	}
-	return ""
-}
-
 // skewed returns what another version waits for: that the rest of the cluster runs versions which Kubernetes supports together with it.
 // All API servers are asked about, since who asks one of them through a load balancer learns of one only. What can't be read is in the
 // way as well. Nothing of it is asked for work that runs on the node, or has run there: that is taken to its end.
 func (u *update) skewed(ctx context.Context, plan node.Plan) (*wait, error) {
-	if !bringsVersion(plan) || u.wantedVersion() == "" || !u.seen.Last.Begins() {
+	if !bringsVersion(plan) || !u.seen.Last.Begins() {
 		return nil, nil
 	}
-	broken, err := u.skewBroken(ctx, u.wantedVersion())
+	want := u.regarding.Spec.Version
+	broken, err := u.skewBroken(ctx, want)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -53,7 +44,7 @@ func (u *update) skewed(ctx context.Context, plan node.Plan) (*wait, error) {
 	}
 	return &wait{
 		reason: refitv1.ReasonSkew, retry: retryNode,
-		message: fmt.Sprintf("Kubernetes %s on this node %s; refit looks again by itself", u.wantedVersion(), message),
+		message: fmt.Sprintf("Kubernetes %s on this node %s; refit looks again by itself", want, message),
 	}, nil
 }
 
