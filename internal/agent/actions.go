@@ -23,7 +23,7 @@ func (a *Agent) act(ctx context.Context, action disruption.Action) (string, erro
 	if action.Type == disruption.StaticPodRefresh {
 		return a.refreshPods(ctx, cmp.Or(action.Timeout, max(podPatience, a.cfg.ActionTimeout)))
 	}
-	patience := cmp.Or(action.Timeout, a.patience(action.Type))
+	patience := cmp.Or(action.Timeout, a.actionTime(action.Type))
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	note, err := a.actOn(ctx, action)

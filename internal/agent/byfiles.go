@@ -90,8 +90,8 @@ func (a *Agent) actByFiles(ctx context.Context, t disruption.ActionType) (string
 	return strings.Join(notes, "; "), err
 }
 
-// patience returns how long an action may take for which nobody has said it.
-func (a *Agent) patience(t disruption.ActionType) time.Duration {
+// actionTime returns how long an action may take for which nobody has said it.
+func (a *Agent) actionTime(t disruption.ActionType) time.Duration {
 	if t == disruption.RebuildInitramfs || t == disruption.RebuildBootloader {
 		return max(rebuildPatience, a.cfg.ActionTimeout)
 	}

@@ -70,7 +70,7 @@ func (f *fleet) seize(node, holder string) {
 	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: lease.DefaultNamespace, Name: lease.Name(node)}}
 	at := metav1.NewMicroTime(f.clock.Now())
 	l.Spec = coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &at, LeaseDurationSeconds: ptr.To[int32](3600)}
-	require.NoError(f.t, f.workload.Create(f.t.Context(), l))
+	require.NoError(f.t, f.workload.Client.Create(f.t.Context(), l))
 }
 
 func TestWhatIsHeldIsNotedWhereItIsEdited(t *testing.T) {
@@ -96,11 +96,11 @@ func TestWhatIsHeldIsNotedWhereItIsEdited(t *testing.T) {
 	const w2, cp1 = "w2 by node-maintenance, who has its node's lease", "cp1 by admin/bob, who has its node's lease"
 	require.Equal(t, [4]string{cp1 + "; " + m1 + "; " + w2, m1, w2, cp1}, f.noted())
 
-	f.away = errAway
+	f.workload.Err = errAway
 	f.clock.Step(time.Hour + lease.Tolerance + time.Second)
 	require.Equal(t, [4]string{cp1 + "; m1 by admin/alice, who has its node's lease; " + w2, "m1 by admin/alice, who has its node's lease", w2, cp1}, f.noted(),
 		"a cluster that can't be asked is as it was; the hold is over by its annotation")
-	f.away = nil
+	f.workload.Err = nil
 	f.reconcile() // its end
 	require.Equal(t, [4]string{cp1, "", "", cp1}, f.noted(), "the maintenance's lease has lapsed")
 	var kcp controlplanev1.KubeadmControlPlane

@@ -13,6 +13,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
 // The versions before and after the one that the world's machine is brought from, which runs v1.35.9, and to.
@@ -36,9 +37,9 @@ func (w *world) serves(servers ...server) {
 		}
 		if s.kubelet != "" {
 			m.Status.NodeRef.Name = "node-" + s.name
-			n := readyNode(m.Status.NodeRef.Name)
+			n := workloadtest.Node(m.Status.NodeRef.Name)
 			n.Status.NodeInfo.KubeletVersion = s.kubelet
-			require.NoError(w.t, w.workload.Create(w.t.Context(), n))
+			require.NoError(w.t, w.workload.Client.Create(w.t.Context(), n))
 		}
 		require.NoError(w.t, w.Create(w.t.Context(), m))
 		if s.image != "" {
@@ -58,13 +59,13 @@ func (w *world) runsAPIServer(on, image string) {
 		Namespace: metav1.NamespaceSystem, Name: kubeAPIServer + "-" + on, Labels: map[string]string{"component": kubeAPIServer},
 	}}
 	p.Spec.NodeName, p.Spec.Containers = on, []corev1.Container{{Name: kubeAPIServer, Image: image}}
-	require.NoError(w.t, w.workload.Create(w.t.Context(), p))
+	require.NoError(w.t, w.workload.Client.Create(w.t.Context(), p))
 }
 
 func (w *world) runsKubeProxy(image string) {
 	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: kubeProxy}}
 	set.Spec.Template.Spec.Containers = []corev1.Container{{Name: kubeProxy, Image: image}}
-	require.NoError(w.t, w.workload.Create(w.t.Context(), set))
+	require.NoError(w.t, w.workload.Client.Create(w.t.Context(), set))
 }
 
 func image(tag string) string { return "registry.k8s.io/kube-apiserver:" + tag }
@@ -95,16 +96,16 @@ func TestAVersionWaitsForTheRestOfItsCluster(t *testing.T) {
 		"the first of a control plane":                 {controlPlane: true, servers: []server{{"cp-1", older, older, image(older), false, false}}, proxy: image(older)},
 		"the last of a control plane":                  {controlPlane: true, servers: []server{one, two}, proxy: image(older)},
 		"a control plane that leaves a worker behind": {controlPlane: true, servers: []server{one}, more: func(w *world) {
-			n := readyNode("n3")
+			n := workloadtest.Node("n3")
 			n.Status.NodeInfo.KubeletVersion = "v1.32.9"
-			require.NoError(t, w.workload.Create(t.Context(), n))
+			require.NoError(t, w.workload.Client.Create(t.Context(), n))
 		}, want: "the kubelet of Node n3 runs v1.32.9 and would be more than 3 minor versions older"},
 		"a control plane that leaves kube-proxy behind": {controlPlane: true, servers: []server{one}, proxy: image("v1.32.9"), want: "DaemonSet kube-system/kube-proxy runs v1.32.9"},
 		"a control plane two minors past another":       {controlPlane: true, servers: []server{{"cp-1", "v1.34.0", "v1.34.0", "", false, false}}, want: "within one minor version of each other"},
 		"a Node that reports nothing": {controlPlane: true, servers: []server{one}, more: func(w *world) {
-			n := readyNode("n3")
+			n := workloadtest.Node("n3")
 			n.Status.NodeInfo.KubeletVersion = ""
-			require.NoError(t, w.workload.Create(t.Context(), n))
+			require.NoError(t, w.workload.Client.Create(t.Context(), n))
 		}, want: "the version that the kubelet of Node n3 reports can't be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -148,7 +149,7 @@ func TestAVersionGoesOnWhenTheControlPlaneIsThrough(t *testing.T) {
 	var n corev1.Node
 	require.NoError(t, w.workload.Client.Get(t.Context(), types.NamespacedName{Name: "node-cp-1"}, &n))
 	n.Status.NodeInfo.KubeletVersion = newer
-	require.NoError(t, w.workload.Status().Update(t.Context(), &n))
+	require.NoError(t, w.workload.Client.Status().Update(t.Context(), &n))
 	w.reconcile()
 	require.Equal(t, refitv1.PhaseSucceeded, w.update().Status.Phase)
 }
