@@ -371,9 +371,7 @@ func (u *update) check(ctx context.Context) (*wait, error) {
 func (u *update) spare(ctx context.Context) (*wait, error) {
 	w, err := u.spared(ctx)
 	if w == nil && err == nil {
-		if w, err = u.skewed(ctx, u.plan); w != nil {
-			w.releases = u.mu.Status.ApplyingSince == nil
-		}
+		w, err = u.skewed(ctx, u.plan)
 	}
 	u.seen.Spared = w == nil && err == nil
 	return w, err

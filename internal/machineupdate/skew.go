@@ -44,7 +44,9 @@ func (u *update) skewed(ctx context.Context, plan node.Plan) (*wait, error) {
 	}
 	return &wait{
 		reason: refitv1.ReasonSkew, retry: retryNode,
-		message: fmt.Sprintf("Kubernetes %s on this node %s; refit looks again by itself", want, message),
+		// A node that was drained meanwhile is of use again until then. What is not known may be known in a moment.
+		releases: err == nil && u.mu.Status.ApplyingSince == nil,
+		message:  fmt.Sprintf("Kubernetes %s on this node %s; refit looks again by itself", want, message),
 	}, nil
 }
 
