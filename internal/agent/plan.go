@@ -94,6 +94,7 @@ func (a *Agent) plan(ctx context.Context, req node.Request, want desired) (*plan
 		return nil, err
 	}
 	a.blockUnits(ctx, p)
+	a.blockFiles(ctx, p)
 	return p, nil
 }
 

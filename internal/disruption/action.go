@@ -25,7 +25,8 @@ const (
 	Reload ActionType = "Reload"
 	// Restart stops and starts a unit.
 	Restart ActionType = "Restart"
-	// StaticPodRefresh waits until the kubelet has replaced a static pod.
+	// StaticPodRefresh restarts the static pods that mount what was changed, and waits until the kubelet runs them, and those of changed
+	// manifests, again.
 	StaticPodRefresh ActionType = "StaticPodRefresh"
 	// Drain moves the node's pods elsewhere before anything is written.
 	Drain ActionType = "Drain"
