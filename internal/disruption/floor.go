@@ -30,8 +30,8 @@ func (r Rule) patched(what string) error {
 		"does not have it do; name another patches.directory in the specs with the changed patches in it", what, kubeletPatch)
 }
 
-// sameUnits are the names of units of which a node has one.
-var sameUnits = [][]string{{"ssh.service", "sshd.service"}, {TimeSyncUnit, "chrony.service", "chronyd.service"}}
+// sshUnits are the names of the SSH server's unit, of which a node has one.
+var sshUnits = []string{"ssh.service", "sshd.service"}
 
 // Floor returns an error if the actions that a policy has for the file p leave out what the built-in rule for it has, and what brings a
 // change into effect or tests it. That is all but Drain: whether pods leave first is the policy's to say. An action of type Reboot or
@@ -99,7 +99,7 @@ func actsOn(a Action, units []Action) bool {
 		return false
 	}
 	return slices.ContainsFunc(units, func(u Action) bool {
-		return u.Unit == UnitOfPath || u.Unit == a.Unit ||
-			slices.ContainsFunc(sameUnits, func(names []string) bool { return slices.Contains(names, u.Unit) && slices.Contains(names, a.Unit) })
+		whichever := u.Unit == UnitOfPath || u.Unit == TimeSyncUnit // which the policy knows best
+		return whichever || u.Unit == a.Unit || slices.Contains(sshUnits, u.Unit) && slices.Contains(sshUnits, a.Unit)
 	})
 }

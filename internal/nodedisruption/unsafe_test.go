@@ -46,7 +46,7 @@ func TestAPolicyTakesNoCheckAway(t *testing.T) {
 }
 
 func TestUnsafeEntriesAreCounted(t *testing.T) {
-	p := policies(t, policy("safe"), policy("weak", file("/etc/motd", act(refitv1.NoDisruption)), func(s *spec) { s.Files[0].Unsafe = true }))
+	p := newWorld(t, policy("safe"), policy("weak", file("/etc/motd", act(refitv1.NoDisruption)), func(s *spec) { s.Files[0].Unsafe = true })).policies
 	require.NoError(t, testutil.CollectAndCompare(p.UnsafeCollector(), strings.NewReader(`
 # HELP refit_node_disruption_policy_unsafe_entries How many entries of the NodeDisruptionPolicy say unsafe: true, and may leave out what brings changes into effect, or tests them.
 # TYPE refit_node_disruption_policy_unsafe_entries gauge
