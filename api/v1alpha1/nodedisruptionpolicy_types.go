@@ -26,7 +26,7 @@ const (
 	RestartDisruption DisruptionActionType = "Restart"
 	// NetworkReloadDisruption has what manages the node's network read its files again.
 	NetworkReloadDisruption DisruptionActionType = "NetworkReload"
-	// StaticPodRefreshDisruption waits until the kubelet has replaced a static pod.
+	// StaticPodRefreshDisruption restarts the static pods that mount what was changed, and waits until they run again.
 	StaticPodRefreshDisruption DisruptionActionType = "StaticPodRefresh"
 	// DrainDisruption moves the node's pods elsewhere before anything is written.
 	DrainDisruption DisruptionActionType = "Drain"
@@ -97,6 +97,13 @@ type Disruption struct {
 	// timeout is how long each of the actions may take that has none of its own.
 	// +optional
 	Timeout DisruptionTimeout `json:"timeout,omitempty"`
+
+	// unsafe: true lets the entry leave out what is built in for the same thing and brings a change into effect, or tests it: a Reload of
+	// sshd, a restart of the static pods. Without it such an entry is refused, and the policy is not Ready. The entry is named in the
+	// notes of the updates of all Machines that the policy selects, by refit explain, and is counted by the metric
+	// refit_node_disruption_policy_unsafe_entries.
+	// +optional
+	Unsafe bool `json:"unsafe,omitempty"`
 }
 
 // FileDisruption is what a change of a file takes.

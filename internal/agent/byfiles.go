@@ -59,8 +59,8 @@ func (a *Agent) ableByFiles(w *work, t disruption.ActionType) error {
 	}
 }
 
-// blockFiles keeps a plan from being applied whose files nothing on the node reads: it would be drained for nothing.
-func (a *Agent) blockFiles(p *planner) {
+// blockByFiles keeps a plan from being applied whose files nothing on the node reads: it would be drained for nothing.
+func (a *Agent) blockByFiles(p *planner) {
 	for _, action := range p.work.Plan.Actions {
 		if err := a.ableByFiles(&p.work, action.Type); err != nil {
 			p.block(strings.Join(filesOf(&p.work, action.Type), ", "), err)

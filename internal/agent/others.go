@@ -28,9 +28,10 @@ func kinds(h host.Host, releases *release.Store) map[node.Kind]kind.Kind {
 		node.NTPKind:  timesync.New(h),
 		node.UserKind: user.New(h),
 		// A kubelet may be stopped to be changed, but never for long: kubeadm needs it, and so does the control plane.
-		node.KubeletKind:      kubelet.New(h),
-		node.ControlPlaneKind: controlplane.New(h),
-		node.VersionKind:      version.New(h, releases),
+		node.KubeletKind:       kubelet.New(h),
+		node.KubeletConfigKind: kubelet.NewConfig(h),
+		node.ControlPlaneKind:  controlplane.New(h),
+		node.VersionKind:       version.New(h, releases),
 	}
 }
 
@@ -38,7 +39,7 @@ func kinds(h host.Host, releases *release.Store) map[node.Kind]kind.Kind {
 // node come last: a new version of it with the arguments that are meant for it. Accounts that are new come before files, see accountsFirst.
 var (
 	beforeRemovals = []node.Kind{node.UnitKind, node.NTPKind}
-	afterRemovals  = []node.Kind{node.UserKind, node.KubeletKind, node.VersionKind, node.ControlPlaneKind}
+	afterRemovals  = []node.Kind{node.UserKind, node.KubeletKind, node.KubeletConfigKind, node.VersionKind, node.ControlPlaneKind}
 )
 
 // decideOthers plans what is no file, and puts the removals of files where they belong.
@@ -106,7 +107,7 @@ func (p *planner) decideOther(ctx context.Context, ref node.Ref) error {
 func (p *planner) question(ref node.Ref) kind.Question {
 	q := kind.Question{
 		Known: p.applied != nil, Rules: p.req.Rules, Login: p.req.Login, Repair: p.repairs(), Source: p.req.Source, Kubernetes: p.kubernetes(),
-		UnderWay: p.underWay != nil,
+		UnderWay: p.underWay != nil, Files: p.plannedFiles(),
 	}
 	if r, ok := p.others[ref]; ok {
 		q.Desired = &r

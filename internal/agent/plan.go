@@ -94,7 +94,8 @@ func (a *Agent) plan(ctx context.Context, req node.Request, want desired) (*plan
 		return nil, err
 	}
 	a.blockUnits(ctx, p)
-	a.blockFiles(p)
+	a.blockByFiles(p)
+	a.blockFiles(ctx, p)
 	return p, nil
 }
 

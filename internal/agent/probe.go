@@ -41,11 +41,14 @@ func (a *Agent) notePods(ctx context.Context, plan node.Plan) error {
 	if slices.ContainsFunc(plan.Changes, func(c node.Change) bool { return c.Kind == node.VersionKind }) {
 		note = note.Unhashed()
 	}
+	if err := a.noteRestarts(ctx, plan); err != nil {
+		return err
+	}
 	return a.state.save(podsFile, note)
 }
 
-// refreshPods waits until the kubelet runs what the manifests say, after a change and after that was put back. It takes no action of
-// its own: the kubelet watches the directory.
+// refreshPods restarts the static pods that mount what has changed, and waits until the kubelet runs what the manifests say, after a change
+// and after that was put back. For changed manifests it takes no action of its own: the kubelet watches the directory.
 func (a *Agent) refreshPods(ctx context.Context, patience time.Duration) (string, error) {
 	note := staticpod.Note{}
 	ok, err := a.state.load(podsFile, &note)
@@ -54,6 +57,9 @@ func (a *Agent) refreshPods(ctx context.Context, patience time.Duration) (string
 	}
 	if !ok {
 		return "", errors.New("what the static pods were before was not noted")
+	}
+	if err := a.restartPods(ctx, note, patience); err != nil {
+		return "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

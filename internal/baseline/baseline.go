@@ -121,6 +121,9 @@ func (b *collected) result() Bootstrap {
 		made.Registration = &r
 		out.Resources = append(out.Resources, node.Resource{Kubelet: &node.Kubelet{ExtraArgs: r.Args}})
 	}
+	if dir := b.kubeadm.patches; dir != "" {
+		out.Resources = append(out.Resources, node.Resource{KubeletConfig: &node.KubeletConfig{PatchesDirectory: dir}})
+	}
 	if c := b.kubeadm.staticPods; c != nil {
 		out.Resources = append(out.Resources, node.Resource{ControlPlane: c})
 	}

@@ -17,6 +17,8 @@ var kubeadmPaths = []string{"/run/kubeadm/kubeadm.yaml", "/run/kubeadm/kubeadm-j
 // kubeadmFile is what kubeadm was told. What is nil is not known.
 type kubeadmFile struct {
 	registration *kubeadm.Options
+	// patches is the directory of kubeadm's patches, which is known where the registration is.
+	patches string
 	// staticPods are known of a machine that kubeadm init has made. One that joined has read them in the cluster.
 	staticPods *node.ControlPlane
 }
@@ -39,19 +41,25 @@ func parseKubeadm(content []byte) kubeadmFile {
 			cluster = doc
 		case "InitConfiguration":
 			initial = doc
-			f.registration = new(kubeadm.OptionsOf(doc, true))
+			f.registration, f.patches = new(kubeadm.OptionsOf(doc, true)), patchesOf(doc)
 		case "JoinConfiguration":
 			_, controlPlane := doc["controlPlane"].(map[string]any)
-			f.registration = new(kubeadm.OptionsOf(doc, controlPlane))
+			f.registration, f.patches = new(kubeadm.OptionsOf(doc, controlPlane)), patchesOf(doc)
 		}
 	}
 	if cluster != nil && initial != nil {
 		pods := kubeadm.StaticPods(cluster)
-		patches, _ := initial["patches"].(map[string]any)
-		pods.PatchesDirectory, _ = patches["directory"].(string)
+		pods.PatchesDirectory = patchesOf(initial)
 		f.staticPods = &pods
 	}
 	return f
+}
+
+// patchesOf returns the directory of patches that a document names.
+func patchesOf(doc map[string]any) string {
+	patches, _ := doc["patches"].(map[string]any)
+	dir, _ := patches["directory"].(string)
+	return dir
 }
 
 // documents splits YAML at the lines that separate documents.

@@ -206,6 +206,10 @@ func TestBaselineOfOtherBootstrapData(t *testing.T) {
 			"write_files: [{path: /run/kubeadm/kubeadm-join-config.yaml, content: \"kind: JoinConfiguration\\napiVersion: kubeadm.k8s.io/v1beta4\\n\"}]",
 			[]node.Resource{{Kubelet: &node.Kubelet{}}},
 		},
+		"patches of kubeadm": {
+			"write_files: [{path: /run/kubeadm/kubeadm-join-config.yaml, content: \"kind: JoinConfiguration\\napiVersion: kubeadm.k8s.io/v1beta4\\npatches: {directory: /etc/p}\\n\"}]",
+			[]node.Resource{{Kubelet: &node.Kubelet{}}, {KubeletConfig: &node.KubeletConfig{PatchesDirectory: "/etc/p"}}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			made, err := Parse("cloud-config", []byte("#cloud-config\n"+tc.data+"\n"))

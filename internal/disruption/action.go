@@ -31,7 +31,8 @@ const (
 	Restart ActionType = "Restart"
 	// NetworkReload has what manages the node's network read its files again, and bring up what they say.
 	NetworkReload ActionType = "NetworkReload"
-	// StaticPodRefresh waits until the kubelet has replaced a static pod.
+	// StaticPodRefresh restarts the static pods that mount what was changed, and waits until the kubelet runs them, and those of changed
+	// manifests, again.
 	StaticPodRefresh ActionType = "StaticPodRefresh"
 	// Drain moves the node's pods elsewhere before anything is written.
 	Drain ActionType = "Drain"

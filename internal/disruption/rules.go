@@ -202,6 +202,9 @@ func (r Rule) takes(what string) ([]Action, error) {
 }
 
 func (r Rule) actionsFor(what string) ([]Action, error) {
+	if err := r.patched(what); err != nil {
+		return nil, err
+	}
 	actions := slices.Clone(r.Actions)
 	if len(actions) == 0 {
 		return nil, fmt.Errorf("rule for %s: it has no actions; a change that takes nothing takes %s", r.Path, None)

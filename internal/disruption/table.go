@@ -36,10 +36,10 @@ func Builtin() Table {
 	restart := func(unit string) []Action { return []Action{{Type: Restart, Unit: unit}} }
 	reload := func(unit string) []Action { return []Action{{Type: Reload, Unit: unit}} }
 	drained := func(a Action) []Action { return []Action{{Type: Drain}, a} }
-	none := []Action{{Type: None}}
 	network := drained(Action{Type: NetworkReload})
 	bootloader := []Action{{Type: RebuildBootloader}, {Type: Reboot}}
 	initramfs := []Action{{Type: RebuildInitramfs}, {Type: Reboot}}
+	none, pods := []Action{{Type: None}}, []Action{{Type: StaticPodRefresh}}
 	// Nodes have one of the container runtimes. The unit of another one is not installed, and is not restarted.
 	trust := []Action{{Type: TrustStoreUpdate}, {Type: Restart, Unit: containerd}, {Type: Restart, Unit: crio}}
 	var t Table
@@ -68,7 +68,6 @@ func Builtin() Table {
 		{"/etc/cron.d", none},
 		{"/etc/motd", none},
 		{"/etc/issue", none},
-		{"/etc/kubernetes/manifests", []Action{{Type: StaticPodRefresh}}},
 		{"/etc/default/grub", bootloader},
 		{"/etc/default/grub.d", bootloader},
 		{"/etc/initramfs-tools", initramfs},
@@ -85,6 +84,15 @@ func Builtin() Table {
 		{"/etc/systemd/resolved.conf.d", restart("systemd-resolved.service")},
 		{"/etc/systemd/journald.conf", restart("systemd-journald.service")},
 		{"/etc/systemd/journald.conf.d", restart("systemd-journald.service")},
+		{"/etc/kubernetes/manifests", pods},
+		{"/etc/kubernetes/audit-policy.yaml", pods}, // what the API server reads when it starts, where its manifest mounts it
+		{"/etc/kubernetes/audit", pods},
+		{"/etc/kubernetes/admission-config.yaml", pods},
+		{"/etc/kubernetes/admission", pods},
+		{KubeadmPatches, none}, // the agent has kubeadm write the kubelet's configuration, see patched
+		{"/etc/sudoers", none}, // sudo reads them each time; the agent has visudo read them before
+		{"/etc/sudoers.d", none},
+		{"/etc/ssh/sshd_config", reload("ssh.service")},
 	} {
 		t = append(t, Rule{Path: r.path, Actions: slices.Clone(r.actions)})
 	}

@@ -302,6 +302,9 @@ func (u *update) verify(ctx context.Context) (*wait, error) {
 		return notVerified("the node does not show what was applied: " + describe(plan)), nil
 	}
 	u.notes, u.left = slices.Clip(u.ran.Notes), plan.Drift
+	if u.selected != nil {
+		u.notes = append(u.notes, u.selected.Unsafe...)
+	}
 	for _, d := range plan.Drift {
 		// Of other kinds than files a part can be drift that the run was not to change; the agent has told them apart.
 		if d.Kind == node.FileKind && slices.ContainsFunc(u.ran.Changes, func(c node.Change) bool { return c.Ref == d.Ref }) {

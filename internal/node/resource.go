@@ -14,6 +14,8 @@ const (
 	KubeletKind      Kind = "Kubelet"
 	ControlPlaneKind Kind = "ControlPlane"
 	VersionKind      Kind = "Version"
+	// KubeletConfigKind is the file of the kubelet's configuration, as kubeadm writes it.
+	KubeletConfigKind Kind = "KubeletConfig"
 )
 
 // Ref names a resource on a node.
@@ -39,6 +41,8 @@ func (r Ref) String() string {
 		return "time synchronization"
 	case KubeletKind:
 		return "kubelet arguments"
+	case KubeletConfigKind:
+		return "kubelet configuration"
 	case ControlPlaneKind:
 		return "control plane"
 	case VersionKind:
@@ -57,6 +61,8 @@ type Resource struct {
 	Kubelet      *Kubelet      `json:"kubelet,omitempty"`
 	ControlPlane *ControlPlane `json:"controlPlane,omitempty"`
 	Version      *Version      `json:"version,omitempty"`
+	// KubeletConfig is made by kubeadm, out of the cluster's and the patches on the node.
+	KubeletConfig *KubeletConfig `json:"kubeletConfig,omitempty"`
 }
 
 // Ref returns the name of the resource, or false if not exactly one member is set.
@@ -82,6 +88,9 @@ func (r Resource) Ref() (Ref, bool) {
 	}
 	if r.Version != nil {
 		refs = append(refs, Ref{Kind: VersionKind})
+	}
+	if r.KubeletConfig != nil {
+		refs = append(refs, Ref{Kind: KubeletConfigKind})
 	}
 	if len(refs) != 1 {
 		return Ref{}, false
@@ -137,6 +146,12 @@ type User struct {
 type Kubelet struct {
 	// ExtraArgs in the order of the specs; a name can come more than once.
 	ExtraArgs []Arg `json:"extraArgs,omitempty"`
+}
+
+// KubeletConfig is what the specs say about the kubelet's configuration.
+type KubeletConfig struct {
+	// PatchesDirectory is where on the node kubeadm finds patches of it, among those of static pods.
+	PatchesDirectory string `json:"patchesDirectory,omitempty"`
 }
 
 // Arg is an argument of a program, without the dashes.

@@ -51,19 +51,7 @@ func convert(s *refitv1.NodeDisruptionPolicySpec) (disruption.Rules, error) {
 		c.once(field, seen)
 		out.Units = append(out.Units, disruption.UnitRule{Name: u.Name, Actions: c.actions(field, u.Disruption)})
 	}
-	for _, d := range []struct {
-		field  string
-		domain disruption.Domain
-		says   *refitv1.Disruption
-	}{
-		{"sshKeys", disruption.SSHKeys, s.SSHKeys},
-		{"users", disruption.Users, s.Users},
-		{"ntp", disruption.NTP, s.NTP},
-		{"kubeletArguments", disruption.KubeletArguments, s.KubeletArguments},
-		{"controlPlane", disruption.ControlPlane, s.ControlPlane},
-		{"taints", disruption.Taints, s.Taints},
-		{"kubernetesVersion", disruption.KubernetesVersion, s.KubernetesVersion},
-	} {
+	for _, d := range domainsOf(s) {
 		if d.says != nil {
 			out.Domains[d.domain] = c.actions(d.field, *d.says)
 		}

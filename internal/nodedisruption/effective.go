@@ -21,6 +21,8 @@ type Effective struct {
 	Inert []declared.Field
 	// Policies are the names of the policies, in order.
 	Policies []string
+	// Unsafe are notes on the entries that may leave out what is built in and tests changes.
+	Unsafe []string
 }
 
 // Join returns what holds where policies are over base. The result does not depend on the order of the policies:
@@ -38,6 +40,9 @@ func Join(base disruption.Rules, policies ...*Policy) Effective {
 	for i, p := range sorted {
 		rules[i] = disruption.PolicyRules{Name: p.Name, Rules: p.rules}
 		e.Policies = append(e.Policies, p.Name)
+		for _, field := range p.unsafe {
+			e.Unsafe = append(e.Unsafe, unsafeNote(p.Name, field))
+		}
 		e.Drift = moreCareful(e.Drift, p.spec.Drift)
 		allowed = allowed || p.spec.FutureOnlyFields == refitv1.AllowFutureOnly
 		never = never || p.spec.FutureOnlyFields == refitv1.NeverFutureOnly

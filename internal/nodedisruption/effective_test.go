@@ -216,7 +216,9 @@ func anyPolicy(name string) *rapid.Generator[*refitv1.NodeDisruptionPolicy] {
 		}
 		for _, unit := range []string{"a.service", "kubelet.service"} {
 			if rapid.Bool().Draw(t, unit) {
-				p.Spec.Units = append(p.Spec.Units, refitv1.UnitDisruption{Name: unit, Disruption: takes(one.Draw(t, "of "+unit))})
+				d := takes(one.Draw(t, "of "+unit))
+				d.Unsafe = true
+				p.Spec.Units = append(p.Spec.Units, refitv1.UnitDisruption{Name: unit, Disruption: d})
 			}
 		}
 		if rapid.Bool().Draw(t, "users") {

@@ -19,6 +19,8 @@ type Policy struct {
 
 	rules disruption.Rules
 	spec  refitv1.NodeDisruptionPolicySpec
+	// unsafe are the entries that say so.
+	unsafe []string
 }
 
 // InvalidError says that nothing can be decided for a Machine until a policy that selects it is corrected.
@@ -42,7 +44,9 @@ func Compile(p *refitv1.NodeDisruptionPolicy) *Policy {
 	out := &Policy{Header: policykind.HeaderOf(p, p.Spec.Selector), spec: *p.Spec.DeepCopy()}
 	var unread error
 	out.rules, unread = convert(&out.spec)
-	out.Err = errors.Join(out.Err, unread, checkWords(&out.spec))
+	var short error
+	out.unsafe, short = checkFloor(&out.spec, out.rules)
+	out.Err = errors.Join(out.Err, unread, checkWords(&out.spec), short)
 	return out
 }
 

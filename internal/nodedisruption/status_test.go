@@ -50,7 +50,7 @@ func ruleOf(t *testing.T, st *refitv1.NodeDisruptionPolicyStatus, kind, name str
 
 func TestStatus(t *testing.T) {
 	s := newStatus(t, policy("a", file("/etc/motd", act(refitv1.DrainDisruption)), file("/opt/x", act(refitv1.RestartDisruption, "x.service")),
-		unit("x.service", act(refitv1.ReloadDisruption, "x.service")), within("", act(refitv1.NoDisruption))), policy("b", file("/opt/y", act(refitv1.NoDisruption))))
+		unit("x.service", act(refitv1.ReloadDisruption, "x.service")), within("", act(refitv1.NoDisruption)), func(s *spec) { s.NTP.Unsafe = true }), policy("b", file("/opt/y", act(refitv1.NoDisruption))))
 	st, again := s.show()
 	require.Equal(t, statusRefresh, again)
 	require.EqualValues(t, 1, st.ObservedGeneration)

@@ -51,6 +51,7 @@ func addDisruptions(mgr ctrl.Manager, flags judges.RuleFlags, others []updaters.
 		return nil, fmt.Errorf("add what says what changes take: %w", err)
 	}
 	whenLeading(mgr, policies.Collector())
+	whenLeading(mgr, policies.UnsafeCollector())
 	return policies, nil
 }
 

@@ -19,6 +19,8 @@ import (
 // elsewhere are fields whose changes a Debian machine alone can't show, and where they are shown.
 var elsewhere = map[string]string{
 	"nodeRegistration.taints": "they are on the Node: test/e2e, users, time servers, labels and taints come, change and go",
+	// Without patches of the kubelet's configuration in them, one directory is as good as the other.
+	"joinConfiguration.patches": "it takes a kubeadm: kubelet.TestPatchesThatComeAndGo",
 }
 
 // TestEveryRow holds docs/fields.md to a machine: for each change of each field that is made in place on a worker, what the

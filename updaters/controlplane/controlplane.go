@@ -76,10 +76,14 @@ func (u *Updater) actions(q question, judge judgeFunc) ([]disruption.Action, err
 	if err != nil {
 		return nil, err
 	}
-	if answer == harmless {
+	switch answer {
+	case harmless:
 		return []disruption.Action{{Type: disruption.None}}, nil
+	case configured:
+		return u.rules.Domain(disruption.KubeletArguments)
+	default:
+		return u.rules.Domain(disruption.ControlPlane)
 	}
-	return u.rules.Domain(disruption.ControlPlane)
 }
 
 // Desire implements updaters.NodeUpdater. Variables that take their value from elsewhere are not in it; a change of one is not

@@ -105,7 +105,7 @@ var claims = map[string]struct {
 	"an etcd of its own naming":             {server(`,"etcd":{"local":{"imageTag":"3.6.1"}}`, `,"etcd":{"local":{"imageTag":"ours"}}`), "kubeadm can't compare it"},
 	"patches":                               {config(`{"joinConfiguration":{"controlPlane":{}}}`, `{"joinConfiguration":{"controlPlane":{},"patches":{"directory":"/etc/p"}}}`), refresh},
 	"patches gone":                          {config(`{"joinConfiguration":{"controlPlane":{},"patches":{"directory":"/etc/p"}}}`, `{"joinConfiguration":{"controlPlane":{}}}`), refresh},
-	"patches of a worker":                   {config(`{"joinConfiguration":{}}`, `{"joinConfiguration":{"patches":{"directory":"/etc/p"}}}`), "when the machine is made only"},
+	"patches of a worker":                   {config(`{"joinConfiguration":{}}`, `{"joinConfiguration":{"patches":{"directory":"/etc/p"}}}`), "Restart kubelet.service"},
 	"patches of a section that is not read": {config(`{"joinConfiguration":{}}`, `{"joinConfiguration":{},"initConfiguration":{"patches":{"directory":"/etc/p"}}}`), "None"},
 	"patches in a directory that climbs":    {config(`{"joinConfiguration":{"controlPlane":{}}}`, `{"joinConfiguration":{"controlPlane":{},"patches":{"directory":"../p"}}}`), "not an absolute, clean path"},
 	"patches of the future":                 {config(`{"joinConfiguration":{"controlPlane":{}}}`, `{"joinConfiguration":{"controlPlane":{},"patches":{"directory":"/p","x":"y"}}}`), "does not know all fields"},

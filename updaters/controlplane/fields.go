@@ -35,6 +35,8 @@ const (
 	harmless effect = iota
 	// regenerated has the static pods be made anew.
 	regenerated
+	// configured has the kubelet's configuration be made anew.
+	configured
 )
 
 // judgeFunc says what the change of a field does, or why it can't be made in place.
@@ -206,9 +208,6 @@ func patchesOf(section string) judgeFunc {
 		if section != kubeadm.Section(kubeadmconfig.Mapping(q.change.Desired)) && section != kubeadm.Section(kubeadmconfig.Mapping(q.change.Current)) {
 			return harmless, nil
 		}
-		if !q.controlPlane() {
-			return harmless, errors.New("on a worker kubeadm patches the kubelet's configuration, and does so when the machine is made only")
-		}
 		_, desired := q.pair(section, "patches")
 		patches, _ := desired.(map[string]any)
 		for name := range patches {
@@ -218,6 +217,9 @@ func patchesOf(section string) judgeFunc {
 		}
 		if dir := kubeadm.Text(patches, "directory"); dir != "" && disruption.ValidPath(dir) != nil {
 			return harmless, errors.New("the directory is not an absolute, clean path")
+		}
+		if !q.controlPlane() {
+			return configured, nil // of what a worker has, kubeadm patches nothing else
 		}
 		return regenerated, nil
 	}

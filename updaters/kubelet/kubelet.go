@@ -75,15 +75,18 @@ func sectionOf(f fieldset.Field) (section string, ok bool) {
 	return "", false
 }
 
-// Desire implements updaters.NodeUpdater. There is a resource for every KubeadmConfig, also without an argument, so that the
-// node sees when the last one goes. What the node is not given it leaves as bootstrap made it.
+// Desire implements updaters.NodeUpdater. There are resources for every KubeadmConfig, also without an argument or patches, so
+// that the node sees when the last one goes. What the node is not given it leaves as bootstrap made it.
 func (*Updater) Desire(d updaters.Desired) ([]node.Resource, error) {
 	if !kubeadmconfig.Is(d.BootstrapConfig) {
 		return nil, nil
 	}
 	spec := kubeadmconfig.Mapping(d.BootstrapConfig)
 	r := kubeadm.OfSpec(spec, d.ControlPlane || kubeadm.ControlPlane(spec)).Registration()
-	return []node.Resource{{Kubelet: &node.Kubelet{ExtraArgs: r.Args}}}, nil
+	patches := kubeadm.Text(kubeadmconfig.Mapping(d.BootstrapConfig, kubeadm.Section(spec), "patches"), "directory")
+	return []node.Resource{
+		{Kubelet: &node.Kubelet{ExtraArgs: r.Args}}, {KubeletConfig: &node.KubeletConfig{PatchesDirectory: patches}},
+	}, nil
 }
 
 // none is what a change takes that nothing on the node has to be told of.

@@ -230,8 +230,22 @@ func TestDesire(t *testing.T) {
 				BootstrapConfig: fieldset.Spec{APIVersion: version, Kind: "KubeadmConfig", Value: v}, ControlPlane: tc.controlPlane,
 			})
 			require.NoError(t, err)
-			require.Equal(t, []node.Resource{{Kubelet: &node.Kubelet{ExtraArgs: tc.want}}}, got)
+			require.Equal(t, []node.Resource{{Kubelet: &node.Kubelet{ExtraArgs: tc.want}}, {KubeletConfig: &node.KubeletConfig{}}}, got)
 		})
+	}
+}
+
+func TestDesirePatches(t *testing.T) {
+	for spec, want := range map[string]string{
+		`{"joinConfiguration":{"patches":{"directory":"/etc/p"}}}`:                        "/etc/p",
+		`{"joinConfiguration":{},"initConfiguration":{"patches":{"directory":"/etc/p"}}}`: "",
+		`{"initConfiguration":{"patches":{"directory":"/etc/p"}}}`:                        "/etc/p",
+	} {
+		v, err := fieldset.Decode([]byte(spec))
+		require.NoError(t, err)
+		got, err := kubelet.New(disruption.BuiltinRules()).Desire(updaters.Desired{BootstrapConfig: fieldset.Spec{APIVersion: version, Kind: "KubeadmConfig", Value: v}})
+		require.NoError(t, err)
+		require.Equal(t, node.Resource{KubeletConfig: &node.KubeletConfig{PatchesDirectory: want}}, got[1], spec)
 	}
 }
 

@@ -54,6 +54,8 @@ type Question struct {
 	Repair bool
 	// UnderWay says that a run is under way on the node. What it needs it looks for itself, and what it has taken is not to stop it.
 	UnderWay bool
+	// Files are those that the same plan changes before the resource, by path: what will be in them, or nil if they will be gone.
+	Files map[string][]byte
 }
 
 // Changed says whether the specs have changed the resource since it was applied, as far as that is known, or whether it is to be

@@ -5,15 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"net"
 	"strings"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/capi-refit/refit/internal/agent/container"
 	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/agent/kubelet"
 )
@@ -44,31 +41,11 @@ func (r runtime) unit() string {
 
 // call calls the runtime.
 func (r runtime) call(do func(cri.RuntimeServiceClient, kubelet.Runtime) error) error {
-	found, err := kubelet.FindRuntime(r.root)
-	if err != nil {
-		return err
-	}
-	if found.Socket == "" {
+	err := container.Call(r.root, do)
+	if errors.Is(err, container.ErrAbsent) {
 		return ErrAbsent
 	}
-	if _, err := r.root.Stat(found.Socket); errors.Is(err, fs.ErrNotExist) {
-		return ErrAbsent
-	}
-	socket, err := r.root.Resolve(found.Socket)
-	if err != nil {
-		return err
-	}
-	conn, err := grpc.NewClient("passthrough:///cri",
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // a socket that only root can connect to
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-		}),
-		grpc.WithNoProxy(), grpc.WithDisableServiceConfig())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
-	return said(do(cri.NewRuntimeServiceClient(conn), found))
+	return said(err)
 }
 
 // said returns what the runtime has answered, with secrets left out.

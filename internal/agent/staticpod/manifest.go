@@ -40,6 +40,7 @@ type Pod struct {
 			Type   string `json:"type"`
 			Status string `json:"status"`
 		} `json:"conditions"`
+		ContainerStatuses []ContainerStatus `json:"containerStatuses"`
 	} `json:"status"`
 }
 

@@ -42,9 +42,11 @@ type Node struct {
 	Broken map[string]bool
 	// Answer, if it is set, may answer a request first.
 	Answer func(w http.ResponseWriter, r *http.Request) bool
-	shown  map[string]staticpod.Manifest
-	serves tls.Certificate
-	first  map[string]string
+	// Containers, if it is set, returns the statuses of a pod's containers, by the pod's name without that of the node.
+	Containers func(name string) []staticpod.ContainerStatus
+	shown      map[string]staticpod.Manifest
+	serves     tls.Certificate
+	first      map[string]string
 }
 
 // NewNode lays out a node. It has no manifests yet.
@@ -176,12 +178,17 @@ func (n *Node) mirrors() []any {
 		if n.Broken[name] && n.first[name] != m.Digest {
 			ready = "False"
 		}
+		var containers []staticpod.ContainerStatus
+		if n.Containers != nil {
+			containers = n.Containers(name)
+		}
 		items = append(items, map[string]any{
 			"metadata": map[string]any{
 				"name": name + "-" + Name, "namespace": m.Pod.Metadata.Namespace,
 				"annotations": map[string]string{"kubernetes.io/config.source": "file", "kubernetes.io/config.hash": m.Digest[:32]},
 			},
-			"status": map[string]any{"phase": "Running", "conditions": []any{map[string]string{"type": "Ready", "status": ready}}},
+			"status": map[string]any{"phase": "Running", "conditions": []any{map[string]string{"type": "Ready", "status": ready}},
+				"containerStatuses": containers},
 		})
 	}
 	return items
