@@ -31,8 +31,10 @@ const (
 	harmless effect = iota
 	// regenerated has the static pods be made anew.
 	regenerated
-	// configured has the kubelet's configuration be made anew.
+	// configured has the kubelet's configuration be made again.
 	configured
+	// patched has both be made again.
+	patched
 )
 
 // judgeFunc says what the change of a field does, or why it can't be made in place.
@@ -188,6 +190,6 @@ func patchesOf(section string) judgeFunc {
 		if !q.controlPlane() {
 			return configured, nil // of what a worker has, kubeadm patches nothing else
 		}
-		return regenerated, nil
+		return patched, nil
 	}
 }
