@@ -190,6 +190,18 @@ func patchesOf(section string) judgeFunc {
 		if !q.controlPlane() {
 			return configured, nil // of what a worker has, kubeadm patches nothing else
 		}
-		return patched, nil
+		if patchesKubelet(q.change.Current, section) || patchesKubelet(q.change.Desired, section) {
+			return patched, nil
+		}
+		return regenerated, nil
 	}
+}
+
+// patchesKubelet reports whether the files of a spec are patches of the kubelet's configuration. Others can be on the machine from its
+// image, which the machine sees.
+func patchesKubelet(spec fieldset.Spec, section string) bool {
+	dir := kubeadm.Text(kubeadmconfig.Mapping(spec, section, "patches"), "directory")
+	return dir != "" && slices.ContainsFunc(kubeadmconfig.List(spec, "files"), func(file map[string]any) bool {
+		return disruption.IsKubeletPatch(dir, kubeadm.Text(file, "path"))
+	})
 }
