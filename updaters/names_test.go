@@ -25,7 +25,7 @@ func TestWhatUpdatersNameHasAName(t *testing.T) {
 		// Of these nothing but methods is for updaters.
 		reflect.TypeFor[Rules](): true,
 		// These are for machines that kubeadm makes.
-		reflect.TypeFor[node.Kubelet](): true, reflect.TypeFor[node.ControlPlane](): true, reflect.TypeFor[node.Version](): true,
+		reflect.TypeFor[node.Kubelet](): true, reflect.TypeFor[node.KubeletConfig](): true, reflect.TypeFor[node.ControlPlane](): true, reflect.TypeFor[node.Version](): true,
 	}
 	found := 0
 	var walk func(of reflect.Type)

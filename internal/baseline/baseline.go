@@ -119,10 +119,8 @@ func (b *collected) result() Bootstrap {
 	if o := b.kubeadm.registration; o != nil {
 		r := o.Registration()
 		made.Registration = &r
-		out.Resources = append(out.Resources, node.Resource{Kubelet: &node.Kubelet{ExtraArgs: r.Args}})
-	}
-	if dir := b.kubeadm.patches; dir != "" {
-		out.Resources = append(out.Resources, node.Resource{KubeletConfig: &node.KubeletConfig{PatchesDirectory: dir}})
+		out.Resources = append(out.Resources, node.Resource{Kubelet: &node.Kubelet{ExtraArgs: r.Args}},
+			node.Resource{KubeletConfig: &node.KubeletConfig{PatchesDirectory: b.kubeadm.patches}})
 	}
 	if c := b.kubeadm.staticPods; c != nil {
 		out.Resources = append(out.Resources, node.Resource{ControlPlane: c})

@@ -204,7 +204,7 @@ func TestBaselineOfOtherBootstrapData(t *testing.T) {
 		},
 		"an empty joinConfiguration": {
 			"write_files: [{path: /run/kubeadm/kubeadm-join-config.yaml, content: \"kind: JoinConfiguration\\napiVersion: kubeadm.k8s.io/v1beta4\\n\"}]",
-			[]node.Resource{{Kubelet: &node.Kubelet{}}},
+			[]node.Resource{{Kubelet: &node.Kubelet{}}, {KubeletConfig: &node.KubeletConfig{}}},
 		},
 		"patches of kubeadm": {
 			"write_files: [{path: /run/kubeadm/kubeadm-join-config.yaml, content: \"kind: JoinConfiguration\\napiVersion: kubeadm.k8s.io/v1beta4\\npatches: {directory: /etc/p}\\n\"}]",
@@ -234,7 +234,7 @@ func TestIgnitionUsers(t *testing.T) {
 			LockPassword: ptr.To(false), Sudo: "ALL=(ALL) ALL", SSHAuthorizedKeys: []string{"k"},
 		}},
 		{User: &node.User{Name: "bob"}},
-		{Kubelet: &node.Kubelet{}},
+		{Kubelet: &node.Kubelet{}}, {KubeletConfig: &node.KubeletConfig{}},
 	}, made.Baseline.Resources)
 	require.Equal(t, []corev1.Taint{{Key: kubeadm.ControlPlaneTaint, Effect: corev1.TaintEffectNoSchedule}}, made.Registration.Taints, "kubeadm's own")
 }

@@ -99,6 +99,10 @@ func TestExplainWithPolicies(t *testing.T) {
 		"two, of which one takes it back": {
 			[]string{etc + "None}]}]}", etc + "Replace}]}]}"}, []string{"\nVerdict: Replace\nBy the policies: p1, p2\n", "NodeDisruptionPolicy p1, p2 says Replace"}, nil,
 		},
+		"one with an entry that is not safe": {
+			[]string{"{files: [{path: /etc, unsafe: true, actions: [{type: None}]}]}"},
+			[]string{"Verdict: InPlace", "Note: NodeDisruptionPolicy p1 says unsafe: true of files[/etc]"}, nil,
+		},
 		"one for control planes": {
 			[]string{"{selector: {roles: [ControlPlane]}, files: [{path: /etc, actions: [{type: None}]}]}"},
 			[]string{"Verdict: Replace", "Note: policy p1 does not count: it does not select the machine, a Worker, by its role and labels"}, []string{"By the policies"},

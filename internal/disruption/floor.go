@@ -21,9 +21,9 @@ func IsKubeletPatch(dir, file string) bool {
 }
 
 // patched returns an error for a patch of which the built-in rule does not bring a change into effect: one of a static pod is read again
-// only when kubeadm makes its manifest for another reason.
+// only when kubeadm makes its manifest for another reason. What --allow-paths says of the directory is for all of its files.
 func (r Rule) patched(what string) error {
-	if r.From != "" || r.Path != KubeadmPatches || IsKubeletPatch(KubeadmPatches, what) {
+	if r.From != "" || r.Path != KubeadmPatches || !Has(r.Actions, Restart) || IsKubeletPatch(KubeadmPatches, what) {
 		return nil
 	}
 	return fmt.Errorf("%s is not a patch of %s: kubeadm reads those of static pods only when it makes their manifests, which a change of the file "+

@@ -64,7 +64,7 @@ func TestBuiltinRulesAreNotBelowTheirOwnFloor(t *testing.T) {
 func TestPatchesOfKubeadm(t *testing.T) {
 	actions, err := BuiltinRules().Actions("/etc/kubernetes/patches/kubeletconfiguration+merge.yaml")
 	require.NoError(t, err)
-	require.Equal(t, []Action{{Type: None}}, actions)
+	require.Equal(t, []Action{{Type: Restart, Unit: "kubelet.service"}}, actions)
 	for _, p := range []string{"kube-apiserver.yaml", "kubeletconfiguration.txt", "x/kubeletconfiguration.yaml", "etcd+json.json"} {
 		_, err := BuiltinRules().Actions("/etc/kubernetes/patches/" + p)
 		require.ErrorContains(t, err, "is not a patch of kubeletconfiguration", p)
@@ -72,4 +72,9 @@ func TestPatchesOfKubeadm(t *testing.T) {
 	said := Override(BuiltinRules(), PolicyRules{Name: "p", Rules: Rules{Files: Table{{Path: KubeadmPatches, Actions: []Action{{Type: Reboot}}}}}})
 	_, err = said.Actions("/etc/kubernetes/patches/kube-apiserver.yaml")
 	require.NoError(t, err, "a policy can say it")
+	allowed, err := AllowPaths([]string{KubeadmPatches})
+	require.NoError(t, err)
+	actions, err = append(Builtin(), allowed...).Actions("/etc/kubernetes/patches/kube-apiserver.yaml")
+	require.NoError(t, err, "and so can a flag")
+	require.Equal(t, []Action{{Type: None}}, actions)
 }

@@ -89,8 +89,8 @@ func Builtin() Table {
 		{"/etc/kubernetes/audit", pods},
 		{"/etc/kubernetes/admission-config.yaml", pods},
 		{"/etc/kubernetes/admission", pods},
-		{KubeadmPatches, none}, // the agent has kubeadm write the kubelet's configuration, see patched
-		{"/etc/sudoers", none}, // sudo reads them each time; the agent has visudo read them before
+		{KubeadmPatches, restart("kubelet.service")}, // after kubeadm has made the kubelet's configuration again, see patched
+		{"/etc/sudoers", none},                       // sudo reads them each time; the agent has visudo read them before
 		{"/etc/sudoers.d", none},
 		{"/etc/ssh/sshd_config", reload("ssh.service")},
 	} {

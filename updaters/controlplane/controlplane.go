@@ -76,13 +76,28 @@ func (u *Updater) actions(q question, judge judgeFunc) ([]disruption.Action, err
 	if err != nil {
 		return nil, err
 	}
-	switch answer {
+	takes := []disruption.Action{{Type: disruption.None}}
+	for _, d := range answer.domains() {
+		actions, err := u.rules.Domain(d)
+		if err != nil {
+			return nil, err
+		}
+		takes = disruption.Merge(takes, actions)
+	}
+	return takes, nil
+}
+
+// domains are the parts of a machine whose rules say what an effect takes.
+func (e effect) domains() []disruption.Domain {
+	switch e {
 	case harmless:
-		return []disruption.Action{{Type: disruption.None}}, nil
+		return nil
 	case configured:
-		return u.rules.Domain(disruption.KubeletArguments)
+		return []disruption.Domain{disruption.KubeletArguments}
+	case patched:
+		return []disruption.Domain{disruption.KubeletArguments, disruption.ControlPlane}
 	default:
-		return u.rules.Domain(disruption.ControlPlane)
+		return []disruption.Domain{disruption.ControlPlane}
 	}
 }
 

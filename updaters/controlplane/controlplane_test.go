@@ -105,6 +105,10 @@ var claims = map[string]struct {
 	"an etcd of its own naming":             {server(`,"etcd":{"local":{"imageTag":"3.6.1"}}`, `,"etcd":{"local":{"imageTag":"ours"}}`), "kubeadm can't compare it"},
 	"patches":                               {config(`{"joinConfiguration":{"controlPlane":{}}}`, `{"joinConfiguration":{"controlPlane":{},"patches":{"directory":"/etc/p"}}}`), refresh},
 	"patches gone":                          {config(`{"joinConfiguration":{"controlPlane":{},"patches":{"directory":"/etc/p"}}}`, `{"joinConfiguration":{"controlPlane":{}}}`), refresh},
+	"patches of the kubelet": {
+		config(`{"joinConfiguration":{"controlPlane":{}},"files":[{"path":"/etc/p/kubeletconfiguration.yaml"}]}`,
+			`{"joinConfiguration":{"controlPlane":{},"patches":{"directory":"/etc/p"}},"files":[{"path":"/etc/p/kubeletconfiguration.yaml"}]}`), "Restart kubelet.service," + refresh,
+	},
 	"patches of a worker":                   {config(`{"joinConfiguration":{}}`, `{"joinConfiguration":{"patches":{"directory":"/etc/p"}}}`), "Restart kubelet.service"},
 	"patches of a section that is not read": {config(`{"joinConfiguration":{}}`, `{"joinConfiguration":{},"initConfiguration":{"patches":{"directory":"/etc/p"}}}`), "None"},
 	"patches in a directory that climbs":    {config(`{"joinConfiguration":{"controlPlane":{}}}`, `{"joinConfiguration":{"controlPlane":{},"patches":{"directory":"../p"}}}`), "not an absolute, clean path"},

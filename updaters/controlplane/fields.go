@@ -35,8 +35,10 @@ const (
 	harmless effect = iota
 	// regenerated has the static pods be made anew.
 	regenerated
-	// configured has the kubelet's configuration be made anew.
+	// configured has the kubelet's configuration be made again.
 	configured
+	// patched has both be made again.
+	patched
 )
 
 // judgeFunc says what the change of a field does, or why it can't be made in place.
@@ -221,6 +223,18 @@ func patchesOf(section string) judgeFunc {
 		if !q.controlPlane() {
 			return configured, nil // of what a worker has, kubeadm patches nothing else
 		}
+		if patchesKubelet(q.change.Current, section) || patchesKubelet(q.change.Desired, section) {
+			return patched, nil
+		}
 		return regenerated, nil
 	}
+}
+
+// patchesKubelet reports whether the files of a spec are patches of the kubelet's configuration. Others can be on the machine from its
+// image, which the machine sees.
+func patchesKubelet(spec fieldset.Spec, section string) bool {
+	dir := kubeadm.Text(kubeadmconfig.Mapping(spec, section, "patches"), "directory")
+	return dir != "" && slices.ContainsFunc(kubeadmconfig.List(spec, "files"), func(file map[string]any) bool {
+		return disruption.IsKubeletPatch(dir, kubeadm.Text(file, "path"))
+	})
 }

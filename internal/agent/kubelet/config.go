@@ -61,7 +61,9 @@ func (k *Config) Plan(_ context.Context, q kind.Question) (kind.Answer, error) {
 		b.Files[p] = configFile{Data: data, State: state}
 	}
 	if !b.Files[ConfigFile].State.Exists {
-		return kind.Answer{Blocked: fmt.Sprintf("%s is missing: this is not a kubeadm node, so its kubelet's configuration can't be changed here", ConfigFile)}, nil
+		return kind.Answer{
+			Blocked: ConfigFile + " is missing: this is not a kubeadm node, so its kubelet's configuration can't be changed here",
+		}, nil
 	}
 	return k.propose(q, b, names)
 }
@@ -90,7 +92,11 @@ func (k *Config) propose(q kind.Question, b configBefore, names []string) (kind.
 // they name.
 func (k *Config) changed(q kind.Question) (names []string, changed bool, err error) {
 	dir := q.Desired.KubeletConfig.PatchesDirectory
-	now, err := readPatches(k.host.Root, dir, nil)
+	was := dir
+	if q.Was != nil && q.Was.KubeletConfig != nil {
+		was = q.Was.KubeletConfig.PatchesDirectory
+	}
+	now, err := readPatches(k.host.Root, was, nil)
 	if err != nil {
 		return nil, false, err
 	}
@@ -98,21 +104,15 @@ func (k *Config) changed(q kind.Question) (names []string, changed bool, err err
 	if err != nil {
 		return nil, false, err
 	}
-	switch was := q.Was; {
-	case was == nil || was.KubeletConfig == nil:
+	changed = !now.same(then)
+	if q.Was == nil && !changed {
 		shown, err := k.shows(then)
-		if err != nil || shown && now.same(then) {
+		if err != nil {
 			return nil, false, err
 		}
-	case was.KubeletConfig.PatchesDirectory != dir:
-		if now, err = readPatches(k.host.Root, was.KubeletConfig.PatchesDirectory, nil); err != nil {
-			return nil, false, err
-		}
+		changed = !shown
 	}
-	if now.same(then) && (q.Was != nil || len(then) == 0) {
-		return nil, false, nil
-	}
-	return append(now.arguments(), then.arguments()...), true, nil
+	return append(now.arguments(), then.arguments()...), changed, nil
 }
 
 // shows reports whether the configuration has what patches say. On a node without one, there is none to have it.

@@ -32,12 +32,32 @@ var fieldArguments = map[string]string{
 
 // readPatches returns those of a directory on the node, as they are or as they will be with the files that a plan changes.
 func readPatches(r host.Root, dir string, planned map[string][]byte) (patches, error) {
-	all := patches{}
 	if dir == "" {
+		return patches{}, nil
+	}
+	all, err := patchesIn(r, dir)
+	if err != nil {
+		return nil, err
+	}
+	for p, content := range planned {
+		switch {
+		case !disruption.IsKubeletPatch(dir, p):
+		case content == nil:
+			delete(all, path.Base(p))
+		default:
+			all[path.Base(p)] = content
+		}
+	}
+	return all, nil
+}
+
+func patchesIn(r host.Root, dir string) (patches, error) {
+	all := patches{}
+	entries, err := r.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
 		return all, nil
 	}
-	entries, err := r.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
 		return nil, err
 	}
 	for _, e := range entries {
@@ -51,15 +71,6 @@ func readPatches(r host.Root, dir string, planned map[string][]byte) (patches, e
 		}
 		if state.Exists {
 			all[e.Name()] = data
-		}
-	}
-	for p, content := range planned {
-		switch {
-		case !disruption.IsKubeletPatch(dir, p):
-		case content == nil:
-			delete(all, path.Base(p))
-		default:
-			all[path.Base(p)] = content
 		}
 	}
 	return all, nil

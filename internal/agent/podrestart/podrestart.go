@@ -88,18 +88,12 @@ func Able(ctx context.Context, r host.Root) error {
 // Restart restarts the pods one at a time, and waits for each until its containers run again, the kubelet says that they are ready, and,
 // on a control plane, the node's API server and its member of etcd are well. It can be repeated after a kill: what is done is passed over.
 func (r Restarter) Restart(ctx context.Context, w Work, note staticpod.Note) error {
-	round, err := fingerprint(r.Host.Root, w.Paths)
+	w, err := r.begin(w)
 	if err != nil {
 		return err
 	}
-	if w.Round != "" && (w.Back || w.Round != round) {
-		w.Back, r.Patience = true, max(r.Patience, backPatience)
-	}
-	if w.Round != round {
-		w = Work{Paths: w.Paths, Remade: w.Remade, Back: w.Back, Round: round, Old: map[string][]string{}, Done: map[string]bool{}}
-		if err := r.Save(w); err != nil {
-			return err
-		}
+	if w.Back {
+		r.Patience = max(r.Patience, backPatience)
 	}
 	all, err := staticpod.List(r.Host.Root)
 	if err != nil {
@@ -108,7 +102,8 @@ func (r Restarter) Restart(ctx context.Context, w Work, note staticpod.Note) err
 	for _, file := range slices.Sorted(maps.Keys(all)) {
 		m := all[file]
 		names := m.Mounting(r.Host.Root, w.Paths...)
-		if len(names) == 0 || w.Done[file] || w.Remade && note[file].Digest != m.Digest {
+		replaced := w.Remade && note[file].Digest != m.Digest
+		if len(names) == 0 || w.Done[file] || replaced {
 			continue
 		}
 		if err := r.one(ctx, w, file, m, names, note); err != nil {
@@ -121,6 +116,25 @@ func (r Restarter) Restart(ctx context.Context, w Work, note staticpod.Note) err
 	}
 	w.Complete = true
 	return r.Save(w)
+}
+
+// begin returns the work as far as it is done. What is at the paths tells whether it is that of this round, or of one before.
+func (r Restarter) begin(w Work) (Work, error) {
+	round, err := fingerprint(r.Host.Root, w.Paths)
+	if err != nil {
+		return w, err
+	}
+	if w.Round != round {
+		w = Work{Paths: w.Paths, Remade: w.Remade, Back: w.Round != "", Round: round}
+		err = r.Save(w)
+	}
+	if w.Old == nil {
+		w.Old = map[string][]string{}
+	}
+	if w.Done == nil {
+		w.Done = map[string]bool{}
+	}
+	return w, err
 }
 
 // one restarts the named containers of a pod.

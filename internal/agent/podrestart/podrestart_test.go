@@ -1,6 +1,7 @@
 package podrestart_test
 
 import (
+	"encoding/json"
 	"errors"
 	"net/url"
 	"os"
@@ -57,8 +58,10 @@ func (w *world) restart() error {
 			return errKilled
 		}
 		w.saves--
-		w.work = now
-		return nil
+		data, err := json.Marshal(now)
+		require.NoError(w, err)
+		w.work = podrestart.Work{}
+		return json.Unmarshal(data, &w.work)
 	}}.Restart(w.Context(), w.work, w.note)
 }
 
