@@ -177,22 +177,3 @@ func TestSkewInTheWayOfTheNode(t *testing.T) {
 	w.reconcile()
 	require.Equal(t, refitv1.ReasonBlocked, w.update().Status.Reason, "what is not known says less")
 }
-
-// TestANodeWhoseVersionNoLongerFitsIsGivenBack has an API server of an older version come while the node is drained.
-func TestANodeWhoseVersionNoLongerFitsIsGivenBack(t *testing.T) {
-	drains := newVersion
-	drains.Actions = drainA.Actions
-	w := planned(t, drains)
-	w.node.plans, w.node.applied = []node.Plan{drains}, []node.Status{succeeded}
-	w.withPod()
-	w.reconcile()
-	w.requirePhase(refitv1.PhaseDraining)
-
-	w.serves(server{"cp-1", older, older, "", false, false})
-	w.podGoes()
-	w.reconcile()
-	st := w.requireWaiting(refitv1.ReasonSkew, "newer than the API server of Machine cp-1")
-	require.Nil(t, st.Drain)
-	w.requireFree(false)
-	require.NotContains(t, w.node.calls, "apply")
-}
