@@ -109,13 +109,14 @@ func (u *suite) illAreMended(ctx context.Context, t *testing.T) {
 	}
 	u.nodesReady(ctx, t, false, all...)
 	change(len(all), f)
-	for _, name := range all {
-		_, err := u.AwaitUpdate(ctx, name, func(mu *refitv1.MachineUpdate) bool {
-			return system.Succeeded(mu) && u.CheckFile(ctx, name, f) == nil
-		})
+	for range all { // one after the other, as ever
+		mended := u.anyWorker(ctx, t, waiting(refitv1.ReasonNode))
+		require.Contains(t, mended.Status.Message, "is not Ready", "it is not done yet")
+		require.NoError(t, u.CheckFile(ctx, mended.Name, f))
+		u.nodesReady(ctx, t, true, mended.Name)
+		_, err := u.AwaitUpdate(ctx, mended.Name, system.Succeeded)
 		require.NoError(t, err)
 	}
-	u.nodesReady(ctx, t, true, all...)
 	u.rollOut(ctx, t, before)
 	change(1)
 	u.rollOut(ctx, t, before)
