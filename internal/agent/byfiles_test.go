@@ -134,6 +134,6 @@ func TestANetworkIsConfirmed(t *testing.T) {
 		status := n.fail(builtin(1, file, "network: bad"))
 		require.Equal(t, node.Failed, status.State)
 		require.Contains(t, status.Message, "netplan generate: ")
-		require.Equal(t, "generate\ngenerate\napply\n", n.content("/netplan-calls"))
+		require.Equal(t, "generate\n"+"generate\napply\n", n.content("/netplan-calls"))
 	})
 }

@@ -22,8 +22,8 @@ t=$(cat); case $t in *BAD*) exit 1;; *"_Alias A"*"_Alias A"*) exit 1;; esac`)
 	return n
 }
 
-func sudoRequest(token int64, mode string, pathsAndContents ...string) node.Request {
-	req := request(token, pathsAndContents...)
+func sudoRequest(mode string, pathsAndContents ...string) node.Request {
+	req := request(1, pathsAndContents...)
 	req.Rules, req.Login = disruption.BuiltinRules(), node.Login{User: "deploy"}
 	for _, r := range req.Resources {
 		r.File.Mode = mode
@@ -51,7 +51,7 @@ func TestSudoersThroughFiles(t *testing.T) {
 			if tc.mode == "" {
 				tc.mode = "0440"
 			}
-			plan := n.plan(sudoRequest(1, tc.mode, tc.files...))
+			plan := n.plan(sudoRequest(tc.mode, tc.files...))
 			if tc.blocked == "" {
 				require.Empty(t, plan.Blocked)
 				require.Equal(t, []disruption.Action{{Type: disruption.None}}, plan.Actions)
@@ -66,7 +66,7 @@ func TestSudoersThroughFiles(t *testing.T) {
 
 func TestSudoersAreCheckedWhateverAPolicySays(t *testing.T) {
 	n := sudoNode(t)
-	req := sudoRequest(1, "0440", sudoRule, "BAD")
+	req := sudoRequest("0440", sudoRule, "BAD")
 	req.Rules.Files = append(req.Rules.Files, disruption.Rule{Path: "/etc/sudoers.d", Actions: []disruption.Action{{Type: disruption.None}}, From: "p"})
 	require.Len(t, n.plan(req).Blocked, 1)
 	n.delete("/usr/sbin/visudo")
@@ -76,11 +76,11 @@ func TestSudoersAreCheckedWhateverAPolicySays(t *testing.T) {
 func TestSSHDConfigThroughFiles(t *testing.T) {
 	n := newTestNode(t)
 	n.program("sshd", "! grep -q BAD "+n.root+"/etc/ssh/sshd_config")
-	req := sudoRequest(1, "0600", "/etc/ssh/sshd_config", "Port 22\n")
+	req := sudoRequest("0600", "/etc/ssh/sshd_config", "Port 22\n")
 	plan := n.plan(req)
 	require.Empty(t, plan.Blocked)
 	require.Equal(t, []disruption.Action{{Type: disruption.Reload, Unit: "ssh.service"}}, plan.Actions)
-	req = sudoRequest(1, "0600", "/etc/ssh/sshd_config", "BAD\n")
+	req = sudoRequest("0600", "/etc/ssh/sshd_config", "BAD\n")
 	status := n.fail(req)
 	require.Contains(t, status.Message, "sshd -t does not accept the configuration")
 	require.Equal(t, "(missing)", n.content("/etc/ssh/sshd_config"), "it was put back")

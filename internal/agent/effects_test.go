@@ -183,7 +183,7 @@ func TestTmpfiles(t *testing.T) {
 	const file = "/etc/tmpfiles.d/app.conf"
 	n := newTestNode(t)
 	n.program("systemd-tmpfiles", `while read -r kind path rest; do [ "$kind" = d ] && mkdir -p "$REFIT_ROOT$path"; done <"$REFIT_ROOT$2"; exit 0 # a fake`)
-	n.succeed(builtin(1, file, "d /run/app 0755 root root -\nd /run/full 0755\n"))
+	n.succeed(builtin(1, file, "d /run/app 0755 root "+"root -\nd /run/full 0755\n"))
 	require.DirExists(t, filepath.Join(n.root, "/run/app"))
 	n.put("/run/full/data", "x")
 	status := n.succeed(builtin(2))

@@ -147,7 +147,7 @@ func TestPoliciesAreReadAgain(t *testing.T) {
 	keep, names, _ := w.ask(worker)
 	require.Empty(t, keep)
 	require.Equal(t, []string{"a"}, names)
-	require.NoError(t, w.Delete(t.Context(), w.get("a")))
+	require.NoError(t, w.Delete(t.Context(), w.get()))
 	w.reread("a")
 	_, names, _ = w.ask(worker)
 	require.Empty(t, names)

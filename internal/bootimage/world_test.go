@@ -154,10 +154,10 @@ func (w *world) ask(of inplace.Subject) (keep, names []string, err error) {
 	return out.Keep, out.Policies, out.Err
 }
 
-// get reads a policy by its name.
-func (w *world) get(name string) *refitv1.BootImagePolicy {
+// get reads the policy a.
+func (w *world) get() *refitv1.BootImagePolicy {
 	w.T.Helper()
-	return policykindtest.Get(w.World, name, &refitv1.BootImagePolicy{})
+	return policykindtest.Get(w.World, "a", &refitv1.BootImagePolicy{})
 }
 
 // change changes a policy as an API server does, and has it read.
@@ -193,5 +193,5 @@ func (w *world) status() *Status {
 func (w *world) show() *refitv1.BootImagePolicyStatus {
 	w.T.Helper()
 	require.Equal(w.T, refresh, w.Reconcile(w.status(), "a").RequeueAfter)
-	return &w.get("a").Status
+	return &w.get().Status
 }

@@ -35,11 +35,8 @@ const RootlessControlPlane = "RootlessControlPlane"
 // and want are nil where the gate is not named. The error is for people.
 func Gate(version, name string, was, want *bool, whole bool) error {
 	g, known := gates[name]
-	if version == "" && known && g.phase {
-		return nil
-	}
 	if version == "" {
-		return fmt.Errorf("which version of kubeadm would act on the feature gate %s is not known", name)
+		return g.anyVersion(name)
 	}
 	n, err := Parse(version)
 	switch {
@@ -55,6 +52,14 @@ func Gate(version, name string, was, want *bool, whole bool) error {
 		return fmt.Errorf("the feature gate %s acts on %s, which kubeadm of %s does not do again when it makes the static pods anew; a new machine has it",
 			name, g.acts, version)
 	}
+}
+
+// anyVersion returns nil if it does not matter which version of kubeadm acts on the gate.
+func (g gate) anyVersion(name string) error {
+	if g.phase {
+		return nil
+	}
+	return fmt.Errorf("which version of kubeadm would act on the feature gate %s is not known", name)
 }
 
 // made reports whether kubeadm makes a change, or there is none to make.

@@ -30,7 +30,7 @@ func TestCheck(t *testing.T) {
 		servers, kubelets, proxy string
 		want                     string // a part of the one message; empty: nothing is in the way
 	}{
-		"a worker after the control plane":             {from: "v1.35.1", to: "v1.36.3", servers: "v1.36.3 v1.36.3 v1.36.3", proxy: "v1.36.3"},
+		"a worker after the control plane":             {from: "v1.35.1", to: "v1.36.3", servers: strings.Repeat("v1.36.3 ", 3), proxy: "v1.36.3"},
 		"a worker before the last API server":          {from: "v1.35.1", to: "v1.36.3", servers: "v1.36.3 v1.35.1 v1.36.3", want: "the kubelet of Node n1 would be newer than an API server, which runs v1.35.1"},
 		"a worker before a patch of one":               {from: "v1.36.1", to: "v1.36.3", servers: "v1.36.3 v1.36.1", want: "newer than an API server"},
 		"a worker before a release, of a candidate":    {from: "v1.35.1", to: "v1.36.0", servers: "v1.36.0-rc.1", want: "newer than an API server"},
@@ -42,8 +42,8 @@ func TestCheck(t *testing.T) {
 		"a worker where kube-proxy is old":             {from: "v1.35.1", to: "v1.36.3", servers: "v1.36.3", proxy: "v1.33.0"},
 		"a worker where kube-proxy is too old":         {from: "v1.35.1", to: "v1.36.3", servers: "v1.36.3", proxy: "v1.32.9", want: "DaemonSet runs v1.32.9 and would be more than 3 minor versions older than the kubelet of Node n1; have it brought to v1.33"},
 		"a worker where kube-proxy is too new":         {from: "v1.34.1", to: "v1.35.1", servers: "v1.36.3 v1.35.1", proxy: "v1.36.3", want: "DaemonSet runs v1.36.3 and is newer than an API server, which runs v1.35.1"},
-		"the first API server":                         {controlPlane: true, from: "v1.35.1", to: "v1.36.3", servers: "v1.35.1 v1.35.1", kubelets: "v1.35.1 v1.35.1", proxy: "v1.35.1"},
-		"the last API server":                          {controlPlane: true, from: "v1.35.1", to: "v1.36.3", servers: "v1.36.3 v1.36.3", kubelets: "v1.35.1", proxy: "v1.35.1"},
+		"the first API server":                         {controlPlane: true, from: "v1.35.1", to: "v1.36.3", servers: strings.Repeat("v1.35.1 ", 2), kubelets: strings.Repeat("v1.35.1 ", 2), proxy: "v1.35.1"},
+		"the last API server":                          {controlPlane: true, from: "v1.35.1", to: "v1.36.3", servers: strings.Repeat("v1.36.3 ", 2), kubelets: "v1.35.1", proxy: "v1.35.1"},
 		"the last one, kube-proxy before it":           {controlPlane: true, from: "v1.35.1", to: "v1.36.3", servers: "v1.36.3", kubelets: "v1.35.1", proxy: "v1.36.3"},
 		"an API server alone":                          {controlPlane: true, from: "v1.35.1", to: "v1.36.3"},
 		"an API server that skips a minor":             {controlPlane: true, from: "v1.35.1", to: "v1.37.0", want: "can't skip a minor version"},

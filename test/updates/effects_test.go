@@ -45,7 +45,7 @@ func TestRowsInEffect(t *testing.T) {
 		m.sh("test ! -e /etc/modules-load.d/row.conf")
 	})
 	m.run("what systemd-tmpfiles makes", func(t *testing.T) {
-		m.update(spec(file("/etc/tmpfiles.d/row.conf", "d /run/refit-row 0750 root root -\nL /run/refit-row-link - - - - /run/refit-row\n")))
+		m.update(spec(file("/etc/tmpfiles.d/row.conf", "d /run/refit-row 0750 root "+"root -\nL /run/refit-row-link - - - - /run/refit-row\n")))
 		require.Equal(t, "750", m.sh("stat -c %a /run/refit-row"))
 		require.Equal(t, "/run/refit-row", m.sh("readlink /run/refit-row-link"))
 		m.update(spec())

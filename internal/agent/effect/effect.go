@@ -99,8 +99,9 @@ func (e Effects) Note(ctx context.Context, changes []Change, base Base) (Noted, 
 	for _, c := range changes {
 		n.Files = append(n.Files, c.Path)
 	}
+	e.noteModules(ctx, changes, &n)
 	err := errors.Join(
-		e.noteSysctls(changes, &n, &base), e.noteModules(ctx, changes, &n), e.noteMade(changes, &n, &base), e.noteReaders(ctx, changes, &n),
+		e.noteSysctls(changes, &n, &base), e.noteMade(changes, &n, &base), e.noteReaders(ctx, changes, &n),
 	)
 	for _, c := range of(changes, grubFiles...) {
 		n.Arguments = append(n.Arguments, grubArguments(c.Before)...)
@@ -136,9 +137,8 @@ func (e Effects) Verify(ctx context.Context, n Noted, booted bool) ([]string, er
 // Undo gives the running system what it had before a run whose files are put back and read again.
 func (e Effects) Undo(ctx context.Context, n Noted) ([]string, error) {
 	sysctls := e.undoSysctls(n)
-	modules, err := e.undoModules(ctx, n)
 	made, unmade := e.undoMade(ctx, n)
-	return slices.Concat(modules, made), errors.Join(sysctls, err, unmade)
+	return slices.Concat(e.undoModules(ctx, n), made), errors.Join(sysctls, unmade)
 }
 
 // of returns the changes of some files, and of those below some directories.

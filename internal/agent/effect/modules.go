@@ -66,7 +66,7 @@ func (e Effects) has(name string) bool {
 	})
 }
 
-func (e Effects) noteModules(ctx context.Context, changes []Change, n *Noted) error {
+func (e Effects) noteModules(ctx context.Context, changes []Change, n *Noted) {
 	for _, c := range of(changes, moduleDirs...) {
 		for _, name := range slices.Concat(lines(c.Before), lines(c.After)) {
 			if n.Modules == nil {
@@ -75,7 +75,6 @@ func (e Effects) noteModules(ctx context.Context, changes []Change, n *Noted) er
 			n.Modules[moduleName(name)] = e.loaded(ctx, moduleName(name))
 		}
 	}
-	return nil
 }
 
 // bringModules tells which modules stay: to take one out of a running kernel would be to take it from whoever uses it.
@@ -104,14 +103,13 @@ func (e Effects) verifyModules(ctx context.Context, n Noted) error {
 	return errors.Join(wrong...)
 }
 
-func (e Effects) undoModules(ctx context.Context, n Noted) ([]string, error) {
-	var notes []string
+func (e Effects) undoModules(ctx context.Context, n Noted) (notes []string) {
 	for _, name := range slices.Sorted(maps.Keys(n.Modules)) {
 		if !n.Modules[name] && e.loaded(ctx, name) {
 			notes = append(notes, fmt.Sprintf("the module %s was not loaded before, and stays so until the node reboots", name))
 		}
 	}
-	return notes, nil
+	return notes
 }
 
 // verifyParameters compares the parameters of modules that the kernel has with what the changed files say. Those that are neither numbers nor

@@ -52,6 +52,23 @@ func (p *place) write(d Disk, r io.Reader, want State, x Extended) (err error) {
 			_ = unix.Unlinkat(at, temp.name, 0)
 		}
 	}()
+	if err := p.fill(f, r, want, x); err != nil {
+		return err
+	}
+	if err := d.sync(f); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := unix.Renameat(at, temp.name, at, p.name); err != nil {
+		return p.failed("rename", err)
+	}
+	return p.syncDir(d)
+}
+
+// fill gives a new file all but its name.
+func (p *place) fill(f *os.File, r io.Reader, want State, x Extended) error {
 	if _, err := io.Copy(f, r); err != nil {
 		return fmt.Errorf("write %s: %w", p.host(), err)
 	}
@@ -65,16 +82,7 @@ func (p *place) write(d Disk, r io.Reader, want State, x Extended) (err error) {
 	if err := unix.Fchmod(int(f.Fd()), want.Mode&ModeMask); err != nil {
 		return fmt.Errorf("chmod %s: %w", p.host(), err)
 	}
-	if err := d.sync(f); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	if err := unix.Renameat(at, temp.name, at, p.name); err != nil {
-		return p.failed("rename", err)
-	}
-	return p.syncDir(d)
+	return nil
 }
 
 // makeMissing makes the directories on the way that are not there, which everybody may look into.

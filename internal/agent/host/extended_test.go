@@ -17,7 +17,7 @@ const netBind = "\x01\x00\x00\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x0
 // attributed makes a file with attributes, as far as whoever runs the test may set them: users' always, the others as root.
 func attributed(t *testing.T, dir, name string) Extended {
 	t.Helper()
-	p := filepath.Join(dir, name)
+	p := filepath.Join(dir, "a")
 	require.NoError(t, os.WriteFile(p, []byte("old"), 0o600))
 	set := Extended{}
 	for attribute, value := range map[string]string{"user.note": "of a person", "trusted.note": "of root", capabilities: netBind} {
@@ -33,9 +33,9 @@ func attributed(t *testing.T, dir, name string) Extended {
 	return set
 }
 
-func attributesOf(t *testing.T, dir, name string) Extended {
+func attributesOf(t *testing.T, dir string) Extended {
 	t.Helper()
-	f, err := os.Open(filepath.Join(dir, name))
+	f, err := os.Open(filepath.Join(dir, "a"))
 	require.NoError(t, err)
 	defer f.Close()
 	x, err := ExtendedOf(f)
@@ -53,18 +53,18 @@ func TestExtendedAttributesStayWhenAFileIsReplaced(t *testing.T) {
 	h := Host{Root: Root{Dir: dir}}
 	set := attributed(t, dir, "a")
 	require.NoError(t, h.WriteFile("/a", []byte("new"), mine(0o644)))
-	require.Equal(t, set, attributesOf(t, dir, "a"))
+	require.Equal(t, set, attributesOf(t, dir))
 	data, err := os.ReadFile(filepath.Join(dir, "a"))
 	require.NoError(t, err)
 	require.Equal(t, "new", string(data))
 
 	require.NoError(t, h.Disk.Write(filepath.Join(dir, "a"), openOf(t, dir, "a"), mine(0o600)))
-	require.Equal(t, set, attributesOf(t, dir, "a"), "also of a file that is not found below the root of a node")
+	require.Equal(t, set, attributesOf(t, dir), "also of a file that is not found below the root of a node")
 }
 
 func openOf(t *testing.T, dir, name string) *os.File {
 	t.Helper()
-	f, err := os.Open(filepath.Join(dir, name))
+	f, err := os.Open(filepath.Join(dir, "a"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = f.Close() })
 	return f
@@ -90,7 +90,7 @@ func TestPutBack(t *testing.T) {
 		same, err := h.IsAs("/a", was)
 		require.NoError(t, err, name)
 		require.True(t, same, name)
-		require.Equal(t, set, attributesOf(t, dir, "a"), name)
+		require.Equal(t, set, attributesOf(t, dir), name)
 	}
 
 	require.NoError(t, h.WriteFile("/none", []byte("new"), mine(0o644)))
@@ -109,7 +109,7 @@ func TestPutBackOfAnOlderAgent(t *testing.T) {
 		h := Host{Root: Root{Dir: dir}}
 		require.NoError(t, h.WriteFile("/a", []byte("new"), mine(0o644)), name)
 		require.NoError(t, h.PutBack("/a", was), name)
-		require.Equal(t, set, attributesOf(t, dir, "a"), name)
+		require.Equal(t, set, attributesOf(t, dir), name)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestWhatIsAnothersIsNotPassedOn(t *testing.T) {
 	require.NoError(t, unix.Setxattr(p, capabilities, []byte(netBind), 0))
 	setACL(t, p, accessACL)
 	require.NoError(t, h.WriteFile("/a", []byte("secret"), mine(0o660)))
-	require.Equal(t, Extended{"user.note": []byte("x")}, attributesOf(t, dir, "a"))
+	require.Equal(t, Extended{"user.note": []byte("x")}, attributesOf(t, dir))
 }
 
 func TestAttributesThatGoWithAFile(t *testing.T) {

@@ -60,7 +60,7 @@ func (w *configWorld) kubeadm(more string) {
 	w.t.Helper()
 	w.put("/usr/bin/kubeadm", "#!/bin/sh\nR="+w.root+"\necho \"$@\" >> $R/called\n"+
 		"printf 'apiVersion: kubelet.config.k8s.io/v1beta1\\nkind: KubeletConfiguration\\n' > $R"+ConfigFile+".new\n"+more+"\n")
-	require.NoError(w.t, os.Chmod(filepath.Join(w.root, "usr/bin/kubeadm"), 0o700)) //nolint:gosec // a program
+	require.NoError(w.t, os.Chmod(filepath.Join(w.root, "usr/bin/kubeadm"), 0o700))
 }
 
 func (w *configWorld) question(was, want string, files map[string]string) kind.Question {

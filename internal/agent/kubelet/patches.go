@@ -78,7 +78,7 @@ func patchesIn(r host.Root, dir string) (patches, error) {
 
 // same reports whether two directories have the same patches.
 func (p patches) same(other patches) bool {
-	return maps.EqualFunc(p, other, func(a, b []byte) bool { return bytes.Equal(a, b) })
+	return maps.EqualFunc(p, other, bytes.Equal)
 }
 
 // arguments returns those that stand for the fields that the patches name.

@@ -120,22 +120,9 @@ func (n Network) links(ctx context.Context) ([]link, error) {
 // awaitLinks waits until some links are configured.
 func (n Network) awaitLinks(ctx context.Context, names []string) error {
 	for look := 1; len(names) > 0; look++ {
-		all, err := n.links(ctx)
-		if err != nil {
+		waiting, err := n.unconfigured(ctx, names)
+		if err != nil || len(waiting) == 0 {
 			return err
-		}
-		var waiting []string
-		for _, l := range all {
-			switch {
-			case !slices.Contains(names, l.name) || l.setup == "configured" || l.setup == "unmanaged":
-			case l.setup == "failed":
-				return fmt.Errorf("%s is failed (see networkctl status %s on the node)", l.name, l.name)
-			default:
-				waiting = append(waiting, l.name+" is "+l.setup)
-			}
-		}
-		if len(waiting) == 0 {
-			return nil
 		}
 		if look >= looks {
 			return fmt.Errorf("after %d seconds %s (see networkctl status on the node)", looks, strings.Join(waiting, ", "))
@@ -145,4 +132,22 @@ func (n Network) awaitLinks(ctx context.Context, names []string) error {
 		}
 	}
 	return nil
+}
+
+// unconfigured returns those of some links that are not configured yet, and how they are. One that has failed is an error.
+func (n Network) unconfigured(ctx context.Context, names []string) (waiting []string, err error) {
+	all, err := n.links(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range all {
+		switch {
+		case !slices.Contains(names, l.name) || l.setup == "configured" || l.setup == "unmanaged":
+		case l.setup == "failed":
+			return nil, fmt.Errorf("%s is failed (see networkctl status %s on the node)", l.name, l.name)
+		default:
+			waiting = append(waiting, l.name+" is "+l.setup)
+		}
+	}
+	return waiting, nil
 }

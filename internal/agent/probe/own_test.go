@@ -38,7 +38,7 @@ func (s stubUnits) Show(_ context.Context, unit string) (host.UnitState, error) 
 func program(t *testing.T, dir, p, script string) {
 	t.Helper()
 	put(t, dir, p, "#!/bin/sh\n"+script+"\n")
-	require.NoError(t, os.Chmod(filepath.Join(dir, p), 0o700)) //nolint:gosec // it is to be run
+	require.NoError(t, os.Chmod(filepath.Join(dir, p), 0o700))
 }
 
 // askOwn asks a probe of a policy's.

@@ -19,7 +19,7 @@ func Change[T client.Object](w *World, name string, obj T, edit func(T)) {
 	w.T.Helper()
 	edit(Get(w, name, obj))
 	obj.SetGeneration(obj.GetGeneration() + 1)
-	require.NoError(w.T, w.Client.Update(w.T.Context(), obj))
+	require.NoError(w.T, w.Update(w.T.Context(), obj))
 }
 
 // Reconcile has a reconciler look at what has a name.
