@@ -18,7 +18,7 @@ type Policies interface {
 	// Permit returns nil, or an error that says why Cluster API must ask again instead of acting on the answer: to update in
 	// place, or to replace. It asks for the proposal only if that can matter.
 	Permit(ctx context.Context, namespace string, replaces bool, proposal func() (inplace.Proposal, error)) error
-	// Upgrade says whether a part of a cluster may be brought to another Kubernetes version now. Done says yes.
+	// Upgrade reports whether a part of a cluster may be brought to another Kubernetes version now. Done says yes.
 	Upgrade(ctx context.Context, u inplace.Upgrade) (inplace.Progress, error)
 }
 

@@ -11,7 +11,7 @@ import (
 
 // benchmarkRules are anchored in 1970. What cron can say of them it says in five fields, at 20:00. It can't say a first
 // Saturday, as it takes a day of the month and a weekday for two alternatives; nor every third day, as it counts the days of
-// each month anew.
+// each month again.
 var benchmarkRules = []struct{ name, rule, cron string }{
 	{"daily", "FREQ=DAILY", "0 20 * * *"},
 	{"every-third-day", "FREQ=DAILY;INTERVAL=3", ""},

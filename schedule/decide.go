@@ -65,7 +65,7 @@ type Decision struct {
 	PermissiveRemainingSeconds int64
 	// Window is the one that is open, or the next that will be long enough. Without bounds, there is none.
 	Window *Window
-	// Fits says that the window is as long as the update is expected to take. With FitWarn one that is not is open, too.
+	// Fits reports that the window is as long as the update is expected to take. With FitWarn one that is not is open, too.
 	Fits bool
 }
 
@@ -79,7 +79,7 @@ type inquiry struct {
 	closedNow []*Schedule // filled when it is first asked for
 }
 
-// Decide says whether changes may start now, by all the schedules that select a machine: all must be open. No schedule is
+// Decide reports whether changes may start now, by all the schedules that select a machine: all must be open. No schedule is
 // open.
 func Decide(q Query, schedules ...*Schedule) Decision {
 	for _, s := range schedules {

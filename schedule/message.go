@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// tell says what was found, with the instant at which it changes.
+// tell returns what was found, with the instant at which it changes.
 func (i *inquiry) tell(d Decision) string {
 	switch {
 	case d.Reason == Overridden && d.Open:
@@ -23,7 +23,7 @@ func (i *inquiry) tell(d Decision) string {
 	return who + ": " + string(d.Reason) + "; opens at " + stamp(d.Window.Start)
 }
 
-// tellOpen says how long it is open.
+// tellOpen returns how long it is open.
 func (i *inquiry) tellOpen(d Decision) string {
 	switch {
 	case len(i.schedules) == 0:
@@ -37,7 +37,7 @@ func (i *inquiry) tellOpen(d Decision) string {
 	}
 }
 
-// explain says why there is no window.
+// explain returns why there is no window.
 func (i *inquiry) explain(reason Reason, required time.Duration) string {
 	days := i.horizon / secondsPerDay
 	switch reason {

@@ -146,7 +146,7 @@ func (r *Rule) Previous(day, limit Date) (Date, bool) {
 	return 0, false
 }
 
-// admits says whether UNTIL admits an occurrence on a day, at a time of the day that is an instant.
+// admits reports whether UNTIL admits an occurrence on a day, at a time of the day that is an instant.
 func (r *Rule) admits(day Date, seconds int, unix int64) bool {
 	u := r.until
 	switch u.form {

@@ -5,10 +5,10 @@ import "slices"
 // set is a set of instants, in seconds of Unix, that is asked about one instant at a time. An answer holds for a while: that
 // is what lets a walk over a set jump. It need not hold for as long as it could; a walk asks again.
 type set interface {
-	// at says whether an instant is in the set, and until when, exclusively, that stays so. It looks for changes up to limit.
+	// at reports whether an instant is in the set, and until when, exclusively, that stays so. It looks for changes up to limit.
 	at(t, limit int64) (in bool, until int64)
 
-	// before says whether the instant just before t is in the set, and since when, inclusively. It looks back to limit.
+	// before reports whether the instant just before t is in the set, and since when, inclusively. It looks back to limit.
 	before(t, limit int64) (in bool, since int64)
 }
 

@@ -69,7 +69,7 @@ func (s *Schedule) Fit() Fit {
 	return cmp.Or(s.fit, FitRequired)
 }
 
-// Covers says whether an instant lies in the source.
+// Covers reports whether an instant lies in the source.
 func (src Source) Covers(t time.Time) bool {
 	if src.set == nil {
 		return false
@@ -96,7 +96,7 @@ func (src Source) String() string {
 	return text
 }
 
-// text says what a permit has, with its defaults.
+// text returns what a permit has, with its defaults.
 func (p Permit) text(zone string) string {
 	words := []string{p.Recurrence, cmp.Or(p.StartTime, "00:00"), cmp.Or(p.Duration, "to midnight"), zone}
 	if p.StartDate != "" {
@@ -105,7 +105,7 @@ func (p Permit) text(zone string) string {
 	return strings.Join(words, " ")
 }
 
-// text says what an exclude has.
+// text returns what an exclude has.
 func (x Exclude) text(zone string) string {
 	switch {
 	case x.Calendar != nil:

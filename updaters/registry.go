@@ -46,13 +46,13 @@ type Verdict struct {
 	Reason  string
 }
 
-// Covered says whether the field is made in place.
+// Covered reports whether the field is made in place.
 func (v Verdict) Covered() bool { return v.Updater != "" }
 
 // Decision has a Verdict for each field of a change, in the change's order.
 type Decision []Verdict
 
-// InPlace says whether every field is covered.
+// InPlace reports whether every field is covered.
 func (d Decision) InPlace() bool {
 	return !slices.ContainsFunc(d, func(v Verdict) bool { return !v.Covered() })
 }

@@ -59,7 +59,7 @@ type Desired struct {
 	Machine               Spec
 	InfrastructureMachine Spec
 	BootstrapConfig       Spec
-	// ControlPlane says whether the machine is a control-plane machine, by its label.
+	// ControlPlane reports whether the machine is a control-plane machine, by its label.
 	ControlPlane bool
 	// Secret returns the value of a key of a Secret in the machine's namespace.
 	Secret func(name, key string) ([]byte, error)

@@ -100,7 +100,7 @@ type arrival struct {
 	pool *pool
 	held int64
 	over bool // it has arrived, or is dropped
-	// dropped says that others needed the room. It is read after arrived.
+	// dropped reports that others needed the room. It is read after arrived.
 	dropped bool
 }
 

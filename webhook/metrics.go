@@ -53,7 +53,7 @@ func (m *Metrics) observe(hook, status string, d time.Duration) {
 	m.seconds.WithLabelValues(hook, status).Observe(d.Seconds())
 }
 
-// NewClientCertificatesRequired registers a metric that says whether clients must show a certificate.
+// NewClientCertificatesRequired registers a metric that reports whether clients must show a certificate.
 func NewClientCertificatesRequired(r prometheus.Registerer, required bool) {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "refit_hook_client_certificates_required",

@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// RotationUpToDateCondition says whether the machine templates of all targets have the golden image. It is there as long as the
+// RotationUpToDateCondition reports whether the machine templates of all targets have the golden image. It is there as long as the
 // policy has a rotation.
 const RotationUpToDateCondition = "RotationUpToDate"
 

@@ -10,7 +10,7 @@ const (
 	// provider finds the image by the Kubernetes version; "unknown" where nothing tells it. It is written once.
 	BootedImageAnnotation = "capi-refit.dev/booted-image"
 
-	// BootImageSkewCondition says whether machines have booted, or would boot, from an image that is too old for the policy.
+	// BootImageSkewCondition reports whether machines have booted, or would boot, from an image that is too old for the policy.
 	BootImageSkewCondition = "BootImageSkew"
 
 	// ForeignMachinesCondition is there, and True, as long as something else than Cluster API controls infrastructure machines of

@@ -153,13 +153,13 @@ type Window struct {
 
 // Conditions of a ChangeManagementPolicy.
 const (
-	// ReadyCondition says whether the policy can be read. One that can't be read is closed.
+	// ReadyCondition reports whether the policy can be read. One that can't be read is closed.
 	ReadyCondition = "Ready"
-	// ChangesPendingCondition says whether updates of selected Machines wait for a policy.
+	// ChangesPendingCondition reports whether updates of selected Machines wait for a policy.
 	ChangesPendingCondition = "ChangesPending"
-	// ChangesRestrictedCondition says whether the policy is closed now.
+	// ChangesRestrictedCondition reports whether the policy is closed now.
 	ChangesRestrictedCondition = "ChangesRestricted"
-	// ChangesPausedCondition says whether the policy is closed until somebody changes it.
+	// ChangesPausedCondition reports whether the policy is closed until somebody changes it.
 	ChangesPausedCondition = "ChangesPaused"
 )
 
@@ -169,7 +169,7 @@ type ChangeManagementPolicyStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// open says whether the policy lets changes start now, budgets aside.
+	// open reports whether the policy lets changes start now, budgets aside.
 	// +optional
 	Open *bool `json:"open,omitempty"`
 

@@ -44,7 +44,7 @@ func TestCRDsCanBeInstalled(t *testing.T) {
 	}
 }
 
-// admit says what an API server says about an object, or nothing.
+// admit returns what an API server says about an object, or nothing.
 func admit(t *testing.T, definition *apiextensions.CustomResourceDefinition, object string) field.ErrorList {
 	var obj map[string]any
 	require.NoError(t, yaml.Unmarshal([]byte(object), &obj))

@@ -10,7 +10,7 @@ import (
 // upon once.
 const CheckDriftAnnotation = "capi-refit.dev/check-drift"
 
-// DriftedCondition says whether the node no longer shows what was applied to it last, as of the last comparison. It is there once
+// DriftedCondition reports whether the node no longer shows what was applied to it last, as of the last comparison. It is there once
 // the node was compared for the first time.
 const DriftedCondition = "Drifted"
 

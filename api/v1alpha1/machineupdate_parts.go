@@ -35,7 +35,7 @@ type DrainStatus struct {
 	// +optional
 	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
 
-	// cordoned says that refit cordoned the node, so that refit uncordons it.
+	// cordoned reports that refit cordoned the node, so that refit uncordons it.
 	// +optional
 	Cordoned bool `json:"cordoned,omitempty"`
 
@@ -111,7 +111,7 @@ type Change struct {
 	// +kubebuilder:validation:Enum=Write;Remove;Restore
 	Operation string `json:"operation"`
 
-	// conflict says that somebody on the node had changed it, too. A copy of their file is kept on the node.
+	// conflict reports that somebody on the node had changed it, too. A copy of their file is kept on the node.
 	// +optional
 	Conflict bool `json:"conflict,omitempty"`
 }

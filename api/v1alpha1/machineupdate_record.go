@@ -33,7 +33,7 @@ type UpdateRecord struct {
 	Status MachineUpdateStatus `json:"status,omitzero"`
 }
 
-// Behind reports whether the status lacks what the record has: the object was made anew without its status, or the status could not be
+// Behind reports whether the status lacks what the record has: the object was made again without its status, or the status could not be
 // written after the record.
 func (mu *MachineUpdate) Behind() bool {
 	return mu.Spec.Record != nil && mu.Status.RecordRevision < mu.Spec.Record.Revision

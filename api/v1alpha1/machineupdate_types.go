@@ -77,9 +77,9 @@ const (
 
 // Conditions of a MachineUpdate.
 const (
-	// SucceededCondition says whether the update that is asked for has been made.
+	// SucceededCondition reports whether the update that is asked for has been made.
 	SucceededCondition = "Succeeded"
-	// PermittedCondition says whether change management lets the update start, or has. Its reasons are those of package
+	// PermittedCondition reports whether change management lets the update start, or has. Its reasons are those of package
 	// schedule.
 	PermittedCondition = "Permitted"
 )
@@ -284,7 +284,7 @@ func (mu *MachineUpdate) Abandonable() bool {
 
 // PlannedWork is what an update takes on the node.
 type PlannedWork struct {
-	// material says that it disturbs the node.
+	// material reports that it disturbs the node.
 	// +optional
 	Material bool `json:"material,omitempty"`
 

@@ -93,7 +93,7 @@ type SSHAccess struct {
 	// +optional
 	Mode SSHMode `json:"mode,omitempty"`
 
-	// sudo says that the user needs sudo, which must not ask for a password. In the mode Gate it counts for the command of
+	// sudo reports that the user needs sudo, which must not ask for a password. In the mode Gate it counts for the command of
 	// certificates only.
 	// +optional
 	Sudo bool `json:"sudo,omitempty"`

@@ -161,7 +161,7 @@ const (
 	RefuseDrift OnDrift = "Refuse"
 )
 
-// FutureOnly says whether fields can change without any effect on the machines that exist.
+// FutureOnly reports whether fields can change without any effect on the machines that exist.
 // +kubebuilder:validation:Enum=Never;Allow
 type FutureOnly string
 
@@ -286,7 +286,7 @@ type NodeDisruptionPolicySpec struct {
 	// +optional
 	Drift OnDrift `json:"drift,omitempty"`
 
-	// futureOnlyFields says whether preKubeadmCommands, postKubeadmCommands, bootCommands, mounts, diskSetup, ignition, and in
+	// futureOnlyFields reports whether preKubeadmCommands, postKubeadmCommands, bootCommands, mounts, diskSetup, ignition, and in
 	// clusterConfiguration certificateValidityPeriodDays, caCertificateValidityPeriodDays, encryptionAlgorithm and etcd's
 	// serverCertSANs and peerCertSANs can change with no effect on the machines that exist: with Allow they count for later machines
 	// only, and no machine is replaced for them. Empty: what other policies of the Machine say, else Never. Where policies differ,

@@ -32,7 +32,7 @@ type Status struct {
 }
 
 const (
-	// redrawEvery is how often ages are drawn anew.
+	// redrawEvery is how often ages are drawn again.
 	redrawEvery = 5 * time.Second
 	// askAgain is how long to wait when the API server does not answer, or has ended the watch.
 	askAgain = 2 * time.Second
@@ -95,7 +95,7 @@ func (s *Status) wanted(mu *refitv1.MachineUpdate) bool {
 	return len(s.Machines) == 0 || slices.Contains(s.Machines, mu.Name)
 }
 
-// Watch shows how updates stand until ctx ends: on a terminal it draws anew, elsewhere it writes a line for each change. Only a
+// Watch shows how updates stand until ctx ends: on a terminal it draws again, elsewhere it writes a line for each change. Only a
 // first answer that is missing is an error; from then on Watch asks again.
 func (s *Status) Watch(ctx context.Context) error {
 	v := &view{Status: s}
@@ -122,7 +122,7 @@ type view struct {
 	*Status
 	updates map[types.NamespacedName]refitv1.MachineUpdate
 	lines   map[types.NamespacedName]string
-	// shown says whether there has been something to show.
+	// shown reports whether there has been something to show.
 	shown bool
 }
 
@@ -152,7 +152,7 @@ func (v *view) session(ctx context.Context) error {
 		case <-ticker.C():
 		case e, ok := <-w.ResultChan():
 			if !ok || e.Type == watch.Error {
-				return nil // too old, or the server ends: begin anew
+				return nil // too old, or the server ends: begin again
 			}
 			v.take(e)
 		}

@@ -61,7 +61,7 @@ func cut(s string, n int) string {
 	return string(runes[:n-1]) + "…"
 }
 
-// line tells of a row where nothing can be drawn anew.
+// line tells of a row where nothing can be drawn again.
 func (r row) line() string {
 	parts := []string{r.Namespace + "/" + r.Name, r.Phase + inBrackets(r.Reason)}
 	for _, p := range []string{r.Step, r.Progress} {

@@ -130,7 +130,7 @@ func New(cfg Config) (*Agent, error) {
 	}, nil
 }
 
-// Identity says which agent this is.
+// Identity returns which agent this is.
 func (a *Agent) Identity() (node.Identity, error) {
 	id := node.Identity{Protocol: node.Protocol, Version: a.cfg.Version, Hostname: a.cfg.Hostname}
 	f, err := os.Open(a.cfg.Executable)

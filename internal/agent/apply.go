@@ -138,7 +138,7 @@ func (a *Agent) start(ctx context.Context, req node.Request, want desired, succe
 	return admission{next: next, digest: req.Digest}, a.begin(p.work, p.owed)
 }
 
-// claim refuses a token lower than the highest and stores a higher one. It says whether the token is new.
+// claim refuses a token lower than the highest and stores a higher one. It reports whether the token is new.
 func (a *Agent) claim(req node.Request) (bool, error) {
 	highest, err := a.state.loadToken()
 	switch {

@@ -203,7 +203,7 @@ func (s stateDir) pruneBackups() error {
 	return nil
 }
 
-// holdsCopies says whether a directory has a copy of a file, beside what is noted of files and of the record.
+// holdsCopies reports whether a directory has a copy of a file, beside what is noted of files and of the record.
 func (s stateDir) holdsCopies(dir string) (bool, error) {
 	entries, err := s.disk.ReadDir(dir)
 	return slices.ContainsFunc(entries, func(e host.Info) bool { return filepath.Ext(e.Name()) != ".json" }), err

@@ -103,7 +103,7 @@ func differences(want, observed host.State, unknownOwner, unobserved error) []st
 	return what
 }
 
-// unreadable says whether an error tells nothing of the file: the disk does not give it, for example.
+// unreadable reports whether an error tells nothing of the file: the disk does not give it, for example.
 func unreadable(err error) bool {
 	var errno syscall.Errno
 	return errors.As(err, &errno) && errno != syscall.ENOTDIR
@@ -133,10 +133,10 @@ func (a *Agent) compareOther(ctx context.Context, report *node.DriftReport, name
 	}
 }
 
-// repairs says whether drift is brought back. What was never applied has not drifted.
+// repairs reports whether drift is brought back. What was never applied has not drifted.
 func (p *planner) repairs() bool { return p.req.Repair && p.current != nil }
 
-// toRepair says whether a file that the specs did not change has drifted and is to be brought back, or a failed run has left it.
+// toRepair reports whether a file that the specs did not change has drifted and is to be brought back, or a failed run has left it.
 func (p *planner) toRepair(path string, want host.State, unknownOwner error) bool {
 	if !p.repairs() {
 		return p.isLeft(path)
@@ -163,7 +163,7 @@ func (p *planner) withhold(path string, was entry, applied bool) {
 	p.unchanged(path, want, unknownOwner)
 }
 
-// refuses says whether a change on the node that the specs did not ask for keeps the plan from being applied.
+// refuses reports whether a change on the node that the specs did not ask for keeps the plan from being applied.
 func (p *planner) refuses(conflict bool) bool {
 	return conflict && p.req.OnConflict == node.Refuse && !p.repairs()
 }

@@ -80,7 +80,7 @@ func (s stateDir) spend() bool {
 	return err == nil && s.disk.Remove(s.path(reserveFile)) == nil
 }
 
-// torn says whether the last line was cut off, by a full disk or a loss of power. It then counts as not written.
+// torn reports whether the last line was cut off, by a full disk or a loss of power. It then counts as not written.
 func torn(f *os.File, size int64) bool {
 	if size == 0 {
 		return false

@@ -26,7 +26,7 @@ func (f LauncherFunc) Launch(ctx context.Context, name, verb string) error {
 	return f(ctx, name, verb)
 }
 
-// hasSystemd says whether root is that of a running system whose service manager is systemd.
+// hasSystemd reports whether root is that of a running system whose service manager is systemd.
 func hasSystemd(root string) bool {
 	if root != "/" {
 		return false

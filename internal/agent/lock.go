@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// runLock is held by whoever works on the run. The kernel lets go of it when that process dies.
+	// runLock is held by whoever works on the run. The kernel releases it when that process dies.
 	runLock = "lock"
 	// claimLock is apart from it so that a token can be claimed while a run is under way.
 	claimLock = "claim.lock"
@@ -26,7 +26,7 @@ func (s stateDir) lock(name string) (release func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// locked says whether somebody holds a lock. Asking takes it for a moment, so whoever wants it must wait and not give up.
+// locked reports whether somebody holds a lock. Asking takes it for a moment, so whoever wants it must wait and not give up.
 func (s stateDir) locked(name string) (bool, error) {
 	f, err := s.disk.OpenFile(s.path(name), os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {

@@ -83,7 +83,7 @@ func (r *runner) names(of map[string]bool) []string {
 	return names
 }
 
-// rebootHelps says whether all was written and only did not take effect. A node that a run has rebooted, or that had to do what
+// rebootHelps reports whether all was written and only did not take effect. A node that a run has rebooted, or that had to do what
 // an earlier run owed, is not rebooted on and on.
 func (r *runner) rebootHelps() bool {
 	if reboots(r.work.Plan.Actions) || r.last.Debt != nil {
@@ -128,7 +128,7 @@ func rolledBackDebt(boot string) *debt {
 	}
 }
 
-// leftBehind says what a failed run that changed nothing has found.
+// leftBehind returns what a failed run that changed nothing has found.
 func (r *runner) leftBehind() string {
 	if r.last.Debt != nil {
 		return "what an earlier run has changed stays on the node, and the node has not come to run with it; look at it before anything else is done to it"

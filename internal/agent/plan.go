@@ -337,7 +337,7 @@ func (p *planner) note(text string) {
 	p.work.Plan.Notes = append(p.work.Plan.Notes, text)
 }
 
-// settled says whether there is nothing to do at all, not even to record.
+// settled reports whether there is nothing to do at all, not even to record.
 func (p *planner) settled() bool {
 	next := p.work.Next
 	return len(p.work.Plan.Changes) == 0 && p.current != nil && p.current.Digest == next.Digest &&

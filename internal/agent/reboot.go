@@ -40,7 +40,7 @@ const (
 	stepRebootBack = "reboot again"
 )
 
-// reboots says whether a merged list of actions has the node reboot.
+// reboots reports whether a merged list of actions has the node reboot.
 func reboots(actions []disruption.Action) bool {
 	return disruption.Has(actions, disruption.Reboot)
 }
@@ -192,7 +192,7 @@ func (r *runner) askForReboot(ctx context.Context, name string) error {
 	return fmt.Errorf("systemctl reboot: %w (see systemd-inhibit --list and journalctl -b on the node)", err)
 }
 
-// testSSHUnits tests the configuration of an SSH server that the run is about. It starts anew too, and it is the way in.
+// testSSHUnits tests the configuration of an SSH server that the run is about. It starts again too, and it is the way in.
 func (r *runner) testSSHUnits(ctx context.Context) error {
 	for _, action := range unitActions(r.work) {
 		unit, _, err := r.loaded(ctx, action.Unit)
@@ -206,7 +206,7 @@ func (r *runner) testSSHUnits(ctx context.Context) error {
 	return nil
 }
 
-// stopping says whether systemd shuts the node down.
+// stopping reports whether systemd shuts the node down.
 func (a *Agent) stopping(ctx context.Context) (bool, error) {
 	state, err := a.systemState(ctx)
 	return state == systemStopping, err
@@ -225,7 +225,7 @@ func (a *Agent) systemState(ctx context.Context) (string, error) {
 	return state, nil
 }
 
-// rebooting says whether the node is about to leave the boot in which the run has asked for its end.
+// rebooting reports whether the node is about to leave the boot in which the run has asked for its end.
 func (a *Agent) rebooting(ctx context.Context, p progress) (bool, error) {
 	name := stepReboot
 	if p.failed != nil {

@@ -31,7 +31,7 @@ type entry struct {
 	Origin origin `json:"origin"`
 }
 
-// same says whether e and f want the same of a file. Where the names of owners are unknown, their spelling decides.
+// same reports whether e and f want the same of a file. Where the names of owners are unknown, their spelling decides.
 func (e entry) same(f entry, o host.Owners) bool {
 	em, eerr := host.ParseMode(e.Mode)
 	fm, ferr := host.ParseMode(f.Mode)

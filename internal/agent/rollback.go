@@ -20,7 +20,7 @@ type outcome struct {
 	message  string
 	// debt is what the node has to do yet, or nil.
 	debt *debt
-	// needsReboot says that the next run has the node reboot, to read what was written.
+	// needsReboot reports that the next run has the node reboot, to read what was written.
 	needsReboot bool
 }
 
@@ -81,7 +81,7 @@ func (r *runner) notBackDebt(changes []node.Change, actions []disruption.Action)
 	}
 }
 
-// allBack says how a rollback has ended that has put everything back.
+// allBack returns how a rollback has ended that has put everything back.
 func (r *runner) allBack(message string) outcome {
 	if r.progress.rolledBack {
 		return outcome{complete: true, message: message}
@@ -201,7 +201,7 @@ func (r *runner) forgetOriginals() error {
 	return r.state.sweepOriginals(rec)
 }
 
-// failureMessage says what happened, why, and how the node is left.
+// failureMessage returns what happened, why, and how the node is left.
 func (r *runner) failureMessage(cause node.JournalEntry, changes []node.Change, actions []disruption.Action, failures []string) string {
 	message := fmt.Sprintf("%s failed: %s; ", cause.Step, cause.Error)
 	if r.progress.unconfirmed && cause.Step != stepConfirm {

@@ -21,9 +21,9 @@ type runner struct {
 	work     *work
 	last     *lastRun
 	progress progress
-	// verified says that a process before this one has verified the node.
+	// verified reports that a process before this one has verified the node.
 	verified bool
-	// waited says that this process has waited for a boot to end.
+	// waited reports that this process has waited for a boot to end.
 	waited bool
 }
 
@@ -309,7 +309,7 @@ func (r *runner) success() string {
 	return fmt.Sprintf("changed %s, then: %s", things(r.work.Plan.Changes), strings.Join(actions, ", "))
 }
 
-// things says how much was changed: all files together, what else there is by its name.
+// things returns how much was changed: all files together, what else there is by its name.
 func things(changes []node.Change) string {
 	files := 0
 	var parts []string

@@ -24,7 +24,7 @@ const (
 type staging struct {
 	Source node.Source      `json:"source"`
 	Status node.StageStatus `json:"status"`
-	// Told says that who asked knows of the failure: whoever asks again wants another try.
+	// Told reports that who asked knows of the failure: whoever asks again wants another try.
 	Told bool `json:"told,omitempty"`
 }
 

@@ -39,7 +39,7 @@ type lastRun struct {
 	Debt *debt `json:"debt,omitempty"`
 	// Left are files that failed runs have left as they are, by path.
 	Left map[string]host.State `json:"left,omitempty"`
-	// Guarded says that the run is rolled back unless a login is confirmed.
+	// Guarded reports that the run is rolled back unless a login is confirmed.
 	Guarded bool `json:"guarded,omitempty"`
 	// Boot is the boot of the node in which the run has begun, if that can be told.
 	Boot string `json:"boot,omitempty"`

@@ -91,7 +91,7 @@ func (a *Agent) underWay(ctx context.Context, run lastRun, unattended bool) (nod
 	return s, nil
 }
 
-// refused says why the node does not reboot with what was put back, if it does not.
+// refused returns why the node does not reboot with what was put back, if it does not.
 func (p progress) refused() string {
 	why := p.errors[stepRebootBack]
 	if why == "" || p.done[stepRebootBack] {

@@ -155,7 +155,7 @@ func (c *chain) check(e Entry) error {
 	}
 }
 
-// continues says whether an entry is the first one that is read, of a log that has begun in another file.
+// continues reports whether an entry is the first one that is read, of a log that has begun in another file.
 func (c *chain) continues(e Entry) bool {
 	return c.seq == 0 && c.torn == 0 && e.Seq > 1 && e.Prev != ""
 }
@@ -178,7 +178,7 @@ type Report struct {
 	Heads []SignedHead
 	// Lost are the Seqs of entries which tell that the log was cut off or replaced before them.
 	Lost []int64
-	// Pending says that the log ends in the middle of a line. It is being written, or the process has crashed.
+	// Pending reports that the log ends in the middle of a line. It is being written, or the process has crashed.
 	Pending bool
 	Head    Head
 }

@@ -5,7 +5,7 @@
 // ended. A crash can hide how a command ended, and never that it was sent. What can't be recorded is not sent.
 //
 // Each line has the SHA-256 of the one before it, and its number. Whoever changes, removes, inserts or moves lines has to write
-// all later ones anew, and then the last hash is another than the one that was noted elsewhere. What is cut off at the end, and
+// all later ones again, and then the last hash is another than the one that was noted elsewhere. What is cut off at the end, and
 // a change of the last line, can't be told from the file alone: for that there are signed heads, which package heads publishes where
 // who can write the log can't.
 //

@@ -48,9 +48,9 @@ type Log struct {
 	chain chain
 	// size of the file, as far as chain has read or written it.
 	size int64
-	// broken says that a write has failed, so that it is not known what is behind size.
+	// broken reports that a write has failed, so that it is not known what is behind size.
 	broken bool
-	// moved says that file no longer is at path, and that a new one is to be made there.
+	// moved reports that file no longer is at path, and that a new one is to be made there.
 	moved bool
 }
 

@@ -178,7 +178,7 @@ func (c *census) add(p *Policy, m *machine) {
 	}
 }
 
-// skew says whether a machine has booted, or names, an image that is too old for the policy, and whether that is known. What it
+// skew reports whether a machine has booted, or names, an image that is too old for the policy, and whether that is known. What it
 // names is what a machine boots that takes its place.
 func (p *Policy) skew(images ...string) (skewed, known bool) {
 	known = true

@@ -31,7 +31,7 @@ func names(all []string) string {
 	return strings.Join(all, ", ")
 }
 
-// setSkew says whether images are too old.
+// setSkew reports whether images are too old.
 func (p *Policy) setSkew(st *refitv1.BootImagePolicyStatus, found *census) {
 	c := metav1.Condition{
 		Type: refitv1.BootImageSkewCondition, Status: metav1.ConditionFalse, Reason: reasonNew, ObservedGeneration: st.ObservedGeneration,

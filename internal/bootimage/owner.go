@@ -17,7 +17,7 @@ var clusterAPIKinds = []string{"Cluster", "ClusterClass", "Machine", "MachineDep
 const controlPlaneGroup = "controlplane.cluster.x-k8s.io"
 
 // ForeignController returns what controls an infrastructure machine, or a template of such, if it is not Cluster API, as people
-// read it: "NodePool pool-1". What it controls may be put back or made anew by it at any time, and is left alone.
+// read it: "NodePool pool-1". What it controls may be put back or made again by it at any time, and is left alone.
 func ForeignController(o metav1.Object) (string, bool) {
 	owner := metav1.GetControllerOf(o)
 	if owner == nil {

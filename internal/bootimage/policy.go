@@ -91,7 +91,7 @@ func readPartial(s refitv1.BootImageSelection) (labels.Selector, error) {
 	return selector, nil
 }
 
-// lets says whether the image of a machine with the labels, which the policy selects, may change.
+// lets reports whether the image of a machine with the labels, which the policy selects, may change.
 func (p *Policy) lets(of labels.Set) bool {
 	switch p.mode {
 	case refitv1.AllBootImages:

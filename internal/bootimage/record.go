@@ -51,7 +51,7 @@ func (r *Recorder) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// unrecorded says whether there is something to note at a Machine.
+// unrecorded reports whether there is something to note at a Machine.
 func unrecorded(o client.Object) bool {
 	return o.GetAnnotations()[refitv1.BootedImageAnnotation] == "" && o.GetDeletionTimestamp().IsZero()
 }
@@ -106,7 +106,7 @@ func (r *Recorder) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 }
 
 // paths returns the image fields of a Machine's infrastructure machine, or none if no policy selects the Machine or nobody knows
-// the kind: with a change of the policies it is looked at again. It also says whether the Machine is paused.
+// the kind: with a change of the policies it is looked at again. It also reports whether the Machine is paused.
 func (r *Recorder) paths(ctx context.Context, m *clusterv1.Machine) (paths []string, paused bool, err error) {
 	all, err := r.Policies.In(m.Namespace)
 	if err != nil || len(all) == 0 {
@@ -156,7 +156,7 @@ func (r *Recorder) booted(ctx context.Context, m *clusterv1.Machine, infra *unst
 	return name, nil
 }
 
-// updating says whether Cluster API updates an object in place. It says so at the infrastructure machine first, together with
+// updating reports whether Cluster API updates an object in place. It says so at the infrastructure machine first, together with
 // the change.
 func updating(o client.Object) bool {
 	_, yes := o.GetAnnotations()[clusterv1.UpdateInProgressAnnotation]

@@ -125,7 +125,7 @@ func (p *Policy) slots(now time.Time, self types.NamespacedName, records []recor
 	return p.Budget.slots(p.Name, now, p.count(records, self, p.windowStart(now)))
 }
 
-// budgets says which budget does not let the update start, or nil. Among those that wait for the same budget the ones with the
+// budgets returns which budget does not let the update start, or nil. Among those that wait for the same budget the ones with the
 // oldest configuration go first, so that none starves.
 func budgets(now time.Time, d Decision, self record, records []record) *exhausted {
 	for _, p := range d.Policies {
@@ -160,7 +160,7 @@ func (p *Policy) ahead(now time.Time, self record, records []record, limit int) 
 	return n
 }
 
-// elsewhere says whether an update that waits is held back by the budget of another policy: it must not take a slot of this one,
+// elsewhere reports whether an update that waits is held back by the budget of another policy: it must not take a slot of this one,
 // perhaps for ever. Budgets that were looked at are in used.
 func (p *Policy) elsewhere(now time.Time, r record, records []record, used map[types.NamespacedName]bool) bool {
 	for _, o := range r.policies {

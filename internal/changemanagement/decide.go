@@ -25,7 +25,7 @@ type Decision struct {
 	By Overrides
 }
 
-// Decide says whether a change of a Machine may start, by the policies that select it.
+// Decide reports whether a change of a Machine may start, by the policies that select it.
 func Decide(now time.Time, s *Candidate, policies []*Policy, c Change) Decision {
 	schedules := make([]*schedule.Schedule, len(policies))
 	maxOverride := defaultMaxOverride
@@ -150,7 +150,7 @@ func names(policies []*Policy) []string {
 	return out
 }
 
-// HoldsAll says whether a policy holds back what does not disturb the node, too; or whether that can't be told.
+// HoldsAll reports whether a policy holds back what does not disturb the node, too; or whether that can't be told.
 func (d *Decision) HoldsAll() bool {
 	return d.Reason == schedule.InvalidPolicy || slices.ContainsFunc(d.Policies, func(p *Policy) bool { return p.HoldAll })
 }

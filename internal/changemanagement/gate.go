@@ -57,7 +57,7 @@ type recently struct {
 // recentlyFor is how old records may be for a question whose answer admits nothing: many ask at once.
 const recentlyFor = time.Second
 
-// Ask says whether the update of the Machine may start now. It admits nothing.
+// Ask reports whether the update of the Machine may start now. It admits nothing.
 func (g *Gate) Ask(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) (Decision, error) {
 	d, self, err := g.decide(ctx, machine, mu)
 	if err != nil || !d.counted() {
@@ -157,17 +157,17 @@ func (g *Gate) record(ctx context.Context, machine *clusterv1.Machine, mu *refit
 	return r, nil
 }
 
-// Holds says whether the update waits for a policy.
+// Holds reports whether the update waits for a policy.
 func Holds(mu *refitv1.MachineUpdate) bool {
 	return mu.Status.Phase == refitv1.PhaseWaiting && (mu.Status.Reason == refitv1.ReasonWindow || mu.Status.Reason == refitv1.ReasonBudget)
 }
 
-// counted says whether the decision is subject to a budget: one that an override made is not.
+// counted reports whether the decision is subject to a budget: one that an override made is not.
 func (d *Decision) counted() bool {
 	return d.Open && d.Reason != schedule.Overridden && limited(d.Policies)
 }
 
-// limited says whether one of the policies has a budget.
+// limited reports whether one of the policies has a budget.
 func limited(policies []*Policy) bool { return slices.ContainsFunc(policies, (*Policy).limited) }
 
 // applyBudgets closes a decision that a budget does not allow.

@@ -130,7 +130,7 @@ func refusal(p inplace.Proposal, d Decision) error {
 	}
 }
 
-// howToBypass says how to let one change go.
+// howToBypass returns how to let one change go.
 func howToBypass(p inplace.Proposal) string {
 	return fmt.Sprintf("to let this one change go now, annotate its MachineDeployment, KubeadmControlPlane or Cluster with %s=%s", refitv1.BypassAnnotation, p.Digest)
 }
@@ -245,7 +245,7 @@ func (h *Hooks) forbidden(ctx context.Context, m *clusterv1.Machine, policies []
 	return nil
 }
 
-// later says whether a decision opens later than another, or never.
+// later reports whether a decision opens later than another, or never.
 func (d *Decision) later(o Decision) bool {
 	if d.NextChangeETASeconds < 0 || o.NextChangeETASeconds < 0 {
 		return d.NextChangeETASeconds < min(o.NextChangeETASeconds, 0)

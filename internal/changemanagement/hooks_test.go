@@ -39,7 +39,7 @@ func immaterial(p *inplace.Proposal) { p.Material = false }
 // ofMachineSet has the change be one of a MachineSet.
 func ofMachineSet(p *inplace.Proposal) { p.Machine, p.Name = nil, "md-abc" }
 
-// permit asks, and says whether the proposal was asked for.
+// permit asks, and reports whether the proposal was asked for.
 func (w *world) permit(p inplace.Proposal) (asked bool, err error) {
 	err = w.hooks.Permit(w.T.Context(), p.Namespace, len(p.Left) > 0, func() (inplace.Proposal, error) {
 		asked = true

@@ -96,7 +96,7 @@ func (p *Policies) calendar(ctx context.Context, namespace string, ref schedule.
 	return calendarIn(&cm, ref.Key)
 }
 
-// passing says whether an error is the API server's being away, or too busy, and no answer.
+// passing reports whether an error is the API server's being away, or too busy, and no answer.
 func passing(err error) bool {
 	status := apierrors.APIStatus(nil)
 	if !errors.As(err, &status) {
@@ -141,7 +141,7 @@ func (p *Policies) Select(s *Candidate) ([]*Policy, error) {
 	return p.SelectingIn(s.ClusterLabels, s.Role, s.Subject)
 }
 
-// Any says whether there is a policy in a namespace at all.
+// Any reports whether there is a policy in a namespace at all.
 func (p *Policies) Any(namespace string) (bool, error) {
 	all, err := p.In(namespace)
 	return len(all) > 0, err

@@ -92,10 +92,10 @@ func (p *Policy) check(s *refitv1.ChangeManagementPolicySpec) error {
 	return errors.Join(errs...)
 }
 
-// limited says whether the policy has a budget.
+// limited reports whether the policy has a budget.
 func (p *Policy) limited() bool { return p.Budget != Budget{} }
 
-// Selects says whether the policy is for the Machine.
+// Selects reports whether the policy is for the Machine.
 func (p *Policy) Selects(s *Candidate) bool {
 	return p.Namespace == s.Namespace && p.Selector.Cluster(s.ClusterLabels) && p.Selector.Machine(s.Role, s.Labels)
 }

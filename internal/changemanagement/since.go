@@ -120,7 +120,7 @@ func (s *Since) note(ctx context.Context, gvk schema.GroupVersionKind, key clien
 	return ctrl.Result{}, nil
 }
 
-// unnoted says whether it is still to be noted since when an object has its override, or a note is left of one that is gone.
+// unnoted reports whether it is still to be noted since when an object has its override, or a note is left of one that is gone.
 func unnoted(o metav1.Object) bool {
 	all := o.GetAnnotations()
 	if _, set := all[refitv1.PermissiveUntilAnnotation]; set {

@@ -192,7 +192,7 @@ func (e *example) compile() (map[string]*schedule.Schedule, error) {
 	return all, nil
 }
 
-// decide says what policies answer, as the tables have it. Without names all of them are asked.
+// decide returns what policies answer, as the tables have it. Without names all of them are asked.
 func decide(schedules map[string]*schedule.Schedule, a answer) (string, error) {
 	var some []*schedule.Schedule
 	for name, s := range schedules {

@@ -174,7 +174,7 @@ func (d *disruptions) For(_ context.Context, s inplace.Subject) (*updaters.Regis
 	return judges.Select(s, all, effective.Rules, d.mayMove(s), func(context.Context) (*kubernetessource.Selected, error) { return d.find(s) }), nil
 }
 
-// mayMove says what the BootImagePolicies say of a machine's image.
+// mayMove returns what the BootImagePolicies say of a machine's image.
 func (d *disruptions) mayMove(s inplace.Subject) *image.Selected {
 	selecting, notes := counting("BootImagePolicy", d.images, s)
 	slices.SortFunc(selecting, func(a, b *bootimage.Policy) int { return strings.Compare(a.Name, b.Name) })

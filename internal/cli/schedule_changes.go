@@ -95,7 +95,7 @@ func (g *group) take(from, to *[]schedule.Window) bool {
 	return true
 }
 
-// classify says what becomes of the group, or nothing if it stays.
+// classify returns what becomes of the group, or nothing if it stays.
 func (c change) classify() changeKind {
 	switch {
 	case len(c.before) == 0:
@@ -113,7 +113,7 @@ func (c change) classify() changeKind {
 	}
 }
 
-// becomes says how one window turns into another that overlaps it, or nothing if it is the same.
+// becomes returns how one window turns into another that overlaps it, or nothing if it is the same.
 func becomes(before, after schedule.Window) changeKind {
 	start, end := after.Start.Compare(before.Start), compareEnds(after, before)
 	switch {
@@ -170,7 +170,7 @@ func apart(a, b change) time.Duration {
 	}
 }
 
-// describe says what becomes of the windows, in words.
+// describe returns what becomes of the windows, in words.
 func (c change) describe(loc *time.Location) string {
 	list := func(windows []schedule.Window) string {
 		var all []string

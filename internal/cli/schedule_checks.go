@@ -136,7 +136,7 @@ func (p *policies) tooShort() []finding {
 	}}
 }
 
-// waits says whether an update waits for a window that is long enough.
+// waits reports whether an update waits for a window that is long enough.
 func (p *policies) waits() bool {
 	return slices.ContainsFunc(p.schedules, func(s *schedule.Schedule) bool {
 		return s.Fit() == schedule.FitRequired && s.ExpectedDuration() > 0
@@ -185,7 +185,7 @@ func (p *policies) neverMeet() []finding {
 	return all
 }
 
-// share says whether the policies, each with each, can select the same machine.
+// share reports whether the policies, each with each, can select the same machine.
 func (p *policies) share() bool {
 	for i, a := range p.schedules {
 		for _, b := range p.schedules[:i] {

@@ -34,7 +34,7 @@ type pageWeek struct {
 type pageDay struct {
 	Where           template.CSS
 	Name            string
-	Weekend, Begins bool // Begins says that it is the first of a month
+	Weekend, Begins bool // Begins reports that it is the first of a month
 }
 
 // pageLane is what one policy, or all of them, do in a week.

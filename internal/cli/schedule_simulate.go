@@ -117,7 +117,7 @@ func (f *simulateFlags) print(w io.Writer, s *simulation, output string) error {
 	return err
 }
 
-// isTerminal says whether colors are welcome, by the custom of no-color.org.
+// isTerminal reports whether colors are welcome, by the custom of no-color.org.
 func isTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {

@@ -47,7 +47,7 @@ const maxUnitName = 255
 
 var unitName = regexp.MustCompile(`^[a-zA-Z0-9:._\\-]+\.(service|socket|device|mount|automount|swap|target|path|timer|snapshot|slice|scope)$`)
 
-// ValidUnit says whether name can be the unit of a Reload or Restart. Instances and templates (with @) can't: which
+// ValidUnit reports whether name can be the unit of a Reload or Restart. Instances and templates (with @) can't: which
 // instances run is known on the node only.
 func ValidUnit(name string) bool {
 	return len(name) <= maxUnitName && unitName.MatchString(name)
@@ -94,7 +94,7 @@ func (a Action) Validate() error {
 	return nil
 }
 
-// Has says whether an action of the type is among those of a list, whatever its unit and timeout.
+// Has reports whether an action of the type is among those of a list, whatever its unit and timeout.
 func Has(actions []Action, t ActionType) bool {
 	return slices.ContainsFunc(actions, func(a Action) bool { return a.Type == t })
 }

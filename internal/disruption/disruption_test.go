@@ -82,7 +82,7 @@ func TestMergeLaws(t *testing.T) {
 	})
 }
 
-// includes says whether nothing is left of another action to do when this one is done.
+// includes reports whether nothing is left of another action to do when this one is done.
 func (a Action) includes(other Action) bool {
 	switch {
 	case other.Type == None || a.Type == Replace || a.Type == Reboot && other.Type != Replace && !slices.Contains(beforeBoot, other.Type):

@@ -68,7 +68,7 @@ const (
 	pullTag    = "tag-only"
 )
 
-// harmless says whether a change of registries.conf takes no source of images away, and makes no tag mean another image: names
+// harmless reports whether a change of registries.conf takes no source of images away, and makes no tag mean another image: names
 // are looked up where they were and then elsewhere, and what is added is asked for digests only. It is false for a content that is
 // not understood.
 func harmless(before, after []byte) bool {
@@ -85,7 +85,7 @@ func harmless(before, after []byte) bool {
 	return rest && appendedOnly(was.Search, is.Search) && harmlessRegistries(was.Registries, is.Registries)
 }
 
-// appendedOnly says whether a list begins as it did: names are tried in its order.
+// appendedOnly reports whether a list begins as it did: names are tried in its order.
 func appendedOnly(was, is []string) bool {
 	return len(is) >= len(was) && slices.Equal(was, is[:len(was)])
 }
@@ -160,7 +160,7 @@ func (r *registry) pullFrom(m *mirror) error {
 	return nil
 }
 
-// harmlessRegistries says whether no registry is gone, and each is as it was but for what can do no harm.
+// harmlessRegistries reports whether no registry is gone, and each is as it was but for what can do no harm.
 func harmlessRegistries(was, is []registry) bool {
 	for _, old := range was {
 		i := slices.IndexFunc(is, func(r registry) bool { return r.Prefix == old.Prefix })
@@ -177,7 +177,7 @@ func harmlessRegistries(was, is []registry) bool {
 	return true
 }
 
-// harmlessChange says whether every image can be pulled by digest as before, and by tag from no other place than before, and in
+// harmlessChange reports whether every image can be pulled by digest as before, and by tag from no other place than before, and in
 // the same order.
 func (r registry) harmlessChange(is registry) bool {
 	if r.Location != is.Location || r.Blocked != is.Blocked || r.Insecure != is.Insecure {
@@ -208,7 +208,7 @@ func (r registry) tagged() []string {
 	return out
 }
 
-// harmlessAddition says whether a registry that is new changes nothing but where images may come from that are pulled by digest.
+// harmlessAddition reports whether a registry that is new changes nothing but where images may come from that are pulled by digest.
 // It takes images away from a registry with a shorter prefix, so that one must not have done anything else with them either.
 func (r registry) harmlessAddition(was []registry) bool {
 	if !r.digestOnly() {
@@ -218,13 +218,13 @@ func (r registry) harmlessAddition(was []registry) bool {
 	return !slices.ContainsFunc(was, func(old registry) bool { return !old.digestOnly() && (wildcard || old.covers(r.Prefix)) })
 }
 
-// digestOnly says whether the registry does nothing but name mirrors for images that are pulled by digest, if it does anything.
+// digestOnly reports whether the registry does nothing but name mirrors for images that are pulled by digest, if it does anything.
 func (r registry) digestOnly() bool {
 	plain := r.Location == r.Prefix || r.Location == "" // for a wildcard: as the image has it
 	return plain && !r.Blocked && !r.Insecure && len(r.tagged()) == 0
 }
 
-// covers says whether images with a prefix have been the registry's too, as far as no other one has a longer prefix. For a
+// covers reports whether images with a prefix have been the registry's too, as far as no other one has a longer prefix. For a
 // wildcard it rather says so once too often.
 func (r registry) covers(prefix string) bool {
 	if domain, wildcard := strings.CutPrefix(r.Prefix, "*"); wildcard {

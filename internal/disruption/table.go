@@ -150,7 +150,7 @@ func (t Table) match(p string) (Rule, bool) {
 	return best, best.Path != ""
 }
 
-// within says whether p is one of the paths, or lies under one.
+// within reports whether p is one of the paths, or lies under one.
 func within(p string, paths ...string) bool {
 	return slices.ContainsFunc(paths, func(dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") })
 }

@@ -31,7 +31,7 @@ type NodeRef struct {
 	UID  types.UID
 }
 
-// Cordon marks the Node unschedulable, for the Machine whose uid owner is. ours says whether the cordon is refit's, from now or
+// Cordon marks the Node unschedulable, for the Machine whose uid owner is. ours reports whether the cordon is refit's, from now or
 // from before, and so is to be undone. A cordon of somebody else serves as well: then nothing is written, and ours is false.
 //
 // A Node that somebody has uncordoned after refit had cordoned it is cordoned again.
@@ -65,7 +65,7 @@ func (d *Drainer) Cordon(ctx context.Context, ref NodeRef, owner types.UID) (our
 }
 
 // Uncordon undoes what Cordon did for the same owner. When somebody has uncordoned the Node since, only the annotation goes;
-// when somebody else had cordoned it before refit came, nothing does. A Node that is gone, or registered anew, has nothing to
+// when somebody else had cordoned it before refit came, nothing does. A Node that is gone, or registered again, has nothing to
 // undo.
 //
 // It returns ErrOtherOwner when the Node is unschedulable and the annotation says that this is for another Machine, or what
@@ -100,7 +100,7 @@ func (d *Drainer) owns(annotation string, owner types.UID) bool {
 }
 
 // change writes what edit does to the Node, if that is anything. The resourceVersion guards the write: it is refused if the
-// Node has been changed, or made anew, since its uid was compared. Then edit is asked again.
+// Node has been changed, or made again, since its uid was compared. Then edit is asked again.
 func (d *Drainer) change(ctx context.Context, ref NodeRef, edit func(*corev1.Node) error) error {
 	var err error
 	for range writeAttempts {

@@ -8,7 +8,7 @@
 //
 //   - Nothing is forced. A pod leaves by an eviction, so that its PodDisruptionBudget is asked; when the time is over the drain
 //     says what is left and stops.
-//   - Each round reads all that it needs anew and waits for nothing. It can be repeated, by another process as well.
+//   - Each round reads all that it needs again and waits for nothing. It can be repeated, by another process as well.
 //   - What can't be read is an error, and never a node that is empty.
 //   - A node is drained when its pods have left and the volumes of those are detached.
 //   - A cordon is refit's only if a Node says so, in the annotation that the same write has set. Only that one is undone.

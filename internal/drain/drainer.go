@@ -48,7 +48,7 @@ type Request struct {
 
 // Progress is how a drain stands after a round. It is the same as long as nothing changes.
 type Progress struct {
-	// Done says that nothing is left to wait for.
+	// Done reports that nothing is left to wait for.
 	Done bool
 	// Skipped says why a drain that is done was not made, or not to its end.
 	Skipped string
@@ -58,9 +58,9 @@ type Progress struct {
 	Volumes int
 	// Blocked says which pods can't leave now and why: ten at most, in order, each of 1024 characters at most.
 	Blocked []string
-	// TimedOut says that the Machine's nodeDrainTimeoutSeconds are over and pods or volumes are left. Nothing more is evicted.
+	// TimedOut reports that the Machine's nodeDrainTimeoutSeconds are over and pods or volumes are left. Nothing more is evicted.
 	TimedOut bool
-	// HandOver says that the drain goes on when another instance of refit does it, because this one's pod is to leave.
+	// HandOver reports that the drain goes on when another instance of refit does it, because this one's pod is to leave.
 	HandOver bool
 	// Message says all that for people.
 	Message string
@@ -167,7 +167,7 @@ const (
 	some
 )
 
-// elsewhere says which other nodes pods could go to. Taints are not looked at, since that is between each pod and the scheduler.
+// elsewhere returns which other nodes pods could go to. Taints are not looked at, since that is between each pod and the scheduler.
 func (d *Drainer) elsewhere(ctx context.Context, node *corev1.Node) (others, error) {
 	found := none
 	for page := ""; ; {
@@ -203,7 +203,7 @@ func ready(node *corev1.Node) corev1.ConditionStatus {
 	return ""
 }
 
-// unreachable says whether the Node's kubelet is not heard of any more. Its pods never disappear then.
+// unreachable reports whether the Node's kubelet is not heard of any more. Its pods never disappear then.
 func unreachable(node *corev1.Node) bool { return ready(node) == corev1.ConditionUnknown }
 
 // unreachableGraceSeconds is the grace period of evictions from a node that is unreachable, and how long after that its pods

@@ -66,7 +66,7 @@ func (d *Drainer) evictOne(ctx context.Context, l *leaver, opts metav1.DeleteOpt
 	return nil
 }
 
-// refusal says why the API server did not evict a pod. It is "" when the next round knows more, and an error when there was
+// refusal returns why the API server did not evict a pod. It is "" when the next round knows more, and an error when there was
 // no answer.
 func refusal(err error) (string, error) {
 	var status apierrors.APIStatus
@@ -95,7 +95,7 @@ func refusal(err error) (string, error) {
 // budgetMessage is how the API server begins the message of a PodDisruptionBudget that refuses.
 var budgetMessage = regexp.MustCompile(`^The disruption budget (\S+) (.*)$`)
 
-// budget says which PodDisruptionBudget blocks. Counts of pods are left out: they change, and the reader finds them there.
+// budget returns which PodDisruptionBudget blocks. Counts of pods are left out: they change, and the reader finds them there.
 func budget(message string) string {
 	parts := budgetMessage.FindStringSubmatch(message)
 	if parts == nil {

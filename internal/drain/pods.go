@@ -19,7 +19,7 @@ import (
 type leaver struct {
 	pod *corev1.Pod
 	manner
-	// evicted says that it was in this round.
+	// evicted reports that it was in this round.
 	evicted bool
 	// blocked is why it could not be evicted in this round.
 	blocked string
@@ -63,12 +63,12 @@ func (d *Drainer) pods(ctx context.Context, machine *clusterv1.Machine, node *co
 	return pods, nil
 }
 
-// finished says whether nothing of the pod runs any more, and will not again.
+// finished reports whether nothing of the pod runs any more, and will not again.
 func finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// forgotten says whether the pod should be gone, so that a node that is unreachable is not waited for.
+// forgotten reports whether the pod should be gone, so that a node that is unreachable is not waited for.
 func (d *Drainer) forgotten(pod *corev1.Pod) bool {
 	at := pod.DeletionTimestamp
 	return !at.IsZero() && d.Clock.Since(at.Time) > unreachableGraceSeconds*time.Second

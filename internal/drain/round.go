@@ -53,7 +53,7 @@ func (r *round) turn(without types.NamespacedName) []*leaver {
 	return turn
 }
 
-// progress says how the round has ended.
+// progress returns how the round has ended.
 func (r *round) progress() Progress {
 	var evict, leave, complete, later, blocked []string
 	for i := range r.pods {

@@ -17,7 +17,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// detach says how a node stands whose pods have left: drained, when the volumes have left as well that none of the pods uses which stay.
+// detach returns how a node stands whose pods have left: drained, when the volumes have left as well that none of the pods uses which stay.
 // A pod is gone before its volumes are detached, and what is attached to a node that is away can't be attached to another one.
 //
 // Which volumes count is as Cluster API has it: those of the Node's status and of VolumeAttachments. Those of a node that is unreachable

@@ -4,7 +4,7 @@ import "time"
 
 // Progress is how an update, or what holds it back, stands.
 type Progress struct {
-	// Done says that the node shows what is desired, or that an upgrade may go on. Cluster API then does not ask again.
+	// Done reports that the node shows what is desired, or that an upgrade may go on. Cluster API then does not ask again.
 	Done bool
 	// Message is for people. The same state gives the same message.
 	Message string

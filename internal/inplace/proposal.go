@@ -13,7 +13,7 @@ type Proposal struct {
 	Machine *metav1.ObjectMeta
 	// Digest identifies the desired specs.
 	Digest string
-	// Material says that the change disturbs the node.
+	// Material reports that the change disturbs the node.
 	Material bool
 	// Left are the changed fields that can't be updated in place, each with the reason. With some, the Machine is replaced.
 	Left []string

@@ -32,7 +32,7 @@ var owned = map[string]string{
 	"healthz-bind-address": becauseProbe, "healthz-port": becauseProbe,
 }
 
-// Problem says why an argument can't be given to the kubelet of a running node, or nothing. It does not contain the value.
+// Problem returns why an argument can't be given to the kubelet of a running node, or nothing. It does not contain the value.
 func Problem(a node.Arg) string {
 	if why, ok := owned[a.Name]; ok {
 		return "the kubelet's argument " + a.Name + " is not changed on a running node: " + why
@@ -49,7 +49,7 @@ func Problem(a node.Arg) string {
 	}
 }
 
-// templated says whether cloud-init's Jinja, or a command that fills in variables, makes something else of a value.
+// templated reports whether cloud-init's Jinja, or a command that fills in variables, makes something else of a value.
 func templated(value string) bool {
 	for _, mark := range []string{"{{", "{%", "{#", "$"} {
 		if strings.Contains(value, mark) {
@@ -59,7 +59,7 @@ func templated(value string) bool {
 	return false
 }
 
-// unfit says whether a character does not get through systemd's EnvironmentFile and the splitting of the variable into
+// unfit reports whether a character does not get through systemd's EnvironmentFile and the splitting of the variable into
 // words.
 func unfit(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("\"'`\\", r) }
 
@@ -70,5 +70,5 @@ var placing = map[string]bool{
 	"topology-manager-policy": true, "topology-manager-policy-options": true, "topology-manager-scope": true,
 }
 
-// NeedsDrain says whether the pods must leave the node before an argument of the kubelet is changed.
+// NeedsDrain reports whether the pods must leave the node before an argument of the kubelet is changed.
 func NeedsDrain(arg string) bool { return placing[arg] }

@@ -55,7 +55,7 @@ var kubeletsLabels = map[string]bool{
 	"beta.kubernetes.io/os": true, "beta.kubernetes.io/arch": true,
 }
 
-// LabelProblem says why a label can't be brought to a running Node, or nothing. A kubelet may set labels of Kubernetes' own
+// LabelProblem returns why a label can't be brought to a running Node, or nothing. A kubelet may set labels of Kubernetes' own
 // domains only below kubelet.kubernetes.io and node.kubernetes.io, and would not start on a new machine with others.
 func LabelProblem(key, value string) string {
 	domain, _, qualified := strings.Cut(key, "/")
@@ -74,7 +74,7 @@ func LabelProblem(key, value string) string {
 	}
 }
 
-// below says whether a domain is parent or one below it.
+// below reports whether a domain is parent or one below it.
 func below(domain, parent string) bool {
 	return domain == parent || strings.HasSuffix(domain, "."+parent)
 }
@@ -86,7 +86,7 @@ var startup = []corev1.Taint{
 	{Key: "node.cluster.x-k8s.io/uninitialized", Effect: corev1.TaintEffectNoSchedule},
 }
 
-// Startup says whether a taint counts until the Node is ready for the first time only.
+// Startup reports whether a taint counts until the Node is ready for the first time only.
 func Startup(t corev1.Taint) bool {
 	for _, s := range startup {
 		if t.MatchTaint(&s) {
@@ -99,7 +99,7 @@ func Startup(t corev1.Taint) bool {
 // controllers are the domains of the taints by which Kubernetes and Cluster API say how a Node is.
 var controllers = []string{"node.kubernetes.io", "node.cloudprovider.kubernetes.io", "node.cluster.x-k8s.io"}
 
-// Foreign says whether a taint is one that controllers add and take away.
+// Foreign reports whether a taint is one that controllers add and take away.
 func Foreign(key string) bool {
 	domain, _, _ := strings.Cut(key, "/")
 	for _, c := range controllers {
@@ -110,7 +110,7 @@ func Foreign(key string) bool {
 	return false
 }
 
-// TaintProblem says why a taint can't be brought to a running Node, or nothing.
+// TaintProblem returns why a taint can't be brought to a running Node, or nothing.
 func TaintProblem(t corev1.Taint) string {
 	switch {
 	case len(validation.IsQualifiedName(t.Key)) > 0:

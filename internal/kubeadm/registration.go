@@ -46,7 +46,7 @@ type Options struct {
 	Args []node.Arg
 	// Taints is nil when they are not set, which for a control plane means kubeadm's own.
 	Taints *[]corev1.Taint
-	// ControlPlane says whether the machine is a control-plane machine.
+	// ControlPlane reports whether the machine is a control-plane machine.
 	ControlPlane bool
 }
 
@@ -61,7 +61,7 @@ func Section(spec map[string]any) string {
 	return Join
 }
 
-// ControlPlane says whether a KubeadmConfig's spec is that of a control-plane machine: Cluster API has
+// ControlPlane reports whether a KubeadmConfig's spec is that of a control-plane machine: Cluster API has
 // joinConfiguration.controlPlane in all of theirs, and refuses it for workers; and nobody else is made by kubeadm init.
 func ControlPlane(spec map[string]any) bool {
 	if Section(spec) == Init {

@@ -46,7 +46,7 @@ func component(m map[string]any) node.Component {
 	return c
 }
 
-// Carried says whether an argument or a variable has a value of its own, and nothing else beside its name.
+// Carried reports whether an argument or a variable has a value of its own, and nothing else beside its name.
 func Carried(item map[string]any) bool {
 	for name, value := range item {
 		if _, ok := value.(string); !ok || name != "name" && name != "value" {

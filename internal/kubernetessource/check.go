@@ -114,7 +114,7 @@ func (c *checker) url(field string, u refitv1.SourceURL, named bool) {
 	}
 }
 
-// urlProblem says what is wrong with an URL, or nothing.
+// urlProblem returns what is wrong with an URL, or nothing.
 func urlProblem(text string) string {
 	u, err := url.Parse(text)
 	switch {
@@ -226,7 +226,7 @@ func (c *checker) checksums(field string, s *refitv1.KubernetesSourceSpec, v ref
 	}
 }
 
-// lacking says what has no checksum, or nothing. Each architecture that is named is to be complete. Where none is, a URL can still have
+// lacking returns what has no checksum, or nothing. Each architecture that is named is to be complete. Where none is, a URL can still have
 // it: one that is complete is then enough.
 func lacking(s *refitv1.KubernetesSourceSpec, version string, has map[thing]bool, named []string) string {
 	architectures, lacks := named, ""

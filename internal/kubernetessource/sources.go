@@ -37,7 +37,7 @@ func New(cached client.Reader) *Sources {
 type Selected struct {
 	// Name is that of the source.
 	Name string
-	// Early says that a version is fetched as soon as a change asks for it, and not only when the window is open.
+	// Early reports that a version is fetched as soon as a change asks for it, and not only when the window is open.
 	Early bool
 
 	source *Source

@@ -192,7 +192,7 @@ func maintenanceCRD() *apiextensionsv1.CustomResourceDefinition {
 	}
 }
 
-// installed says whether the API server serves NodeMaintenances, of which only tests decide.
+// installed reports whether the API server serves NodeMaintenances, of which only tests decide.
 var installed bool
 
 func installMaintenances(t testingT) {

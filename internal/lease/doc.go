@@ -12,7 +12,7 @@
 //     clock, counted from when this process saw it first. Whoever reads no times in it waits for ever.
 //   - Each acquisition has a token that is greater than those of all acquisitions before it. The node refuses lower ones, which
 //     is what makes the lease safe: two may believe to hold it, but only the last one is obeyed.
-//   - What is lost stays lost: a Held never makes its lease anew.
+//   - What is lost stays lost: a Held never makes its lease again.
 //   - The API server may be away. Then nothing is lost, but after two thirds of the duration nothing that disturbs starts.
 //
 // Clients must read from the API server and not from a cache.

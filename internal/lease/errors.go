@@ -16,7 +16,7 @@ var (
 	ErrNodeReplaced = errors.New("the Node was registered anew")
 	// ErrMachineReplaced is the same for the Machine.
 	ErrMachineReplaced = errors.New("the Machine was made anew")
-	// ErrLost is returned when a lease is no longer the one that was acquired. It stays lost: stop, and acquire anew.
+	// ErrLost is returned when a lease is no longer the one that was acquired. It stays lost: stop, and acquire again.
 	ErrLost = errors.New("the node lease is lost")
 	// ErrUnrenewed is returned when a lease may be ours, but was not renewed for so long that nothing that disturbs may start.
 	// Renewing it cures that.

@@ -106,7 +106,7 @@ func (l *Locker) kured(ctx context.Context, node string) ([]Hold, error) {
 	return nil, nil
 }
 
-// over says whether kured takes the lock as expired on every clock that may be relied on here. Without a TTL it never does.
+// over reports whether kured takes the lock as expired on every clock that may be relied on here. Without a TTL it never does.
 func (k kuredLock) over(now time.Time) bool {
 	return k.TTL > 0 && !k.Created.IsZero() && now.Sub(k.Created) > k.TTL+k.TTL/10+Tolerance
 }

@@ -59,7 +59,7 @@ func (h *Held) Unkept() (time.Duration, bool) {
 	return max(0, h.acquired.Sub(h.before)), true
 }
 
-// Cordoned says whether the node was cordoned before: then it is not for refit to uncordon it.
+// Cordoned reports whether the node was cordoned before: then it is not for refit to uncordon it.
 func (h *Held) Cordoned() bool { return h.cordoned }
 
 // Enter notes the step that is being done. The next renewal shows it.
@@ -217,7 +217,7 @@ func (h *Held) failed(verb string, err error) error {
 	}
 }
 
-// foreign says why the lease is not the one that was acquired, or "". The annotation is looked at last, since it means nothing
+// foreign returns why the lease is not the one that was acquired, or "". The annotation is looked at last, since it means nothing
 // when another holds the lease.
 func (h *Held) foreign(lease *coordinationv1.Lease) string {
 	if lease.UID != h.lease {

@@ -38,7 +38,7 @@ type contest struct {
 	newest map[types.UID]*Held
 	nested bool
 	busy   *Held // writes, so that it can't do so again
-	// deletions says whether leases are deleted and stolen: against that only the token helps.
+	// deletions reports whether leases are deleted and stolen: against that only the token helps.
 	deletions bool
 }
 

@@ -48,7 +48,7 @@ type Request struct {
 	Facts func(context.Context) (Facts, error)
 	// NodeUID is the Node that the operation began with, empty when it begins.
 	NodeUID types.UID
-	// UnderWay says that the operation has begun on the node: a lease that is the Machine's already keeps others off meanwhile.
+	// UnderWay reports that the operation has begun on the node: a lease that is the Machine's already keeps others off meanwhile.
 	UnderWay bool
 	// Operation and Step say what is done, for people.
 	Operation, Step string
@@ -120,7 +120,7 @@ func (l *Locker) withdraw(ctx context.Context, req Request, machine *clusterv1.M
 	return why
 }
 
-// isHolder says whether a lease, or nil, is refit's for a Machine.
+// isHolder reports whether a lease, or nil, is refit's for a Machine.
 func isHolder(lease *coordinationv1.Lease, machine types.UID) bool {
 	return lease != nil && lease.DeletionTimestamp.IsZero() && holderOf(lease) == Holder(machine)
 }
@@ -222,7 +222,7 @@ func (l *Locker) key(node string) types.NamespacedName {
 	return types.NamespacedName{Namespace: l.namespace(), Name: Name(node)}
 }
 
-// blocked says why a lease, or nil, may not be taken by holder; it returns nil when it may.
+// blocked returns why a lease, or nil, may not be taken by holder; it returns nil when it may.
 func (l *Locker) blocked(lease *coordinationv1.Lease, holder string) *Hold {
 	if lease == nil {
 		return nil

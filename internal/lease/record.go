@@ -49,7 +49,7 @@ func Name(node string) string { return "node-" + node }
 // Holder returns what a lease has as its holder while refit works on the Machine's node.
 func Holder(machine types.UID) string { return holderPrefix + string(machine) }
 
-// IsPerson says whether the holder is a person.
+// IsPerson reports whether the holder is a person.
 func IsPerson(holder string) bool {
 	return strings.HasPrefix(holder, adminPrefix) || strings.HasPrefix(holder, kubeadmPrefix)
 }

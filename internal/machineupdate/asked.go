@@ -83,7 +83,7 @@ func (u *update) withdraw(ctx context.Context) (ctrl.Result, error) {
 	}
 }
 
-// whatIsThere says what a node has of an update that has ended half way.
+// whatIsThere returns what a node has of an update that has ended half way.
 func (u *update) whatIsThere(ctx context.Context) string {
 	status, ok := u.lastOnNode(ctx, u.regarding)
 	switch {

@@ -89,7 +89,7 @@ func (l *login) wait(ctx context.Context) error {
 	}
 }
 
-// awaited says what the node waits for, and why it has not come.
+// awaited returns what the node waits for, and why it has not come.
 func (l *login) awaited(status node.Status) string {
 	if l.err == nil {
 		return status.Message

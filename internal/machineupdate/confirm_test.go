@@ -22,7 +22,7 @@ import (
 type loginDialer struct {
 	*fakeNode
 	dials int
-	// refuse says whether a connection is refused.
+	// refuse reports whether a connection is refused.
 	refuse func(dial int) error
 	// asked are the commands by the number of the connection that they came over.
 	asked []string

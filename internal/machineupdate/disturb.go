@@ -73,7 +73,7 @@ func (u *update) protect(ctx context.Context) (*wait, error) {
 	return nil, nil
 }
 
-// drains says whether pods leave the node before it is changed.
+// drains reports whether pods leave the node before it is changed.
 func drains(plan node.Plan) bool {
 	return slices.ContainsFunc(plan.Actions, func(a disruption.Action) bool {
 		return a.Type == disruption.Drain || a.Type == disruption.Reboot
@@ -187,7 +187,7 @@ func (u *update) awaitReady(ctx context.Context) (*wait, error) {
 	return w, err
 }
 
-// notReady says why the node is not as it was before it was disturbed, or nil.
+// notReady returns why the node is not as it was before it was disturbed, or nil.
 func (u *update) notReady(ctx context.Context) (*wait, error) {
 	n := u.mu.Status.Node
 	if n == nil {

@@ -90,7 +90,7 @@ func survive(t *testing.T, dir, path string, f fault, nth int) []call {
 	return *w.plan.calls
 }
 
-// applies says whether a fault at the nth call differs from all others. What a process has read dies with it, so that a death at
+// applies reports whether a fault at the nth call differs from all others. What a process has read dies with it, so that a death at
 // any time before the next effect is the same; and a lease that is stolen is seen by who looks at it, and by the node.
 func (f fault) applies(nth int, c call) bool {
 	switch f {

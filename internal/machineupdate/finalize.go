@@ -177,7 +177,7 @@ func (u *update) finalizeAlone(ctx context.Context) (ctrl.Result, error) {
 	return u.end(ctx, nil)
 }
 
-// stillWorks says whether work is under way on the node, also when its lease has lapsed since, which nobody renews any more.
+// stillWorks reports whether work is under way on the node, also when its lease has lapsed since, which nobody renews any more.
 func (u *update) stillWorks(ctx context.Context) (bool, error) {
 	works, err := u.atWork(ctx, &wait{reason: refitv1.ReasonDeleting})
 	if works || err != nil || u.mu.Status.ApplyingSince == nil || u.regarding == nil {

@@ -31,7 +31,7 @@ const maxStarts = 10
 
 // Gate lets updates start.
 type Gate interface {
-	// Ask says whether an update may start now.
+	// Ask reports whether an update may start now.
 	Ask(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) (changemanagement.Decision, error)
 	// Admit asks, and if the update may start has write record it.
 	Admit(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate, write func(refitv1.Admission) error) (changemanagement.Decision, error)
@@ -39,7 +39,7 @@ type Gate interface {
 	Forget(mu *refitv1.MachineUpdate)
 }
 
-// stillHeld says whether an update that a policy holds back still is, by what caches say.
+// stillHeld reports whether an update that a policy holds back still is, by what caches say.
 func (r *Reconciler) stillHeld(ctx context.Context, mu *refitv1.MachineUpdate) (ctrl.Result, bool) {
 	if !waitsForPolicyOnly(mu) {
 		return ctrl.Result{}, false
@@ -64,7 +64,7 @@ func showsAlready(d changemanagement.Decision, mu *refitv1.MachineUpdate) bool {
 	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == string(d.Reason) && c.Message == d.Message
 }
 
-// waitsForPolicyOnly says whether a policy is all that can make an update go on: nothing of refit's is on the node any more, and
+// waitsForPolicyOnly reports whether a policy is all that can make an update go on: nothing of refit's is on the node any more, and
 // nobody has asked for another try, for other specs or for its deletion.
 func waitsForPolicyOnly(mu *refitv1.MachineUpdate) bool {
 	return mu.DeletionTimestamp.IsZero() && changemanagement.Holds(mu) && mu.Status.ObservedDigest == mu.Spec.Digest && !retryAsked(mu) && !rollbackAsked(mu) && !abandonAsked(mu) &&
@@ -162,7 +162,7 @@ func (u *update) note(ctx context.Context) error {
 	})
 }
 
-// disturbs says whether a plan disturbs the node.
+// disturbs reports whether a plan disturbs the node.
 func disturbs(plan node.Plan) bool {
 	return slices.ContainsFunc(plan.Actions, func(a disruption.Action) bool { return a.Type != disruption.None })
 }

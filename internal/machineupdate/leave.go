@@ -52,7 +52,7 @@ func (u *update) releaseDeleted(ctx context.Context, machine *clusterv1.Machine,
 	return ctrl.Result{RequeueAfter: retryDefault}, err
 }
 
-// runs says whether work is under way on the node. A node that can't be asked does not keep its Machine.
+// runs reports whether work is under way on the node. A node that can't be asked does not keep its Machine.
 func (u *update) runs(ctx context.Context, machine *clusterv1.Machine) bool {
 	status, ok := u.lastOnNode(ctx, machine)
 	return ok && underWay(status)
@@ -96,7 +96,7 @@ func (u *update) nodeError(ctx context.Context, err error) (*wait, error) {
 	return nil, err
 }
 
-// reboots says whether the node may be away because it was asked to reboot.
+// reboots reports whether the node may be away because it was asked to reboot.
 func (u *update) reboots() bool {
 	s := &u.mu.Status
 	if s.ApplyingSince == nil {

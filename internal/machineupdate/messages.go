@@ -13,7 +13,7 @@ import (
 	"github.com/capi-refit/refit/internal/node/remote"
 )
 
-// waitFor says what the update waits for after an error on the way to the node, or nil for other errors.
+// waitFor returns what the update waits for after an error on the way to the node, or nil for other errors.
 func waitFor(err error) *wait {
 	var hostKey *remote.HostKeyError
 	var agent *node.AgentError
@@ -53,7 +53,7 @@ func waitForAgent(e *node.AgentError) *wait {
 	}
 }
 
-// describe says what a plan does.
+// describe returns what a plan does.
 func describe(p node.Plan) string {
 	var parts []string
 	for _, c := range p.Changes {
@@ -71,7 +71,7 @@ func describe(p node.Plan) string {
 	return strings.Join(parts, ", ")
 }
 
-// changed says how much a run has changed: files together, what else there is by its name.
+// changed returns how much a run has changed: files together, what else there is by its name.
 func changed(changes []node.Change) string {
 	files := 0
 	var others []string

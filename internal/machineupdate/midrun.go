@@ -19,7 +19,7 @@ func (w *wait) afterRun() *wait {
 	return &out
 }
 
-// atWork says whether work is under way on the node, which refit still keeps others off. While a hold is met nobody renews its
+// atWork reports whether work is under way on the node, which refit still keeps others off. While a hold is met nobody renews its
 // lease: when that has lapsed, or is another's, there is nothing left to keep, and that also bounds for how long the hold waits.
 func (u *update) atWork(ctx context.Context, w *wait) (bool, error) {
 	if u.mu.Status.ApplyingSince == nil || u.regarding == nil || w.reason == refitv1.ReasonUnreachable {
@@ -43,7 +43,7 @@ func (u *update) atWork(ctx context.Context, w *wait) (bool, error) {
 	return works, ctx.Err() // who is shutting down has not asked
 }
 
-// boots says whether the node does not answer because it reboots, which is a step of the work on it. It may take as long as any
+// boots reports whether the node does not answer because it reboots, which is a step of the work on it. It may take as long as any
 // reboot, or as the node's lease lasts if nobody has seen when it began.
 func (u *update) boots(ctx context.Context, machine *clusterv1.Machine) bool {
 	if since := u.mu.Status.RebootingSince; !u.reboots() || since != nil && u.Clock.Since(since.Time) > u.RebootTimeout {

@@ -100,7 +100,7 @@ func TestAHoldThatIsMetOnTheNode(t *testing.T) {
 	w.requireFree(true)
 }
 
-// TestAHoldBetweenTwoLooks appears when refit has looked for holds and not yet taken the lease anew.
+// TestAHoldBetweenTwoLooks appears when refit has looked for holds and not yet taken the lease again.
 func TestAHoldBetweenTwoLooks(t *testing.T) {
 	w := cutOff(t, drainA)
 	w.node.applied = []node.Status{running}
@@ -161,7 +161,7 @@ func TestAHoldWhileTheNodeReboots(t *testing.T) {
 	w.requireFree(false)
 }
 
-// TestAHoldBeforeAnybodySawTheReboot has the node go down for its reboot while refit starts anew, so that nobody knows since when it reboots.
+// TestAHoldBeforeAnybodySawTheReboot has the node go down for its reboot while refit starts again, so that nobody knows since when it reboots.
 func TestAHoldBeforeAnybodySawTheReboot(t *testing.T) {
 	w := cutOff(t, rebootA)
 	mu := w.update()
@@ -249,7 +249,7 @@ func TestAnotherTryWhileTheNodeWorks(t *testing.T) {
 	require.Equal(t, []string{"status", "plan", "apply", "status", "plan"}, w.node.calls)
 }
 
-// TestAnotherTryAfterTheWork has the work end before: then its end is no end of the new try, which drains anew.
+// TestAnotherTryAfterTheWork has the work end before: then its end is no end of the new try, which drains again.
 func TestAnotherTryAfterTheWork(t *testing.T) {
 	for name, last := range map[string]node.Status{
 		"it has ended":       {State: node.Succeeded},
@@ -268,7 +268,7 @@ func TestAnotherTryAfterTheWork(t *testing.T) {
 	}
 }
 
-// TestOtherSpecsWhileTheNodeWorks has an update that begins anew wait while what was begun before is under way on the node.
+// TestOtherSpecsWhileTheNodeWorks has an update that begins again wait while what was begun before is under way on the node.
 func TestOtherSpecsWhileTheNodeWorks(t *testing.T) {
 	w := cutOff(t, drainA)
 	before := w.update().Spec.Digest

@@ -171,7 +171,7 @@ func TestALeaseThatIsGivenBackIsTaken(t *testing.T) {
 }
 
 // TestLeaseLostWhileTheNodeWorks has another take the lease while the node works. The renewal notices that, and nothing else is
-// done until the lease is acquired anew; then the work is adopted with the new token.
+// done until the lease is acquired again; then the work is adopted with the new token.
 func TestLeaseLostWhileTheNodeWorks(t *testing.T) {
 	w := planned(t, restartA)
 	running := node.Status{State: node.Running, Step: "restart app.service", Done: 2, Total: 5}

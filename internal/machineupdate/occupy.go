@@ -151,7 +151,7 @@ func (u *update) spared(ctx context.Context) (*wait, error) {
 	return w, err
 }
 
-// abandonOffer says how to free the slot of another try that has not begun; of one that has, it can't be freed.
+// abandonOffer returns how to free the slot of another try that has not begun; of one that has, it can't be freed.
 func (u *update) abandonOffer() string {
 	if u.mu.Status.Attempts > 0 {
 		return ""
@@ -185,7 +185,7 @@ func (u *update) fullness(full *slots.Full, err error) (*wait, error) {
 	}
 }
 
-// notAcquired says what an update waits for whose node's lease could not be acquired.
+// notAcquired returns what an update waits for whose node's lease could not be acquired.
 func (u *update) notAcquired(ctx context.Context, err error) (*wait, error) {
 	var held *lease.HeldError
 	var clock *lease.ClockError
@@ -345,7 +345,7 @@ func (u *update) releaseOvertaken(ctx context.Context) error {
 	return u.releaseNode(ctx, now.Status.Node != nil || moved && (u.mu.Status.ApplyingSince != nil || u.mu.Status.Drain != nil))
 }
 
-// may says whether a step may start, by the lease and by what others want of the node.
+// may reports whether a step may start, by the lease and by what others want of the node.
 func (u *update) may(ctx context.Context, disruptive bool) (*wait, error) {
 	held := u.occupied.held
 	if held == nil {

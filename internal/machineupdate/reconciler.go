@@ -131,7 +131,7 @@ func (u *update) advance(ctx context.Context) (ctrl.Result, error) {
 	return u.run(ctx)
 }
 
-// finished says whether there is nothing to do until specs change or somebody asks for another try.
+// finished reports whether there is nothing to do until specs change or somebody asks for another try.
 func finished(mu *refitv1.MachineUpdate) bool {
 	if mu.Status.ObservedDigest != mu.Spec.Digest {
 		return false
@@ -151,7 +151,7 @@ func retryAsked(mu *refitv1.MachineUpdate) bool {
 	return asked != "" && asked != mu.Status.ObservedRetry
 }
 
-// abandonAsked says whether a person has acknowledged that the update has failed, be it in the try before this one.
+// abandonAsked reports whether a person has acknowledged that the update has failed, be it in the try before this one.
 func abandonAsked(mu *refitv1.MachineUpdate) bool {
 	asked := mu.Annotations[refitv1.AbandonAnnotation]
 	return asked != "" && asked != mu.Status.ObservedAbandon && mu.Abandonable()

@@ -10,7 +10,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 )
 
-// TestNodeReplacedWalk registers the Node anew, under the same name, before each call with an effect. The new one is not touched by
+// TestNodeReplacedWalk registers the Node again, under the same name, before each call with an effect. The new one is not touched by
 // an update that began with the old one.
 func TestNodeReplacedWalk(t *testing.T) {
 	t.Parallel()

@@ -229,7 +229,7 @@ func (u *update) outdoneRollback(s *refitv1.MachineUpdateStatus) {
 	}
 }
 
-// requestedBy says who has asked for a rollback, as the command writes it: a time, and a name.
+// requestedBy returns who has asked for a rollback, as the command writes it: a time, and a name.
 func requestedBy(request string) string {
 	_, who, _ := strings.Cut(request, " ")
 	if who == "" {
@@ -238,7 +238,7 @@ func requestedBy(request string) string {
 	return "; asked for by " + policykind.Note(who)
 }
 
-// rollbackOffer says how a failed update is taken back, where that can be: Cluster API hears its owner no more.
+// rollbackOffer returns how a failed update is taken back, where that can be: Cluster API hears its owner no more.
 func (u *update) rollbackOffer() string {
 	if u.regarding == nil || !asked(u.regarding) {
 		return ""

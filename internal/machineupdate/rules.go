@@ -23,7 +23,7 @@ type Disruptions interface {
 	Machine(ctx context.Context, m *clusterv1.Machine) (*nodedisruption.Selected, error)
 }
 
-// selectRules finds what holds for the Machine, or what the update waits for before that can be told. It is asked anew in each
+// selectRules finds what holds for the Machine, or what the update waits for before that can be told. It is asked again in each
 // reconciliation: policies may change until the work starts.
 func (u *update) selectRules(ctx context.Context, machine *clusterv1.Machine) (*wait, error) {
 	selected, err := u.Disruptions.Machine(ctx, machine)
@@ -38,7 +38,7 @@ func (u *update) selectRules(ctx context.Context, machine *clusterv1.Machine) (*
 	return nil, nil
 }
 
-// planIsOld says whether other policies select the Machine, or say something else, than when its node was asked for the plan in
+// planIsOld reports whether other policies select the Machine, or say something else, than when its node was asked for the plan in
 // the MachineUpdate. A server that has not asked itself takes the plan as it is.
 func (r *Reconciler) planIsOld(ctx context.Context, machine *clusterv1.Machine) bool {
 	by, ok := r.plannedBy.Load(client.ObjectKeyFromObject(machine))
@@ -49,7 +49,7 @@ func (r *Reconciler) planIsOld(ctx context.Context, machine *clusterv1.Machine) 
 	return err != nil || by != now.Revision
 }
 
-// blocked says what keeps the node from being updated in place. Of what has no action, which it had when Cluster API committed
+// blocked returns what keeps the node from being updated in place. Of what has no action, which it had when Cluster API committed
 // the change, it says what to do: Cluster API itself neither takes the change back nor replaces the Machine.
 func (u *update) blocked(list []node.Problem) string {
 	message := "the node can't be updated in place: " + node.Problems(list)

@@ -83,7 +83,7 @@ func (r *Reconciler) thatWait(ctx context.Context, of ...client.ListOption) []ct
 	return requests
 }
 
-// slotFreed lets through that a MachineUpdate no longer has a slot.
+// slotFreed allows that a MachineUpdate no longer has a slot.
 var slotFreed = predicate.Funcs{
 	CreateFunc:  func(event.CreateEvent) bool { return false },
 	GenericFunc: func(event.GenericEvent) bool { return false },

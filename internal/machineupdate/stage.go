@@ -32,7 +32,7 @@ type Releases interface {
 // asks for it.
 type release struct {
 	source *node.Source
-	// early says that it may be fetched before the update may start.
+	// early reports that it may be fetched before the update may start.
 	early bool
 	// lack says why there is no source.
 	lack error

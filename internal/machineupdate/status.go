@@ -269,7 +269,7 @@ func (u *update) leaves(s *refitv1.MachineUpdateStatus, changed bool) {
 	}
 }
 
-// waysOn says how a person goes on with an update that has failed.
+// waysOn returns how a person goes on with an update that has failed.
 func (u *update) waysOn(reason string) string {
 	if reason == refitv1.ReasonWithdrawn {
 		return fmt.Sprintf("; to have the node as the Machine's specs say, delete the Machine, or change the specs where they come from so that Cluster API asks again; "+

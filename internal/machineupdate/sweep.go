@@ -37,7 +37,7 @@ type sweepEnd struct {
 	at  time.Time
 }
 
-// stands says whether the end of a sweep is the answer for now: a success for good, a failure for a while.
+// stands reports whether the end of a sweep is the answer for now: a success for good, a failure for a while.
 func (e *sweepEnd) stands(now time.Time) bool {
 	if e == nil || e.err == nil {
 		return e != nil
@@ -46,7 +46,7 @@ func (e *sweepEnd) stands(now time.Time) bool {
 	return age >= 0 && age < sweepAgain // the clock may have been put back
 }
 
-// enter waits for the turn, and says whether it has it. If somebody sweeps a cluster that has failed before, it does not wait but
+// enter waits for the turn, and reports whether it has it. If somebody sweeps a cluster that has failed before, it does not wait but
 // returns how that was: one who finds out whether the cluster answers again is enough, and all others would be workers that other
 // clusters lack.
 func (s *sweepState) enter(ctx context.Context) (bool, error) {

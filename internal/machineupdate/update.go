@@ -40,9 +40,9 @@ type update struct {
 	occupied occupancy
 	// failedRun is what the node reports of a run that has failed.
 	failedRun *node.Status
-	// replaced says that the Node that the work began with is gone.
+	// replaced reports that the Node that the work began with is gone.
 	replaced bool
-	// firstUse says that the node's host key is trusted on first use.
+	// firstUse reports that the node's host key is trusted on first use.
 	firstUse bool
 	// seen is what this reconciliation has found out, and waitsFor what stands in its way.
 	seen     flow.Seen
@@ -56,11 +56,11 @@ type update struct {
 	last, ran node.Status
 	// notes are for people, when the update has succeeded.
 	notes []string
-	// overtaken says that another server has written since the MachineUpdate was read.
+	// overtaken reports that another server has written since the MachineUpdate was read.
 	overtaken bool
 	// released means that refit has released the node.
 	released bool
-	// looksOnly says that nothing is done on the node, so that what is found out is true whoever writes in between.
+	// looksOnly reports that nothing is done on the node, so that what is found out is true whoever writes in between.
 	looksOnly bool
 	// left is what has drifted on the node and was left as it is.
 	left []node.Drift
@@ -187,10 +187,10 @@ func (u *update) machineID(machine *clusterv1.Machine) node.MachineID {
 	return id
 }
 
-// started says whether the update is past the point where a policy can hold it back.
+// started reports whether the update is past the point where a policy can hold it back.
 func (u *update) started() bool { return u.mu.Status.Attempts > 0 || u.mu.Status.Drain != nil }
 
-// underWay says whether the node is being disturbed, so that others stay off it while the update waits.
+// underWay reports whether the node is being disturbed, so that others stay off it while the update waits.
 func (u *update) underWay() bool {
 	return u.started() && u.mu.Status.Admission != nil
 }

@@ -64,7 +64,7 @@ func (n *walkNode) boot() {
 	n.put("/proc/1/stat", "1 (init) S 0 1 1 0 -1 4194560 2826 14281 119 108 4 6 12 13 20 0 1 0 27 19996672 27\n")
 }
 
-// up says whether the node's kubelet could say that it is Ready.
+// up reports whether the node's kubelet could say that it is Ready.
 func (n *walkNode) up() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -124,7 +124,7 @@ func (n *walkNode) run(ctx context.Context, stdin io.Reader, stdout io.Writer) e
 	return nil
 }
 
-// verbOf says what the command of a remote.Client that is about to be run is for.
+// verbOf returns what the command of a remote.Client that is about to be run is for.
 func verbOf(ctx context.Context) string {
 	command, _ := remote.CommandFrom(ctx)
 	if command.Verb == remote.VerbArchitecture {

@@ -38,7 +38,7 @@ const (
 type call struct {
 	place place
 	what  string
-	// writes says that it may have an effect.
+	// writes reports that it may have an effect.
 	writes bool
 	// refused is the error of one that was not made, lost that of one of which only the answer was.
 	refused, lost error

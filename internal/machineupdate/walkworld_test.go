@@ -232,7 +232,7 @@ func (w *walkWorld) evict(namespace, name string) {
 	w.evicted = append(w.evicted, types.NamespacedName{Namespace: namespace, Name: name})
 }
 
-// kubelet ends pods that were evicted, and says whether the node is Ready.
+// kubelet ends pods that were evicted, and reports whether the node is Ready.
 func (w *walkWorld) kubelet() {
 	for _, pod := range w.evicted {
 		require.NoError(w.t, client.IgnoreNotFound(w.workload.Clientset.CoreV1().Pods(pod.Namespace).Delete(w.ctx, pod.Name, metav1.DeleteOptions{})))
@@ -280,7 +280,7 @@ func (w *walkWorld) stealLease() {
 	})
 }
 
-// replaceNode registers the node anew, under the same name.
+// replaceNode registers the node again, under the same name.
 func (w *walkWorld) replaceNode() {
 	n := w.theNode()
 	require.NoError(w.t, w.workload.Client.Delete(w.ctx, n))

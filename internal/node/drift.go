@@ -17,13 +17,13 @@ type DriftRequest struct {
 
 // DriftReport is how what a node shows differs from what was applied to it last. It contains no values.
 type DriftReport struct {
-	// Recorded says whether the node has a record of what was applied. Without one nothing can be told.
+	// Recorded reports whether the node has a record of what was applied. Without one nothing can be told.
 	Recorded bool `json:"recorded"`
 	// Digest identifies the specs that were applied last.
 	Digest string `json:"digest,omitempty"`
 	// RecordedAt is when they were, by the node's clock.
 	RecordedAt time.Time `json:"recordedAt,omitzero"`
-	// UnderWay says that a run is changing the node, so that nothing was compared.
+	// UnderWay reports that a run is changing the node, so that nothing was compared.
 	UnderWay bool `json:"underWay,omitempty"`
 	// Drift lists what is not as it was applied.
 	Drift []Drift `json:"drift,omitempty"`

@@ -101,17 +101,17 @@ func (r Resource) Ref() (Ref, bool) {
 // Unit is the state of a systemd unit. What is nil is left as it is.
 type Unit struct {
 	Name string `json:"name"`
-	// Enabled says whether the unit starts with the node.
+	// Enabled reports whether the unit starts with the node.
 	Enabled *bool `json:"enabled,omitempty"`
-	// Active says whether the unit runs.
+	// Active reports whether the unit runs.
 	Active *bool `json:"active,omitempty"`
-	// Masked says whether the unit can't be started at all.
+	// Masked reports whether the unit can't be started at all.
 	Masked *bool `json:"masked,omitempty"`
 }
 
 // NTP is how the node keeps its time. Which program does it, systemd-timesyncd or chrony, is the node's.
 type NTP struct {
-	// Enabled says whether the program runs, now and after a boot.
+	// Enabled reports whether the program runs, now and after a boot.
 	Enabled bool `json:"enabled"`
 	// Servers are asked for the time. Empty: those that the node comes with.
 	Servers []string `json:"servers,omitempty"`
@@ -130,15 +130,15 @@ type User struct {
 	Shell        string `json:"shell,omitempty"`
 	// PasswordHash is in the form of /etc/shadow.
 	PasswordHash string `json:"passwordHash,omitempty"`
-	// LockPassword says whether one can't log in by password. Nil: true, as cloud-init has it.
+	// LockPassword reports whether one can't log in by password. Nil: true, as cloud-init has it.
 	LockPassword *bool `json:"lockPassword,omitempty"`
-	// Inactive says whether nobody can log in to the account.
+	// Inactive reports whether nobody can log in to the account.
 	Inactive bool `json:"inactive,omitempty"`
 	// Sudo is the part of a sudoers rule after the user's name, for example "ALL=(ALL) NOPASSWD:ALL".
 	Sudo string `json:"sudo,omitempty"`
 	// SSHAuthorizedKeys are the lines of authorized_keys that are refit's to add and to take away.
 	SSHAuthorizedKeys []string `json:"sshAuthorizedKeys,omitempty"`
-	// Unmanaged says that the specs name the user, but that it is not made in place: it is left as it is.
+	// Unmanaged reports that the specs name the user, but that it is not made in place: it is left as it is.
 	Unmanaged bool `json:"unmanaged,omitempty"`
 }
 
@@ -208,7 +208,7 @@ type Login struct {
 	// Keys are the public keys of which it takes any one, in the form of authorized_keys. One can be that of the authority by whose
 	// certificates it comes in.
 	Keys []string `json:"keys,omitempty"`
-	// Gate says that it runs nothing but the gate, refit-node gate.
+	// Gate reports that it runs nothing but the gate, refit-node gate.
 	Gate bool `json:"gate,omitempty"`
 	// Command is what its certificates are bound to, which is the gate. Empty: the server does not know it.
 	Command string `json:"command,omitempty"`

@@ -47,9 +47,9 @@ type Request struct {
 	Source *Source `json:"source,omitempty"`
 	// OnConflict says what to do with a file that was changed on both sides.
 	OnConflict ConflictPolicy `json:"onConflict"`
-	// Repair says that what differs from the record is brought back as if the specs had changed it. Without a record it says nothing.
+	// Repair reports that what differs from the record is brought back as if the specs had changed it. Without a record it says nothing.
 	Repair bool `json:"repair,omitempty"`
-	// UnderWay says that work for the digest was seen under way: it is taken to its end. If it has failed meanwhile that is the answer, and
+	// UnderWay reports that work for the digest was seen under way: it is taken to its end. If it has failed meanwhile that is the answer, and
 	// nothing begins again.
 	UnderWay bool `json:"underWay,omitempty"`
 	// WaitSeconds is how long apply waits for the end before it answers with what is under way. 0: not at all.
@@ -87,10 +87,10 @@ type File struct {
 	Owner string `json:"owner"`
 	// Mode is the permissions, in octal: "0644".
 	Mode string `json:"mode"`
-	// FromSecret says that the content comes from a Secret, which may have changed while the specs did not. A repair brings it only as
+	// FromSecret reports that the content comes from a Secret, which may have changed while the specs did not. A repair brings it only as
 	// it was applied.
 	FromSecret bool `json:"fromSecret,omitempty"`
-	// Unmanaged says that the specs name the file, but that it is not made in place: it is left as it is, and it is not
+	// Unmanaged reports that the specs name the file, but that it is not made in place: it is left as it is, and it is not
 	// taken for removed. Of the other fields only Path is set.
 	Unmanaged bool `json:"unmanaged,omitempty"`
 }
@@ -145,7 +145,7 @@ const (
 type Change struct {
 	Ref
 	Operation Operation `json:"operation"`
-	// Conflict says that somebody on the node had changed the resource too. A copy of their file is kept.
+	// Conflict reports that somebody on the node had changed the resource too. A copy of their file is kept.
 	Conflict bool `json:"conflict,omitempty"`
 	// Actions is what this change takes.
 	Actions []disruption.Action `json:"actions,omitempty"`
@@ -162,7 +162,7 @@ type Drift struct {
 type Problem struct {
 	Path   string `json:"path,omitempty"`
 	Reason string `json:"reason"`
-	// Ruled says that it is the rules which do not let the change be made, so that a policy can.
+	// Ruled reports that it is the rules which do not let the change be made, so that a policy can.
 	Ruled bool `json:"ruled,omitempty"`
 }
 
@@ -206,7 +206,7 @@ type StatusRequest struct {
 	Digest   string    `json:"digest"`
 	// WaitSeconds is how long to wait for the end of a run before answering. 0: not at all. A run that awaits a login is not waited for.
 	WaitSeconds int `json:"waitSeconds,omitempty"`
-	// Confirm says that the request came by a login that was made for it, with a connection of its own. The run with the Token, which
+	// Confirm reports that the request came by a login that was made for it, with a connection of its own. The run with the Token, which
 	// awaits that, then goes on.
 	Confirm bool  `json:"confirm,omitempty"`
 	Token   int64 `json:"token,omitempty"`
@@ -224,19 +224,19 @@ type Status struct {
 	Done    int    `json:"done,omitempty"`
 	Total   int    `json:"total,omitempty"`
 	Message string `json:"message,omitempty"`
-	// Interrupted says that nobody works on a run under way: the node was rebooted, for example. Apply takes it up again at
+	// Interrupted reports that nobody works on a run under way: the node was rebooted, for example. Apply takes it up again at
 	// the first step that is not done.
 	Interrupted bool `json:"interrupted,omitempty"`
-	// Rebooting says that the node was asked to reboot and has not come back: wait for it. A run is not interrupted as long as
+	// Rebooting reports that the node was asked to reboot and has not come back: wait for it. A run is not interrupted as long as
 	// it is rebooting; it is once the node has been booted, or when the reboot does not come.
 	Rebooting bool `json:"rebooting,omitempty"`
-	// AwaitsLogin says that the run has changed something by which the server comes in, and is rolled back unless a request with Confirm
+	// AwaitsLogin reports that the run has changed something by which the server comes in, and is rolled back unless a request with Confirm
 	// and the run's Token comes in time, by a login of its own.
 	AwaitsLogin bool `json:"awaitsLogin,omitempty"`
-	// RolledBack says that a failed run has put everything back. It is false when the files were put back but the node has
+	// RolledBack reports that a failed run has put everything back. It is false when the files were put back but the node has
 	// been booted with the new ones: what read them then goes on with them.
 	RolledBack bool `json:"rolledBack,omitempty"`
-	// NeedsReboot says that a failed run has left what it wrote, for the node to read it when it boots: the next run has it reboot.
+	// NeedsReboot reports that a failed run has left what it wrote, for the node to read it when it boots: the next run has it reboot.
 	NeedsReboot bool                `json:"needsReboot,omitempty"`
 	Changes     []Change            `json:"changes,omitempty"`
 	Actions     []disruption.Action `json:"actions,omitempty"`

@@ -41,7 +41,7 @@ func sameAuthority(t remote.Target) bool {
 	return t.Certificates != nil && t.Jump.Certificates != nil && t.Certificates.Authority() == t.Jump.Certificates.Authority()
 }
 
-// certificateOf says what is in the certificates for the node of a Machine.
+// certificateOf returns what is in the certificates for the node of a Machine.
 func certificateOf(s refitv1.SSHAccess, machine *clusterv1.Machine) remote.CertificateOptions {
 	command := node.DefaultGate
 	if s.Sudo {

@@ -113,7 +113,7 @@ func (c *converter) actions(field string, d refitv1.Disruption) []disruption.Act
 	return out
 }
 
-// alone says whether an action can't stand beside others.
+// alone reports whether an action can't stand beside others.
 func alone(a refitv1.DisruptionAction) bool {
 	return a.Type == refitv1.NoDisruption || a.Type == refitv1.RebootDisruption || a.Type == refitv1.ReplaceDisruption
 }

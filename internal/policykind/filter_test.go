@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 )
 
-// TestWhatIsReadAgain: a status that changes says nothing new, and an object that was made anew is another one.
+// TestWhatIsReadAgain: a status that changes says nothing new, and an object that was made again is another one.
 func TestWhatIsReadAgain(t *testing.T) {
 	of := func(uid types.UID, generation int64) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{UID: uid, Generation: generation}}

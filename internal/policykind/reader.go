@@ -66,8 +66,8 @@ func (r *Reader[O, T]) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// changed says whether an object says something else than before. A cache that lists anew, because its watch was gone for too long, shows
-// one that was deleted and made anew as one that has changed: both may be of the same generation.
+// changed reports whether an object says something else than before. A cache that lists again, because its watch was gone for too long, shows
+// one that was deleted and made again as one that has changed: both may be of the same generation.
 var changed = predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() },
 })

@@ -70,7 +70,7 @@ func (s *Shown) tell(before []metav1.Condition) {
 	}
 }
 
-// Ready is the condition that says whether a thing, a policy or a source, can be read. If err says that it can't, reason is why, and stuck
+// Ready is the condition that reports whether a thing, a policy or a source, can be read. If err says that it can't, reason is why, and stuck
 // what the thing is then.
 func Ready(generation int64, thing string, err error, reason, stuck string) metav1.Condition {
 	c := metav1.Condition{

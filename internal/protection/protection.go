@@ -122,7 +122,7 @@ func deleting(obj metav1.Object) error {
 	return nil
 }
 
-// absent says whether the object that an error is about is not there.
+// absent reports whether the object that an error is about is not there.
 func absent(err error) bool {
 	for _, gone := range []error{ErrMachineGone, lease.ErrMachineReplaced, lease.ErrNodeGone, lease.ErrNodeReplaced} {
 		if errors.Is(err, gone) {
@@ -161,7 +161,7 @@ func (p *Protector) node(n Node) target {
 }
 
 // change writes what edit does to labels and annotations, if that is anything. The write is refused if the object has been
-// changed, or made anew, since it was read; then edit is asked again.
+// changed, or made again, since it was read; then edit is asked again.
 func (t target) change(ctx context.Context, edit func(*metav1.PartialObjectMetadata) error) error {
 	var err error
 	for range writeAttempts {

@@ -55,13 +55,13 @@ func RoleOf(machineLabels map[string]string) refitv1.Role {
 	return refitv1.WorkerRole
 }
 
-// Cluster says whether Machines of a Cluster with the labels can be selected.
+// Cluster reports whether Machines of a Cluster with the labels can be selected.
 func (s Selector) Cluster(of labels.Set) bool { return s.clusters.Matches(of) }
 
-// AnyCluster says whether Machines of every Cluster can be selected, whatever its labels.
+// AnyCluster reports whether Machines of every Cluster can be selected, whatever its labels.
 func (s Selector) AnyCluster() bool { return s.clusters.Empty() }
 
-// Machine says whether a Machine is selected that has the role and the labels, in a Cluster that is.
+// Machine reports whether a Machine is selected that has the role and the labels, in a Cluster that is.
 func (s Selector) Machine(role refitv1.Role, of labels.Set) bool {
 	return s.role(role) && s.machines.Matches(of)
 }
@@ -70,7 +70,7 @@ func (s Selector) role(r refitv1.Role) bool {
 	return len(s.roles) == 0 || slices.Contains(s.roles, r)
 }
 
-// CanMeet says whether some Machine could be selected by both, as far as their roles and the values of labels tell.
+// CanMeet reports whether some Machine could be selected by both, as far as their roles and the values of labels tell.
 func (s Selector) CanMeet(o Selector) bool {
 	roles := slices.ContainsFunc([]refitv1.Role{refitv1.ControlPlaneRole, refitv1.WorkerRole}, func(r refitv1.Role) bool {
 		return s.role(r) && o.role(r)
@@ -78,7 +78,7 @@ func (s Selector) CanMeet(o Selector) bool {
 	return roles && compatible(s.clusters, o.clusters) && compatible(s.machines, o.machines)
 }
 
-// compatible says whether no label has to have one value for the one selector and another for the other.
+// compatible reports whether no label has to have one value for the one selector and another for the other.
 func compatible(a, b labels.Selector) bool {
 	values := func(s labels.Selector) map[string]sets.Set[string] {
 		out := map[string]sets.Set[string]{}

@@ -129,7 +129,7 @@ func (s *Slots) count(ctx context.Context, c *cluster) (census, error) {
 }
 
 // rest adds the Machines that have a slot and that the cache does not know as they are now. A MachineUpdate whose Machine is gone
-// has none; nor has one whose Machine was made anew. They are about to go, too.
+// has none; nor has one whose Machine was made again. They are about to go, too.
 func (s *Slots) rest(ctx context.Context, c *cluster, members census, holders map[string]holder) error {
 	for name, h := range holders {
 		key := types.NamespacedName{Namespace: c.key.Namespace, Name: name}

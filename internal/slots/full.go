@@ -159,7 +159,7 @@ func (m *member) why(held map[string]string) string {
 	}
 }
 
-// engaged says what is done with a node of the control plane.
+// engaged returns what is done with a node of the control plane.
 func (m *member) engaged(held map[string]string) string {
 	switch m.slot {
 	case failed:

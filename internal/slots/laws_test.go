@@ -123,7 +123,7 @@ func (f *fleet) leads() {
 	f.watch(rapid.IntRange(0, len(f.log)).Draw(f.t, "seen"))
 }
 
-// replace makes a Machine anew that is gone, or has it be deleted and made anew.
+// replace makes a Machine again that is gone, or has it be deleted and made again.
 func (f *fleet) replace(name string) {
 	f.remove(name)
 	m := worker(name)

@@ -25,7 +25,7 @@ type taken struct {
 	// from is the resourceVersion from which on the MachineUpdate tells itself whether it has the slot. An earlier one does not
 	// know of it.
 	from int64
-	// sure says that it was written. If not, it may have been, at begun or a little later.
+	// sure reports that it was written. If not, it may have been, at begun or a little later.
 	sure  bool
 	begun time.Time
 }
@@ -71,13 +71,13 @@ func (s *Slots) record(c *cluster, machine *clusterv1.Machine, mu *refitv1.Machi
 	return err
 }
 
-// knows says whether what mu says is from after the slot was taken, or may have been.
+// knows reports whether what mu says is from after the slot was taken, or may have been.
 func (t taken) knows(mu *refitv1.MachineUpdate) (bool, error) {
 	revision, err := revisionOf(mu)
 	return revision >= t.from, err
 }
 
-// settle says who has the slot that was taken, or may have been. cached is the MachineUpdate in the cache, nil if it is not there.
+// settle returns who has the slot that was taken, or may have been. cached is the MachineUpdate in the cache, nil if it is not there.
 // It returns nil when nobody has the slot, or the cache knows: then it is forgotten.
 func (s *Slots) settle(ctx context.Context, c *cluster, name string, t taken, cached *refitv1.MachineUpdate) (*holder, error) {
 	possible := t.sure || s.Clock.Since(t.begun) < settled
@@ -136,7 +136,7 @@ func revisionOf(mu *refitv1.MachineUpdate) (int64, error) {
 	return n, nil
 }
 
-// namespace says whether the slots that an earlier leader has given there are known.
+// namespace reports whether the slots that an earlier leader has given there are known.
 type namespace struct {
 	turn   turn
 	primed bool

@@ -89,7 +89,7 @@ func holds(mu *refitv1.MachineUpdate) {
 
 func fails(mu *refitv1.MachineUpdate) { mu.Status.Phase = refitv1.PhaseFailed }
 
-// lets go of the slot, as the controller does in the end.
+// releases the slot, as the controller does in the end.
 func lets(mu *refitv1.MachineUpdate) {
 	mu.Status.Phase, mu.Status.Slot = refitv1.PhaseSucceeded, nil
 }

@@ -78,7 +78,7 @@ func (p WorkloadPeers) leases(ctx context.Context, taken map[string]string) erro
 	return nil
 }
 
-// lapsed says whether a lease is over, as far as its times tell. Before the lease of a node is taken it is watched instead, as
+// lapsed reports whether a lease is over, as far as its times tell. Before the lease of a node is taken it is watched instead, as
 // its times come from a clock that nobody knows; here a lease that somebody left behind must not count for ever. One without
 // times does not lapse, nor does one that a person holds (of kubeadm KEP-1411 says so).
 func lapsed(l *coordinationv1.Lease, now time.Time) bool {

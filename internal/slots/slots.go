@@ -150,7 +150,7 @@ func (s *Slots) full(ctx context.Context, q question, c *cluster, machine *clust
 	return s.Limits.full(q, members, self, held)
 }
 
-// glance says why there was no slot a moment ago, or "" if there was one or it is not known.
+// glance returns why there was no slot a moment ago, or "" if there was one or it is not known.
 func (s *Slots) glance(q question, c *cluster, self member) (string, error) {
 	now := s.Clock.Now()
 	if !recent(now, c.countedAt, censusFor) {
@@ -193,7 +193,7 @@ func full(machine *clusterv1.Machine, why string) *Full {
 	return &Full{Message: why, RetryAfter: retryAtLeast + jitter}
 }
 
-// recent says whether what was read at an instant is still good for some time. At the very instant it is not, since clocks are
+// recent reports whether what was read at an instant is still good for some time. At the very instant it is not, since clocks are
 // coarse and may stand still; nor is it when the clock was put back.
 func recent(now, at time.Time, good time.Duration) bool {
 	age := now.Sub(at)
@@ -208,7 +208,7 @@ func controller(mu *refitv1.MachineUpdate) types.UID {
 	return ""
 }
 
-// isOf says whether a MachineUpdate whose controller is owner belongs to the Machine of its name. One that does not say does.
+// isOf reports whether a MachineUpdate whose controller is owner belongs to the Machine of its name. One that does not say does.
 func isOf(owner types.UID, machine *clusterv1.Machine) bool {
 	return owner == "" || owner == machine.UID
 }

@@ -17,7 +17,7 @@ import (
 // keepAtMost is for how many Clusters something is kept.
 const keepAtMost = 1000
 
-// Cluster is one workload cluster. It is to be got anew each time, as credentials change.
+// Cluster is one workload cluster. It is to be got again each time, as credentials change.
 type Cluster struct {
 	// Client reads from the API server.
 	Client client.Client

@@ -13,7 +13,7 @@ import (
 // ErrUnavailable is returned when there is no connection to a workload cluster. Wait, and get it again.
 var ErrUnavailable = errors.New("the workload cluster can't be reached")
 
-// IsUnavailable says whether an error of Get, or of a call to a workload cluster, means that its API server does not answer now,
+// IsUnavailable reports whether an error of Get, or of a call to a workload cluster, means that its API server does not answer now,
 // so that waiting may help. A server that can't prove who it is, or that refuses, is another matter.
 func IsUnavailable(err error) bool {
 	var certificate *tls.CertificateVerificationError

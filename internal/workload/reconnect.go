@@ -53,7 +53,7 @@ func (r *reconnect) RoundTrip(request *http.Request) (*http.Response, error) {
 // WrappedRoundTripper implements utilnet.RoundTripperWrapper.
 func (r *reconnect) WrappedRoundTripper() http.RoundTripper { return r.next }
 
-// late says whether a request was not answered in its time, or with no more than that.
+// late reports whether a request was not answered in its time, or with no more than that.
 func late(ctx context.Context, response *http.Response, err error) bool {
 	if err == nil {
 		return response.StatusCode == http.StatusGatewayTimeout

@@ -56,7 +56,7 @@ type adminOnly struct {
 	asked *lru.Cache
 }
 
-// connects says whether the ClusterCache is to connect to a Cluster. It asks about each of its Clusters every 10 s.
+// connects reports whether the ClusterCache is to connect to a Cluster. It asks about each of its Clusters every 10 s.
 func (a *adminOnly) connects(ctx context.Context, cluster client.ObjectKey) bool {
 	if at, ok := a.asked.Get(cluster); ok && a.clock.Since(at.(time.Time)) < askEvery {
 		return true

@@ -70,7 +70,7 @@ func askAgent(t *testing.T, root, verb string, token int64) string {
 var spoiled = map[string]struct {
 	spoil func(root string) error
 	want  []string
-	// asRoot says that it takes root to do that.
+	// asRoot reports that it takes root to do that.
 	asRoot bool
 }{
 	"one that everybody can write to": {

@@ -137,7 +137,7 @@ type change struct {
 	says  string
 	of    schema.GroupVersionKind
 	patch string
-	// needed says that the commands for people make such changes.
+	// needed reports that the commands for people make such changes.
 	needed bool
 }
 

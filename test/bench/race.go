@@ -131,7 +131,7 @@ func (f *fleet) refit(ctx context.Context, agents *remote.Agents, generation int
 	return f.shows("conf", fmt.Appendln(nil, generation))
 }
 
-// shows says whether every host has a file of that content below /etc/app.
+// shows reports whether every host has a file of that content below /etc/app.
 func (f *fleet) shows(name string, content []byte) error {
 	for _, h := range f.hosts {
 		found, err := os.ReadFile(filepath.Join(h.root, "etc/app", name))

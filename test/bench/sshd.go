@@ -222,7 +222,7 @@ func (h *host) await(ctx context.Context) error {
 	}
 }
 
-// target says how refit reaches the host.
+// target returns how refit reaches the host.
 func (f *fleet) target(h *host) (remote.Target, error) {
 	keys, err := remote.KnownHosts(h.known)
 	return remote.Target{Addresses: []remote.Address{h.address()}, User: f.user, PrivateKey: f.key, HostKeys: keys}, err

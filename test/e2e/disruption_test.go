@@ -92,7 +92,7 @@ func (u *suite) brokenArgument(ctx context.Context, t *testing.T) {
 		return ready(u.workloadNodes(ctx, t)[failed.Name]), nil
 	}), "the Node is Ready as before")
 
-	set() // what was committed stays so: the one Machine is made anew
+	set() // what was committed stays so: the one Machine is made again
 	require.NoError(t, u.Client.Delete(ctx, u.machine(ctx, t, failed.Name)))
 	require.NoError(t, u.Cluster.WaitForRollout(ctx))
 	after := u.identities(ctx, t)

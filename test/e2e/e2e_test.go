@@ -127,9 +127,9 @@ var replaces = []scenario{
 type group struct {
 	name      string
 	scenarios []scenario
-	// shared says that they make the clusters that they need.
+	// shared reports that they make the clusters that they need.
 	shared bool
-	// machines says that the cluster's machines are real ones.
+	// machines reports that the cluster's machines are real ones.
 	machines bool
 }
 
@@ -254,7 +254,7 @@ func file(path, content string) bootstrapv1.File {
 	return bootstrapv1.File{Path: path, Content: content, Owner: "root:root", Permissions: "0644"}
 }
 
-// rollOut waits until the cluster is as its specs say, and demands that no Machine was made anew meanwhile.
+// rollOut waits until the cluster is as its specs say, and demands that no Machine was made again meanwhile.
 func (u *suite) rollOut(ctx context.Context, t *testing.T, before map[string]types.UID) {
 	t.Helper()
 	require.NoError(t, u.Cluster.WaitForRollout(ctx))

@@ -61,7 +61,7 @@ func newKey(t *testing.T) ssh.Signer {
 // operator is an account that the scenarios have come and go.
 const operator = "operator"
 
-// logsIn says whether the operator gets in to each of the nodes with a key.
+// logsIn reports whether the operator gets in to each of the nodes with a key.
 func (u *suite) logsIn(ctx context.Context, t *testing.T, key ssh.Signer) []bool {
 	t.Helper()
 	var in []bool

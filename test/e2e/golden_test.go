@@ -81,7 +81,7 @@ func (g *golden) refer(ctx context.Context, t *testing.T, template string) {
 	g.change(ctx, t, func(md *clusterv1.MachineDeployment) { md.Spec.Template.Spec.InfrastructureRef.Name = template })
 }
 
-// allow says how many machines may be unavailable, and how many there may be more.
+// allow returns how many machines may be unavailable, and how many there may be more.
 func allow(unavailable, surge int32) func(*clusterv1.MachineDeployment) {
 	return func(md *clusterv1.MachineDeployment) {
 		update := &md.Spec.Rollout.Strategy.RollingUpdate

@@ -139,7 +139,7 @@ func (s *service) available(ctx context.Context, workload client.Client) (int32,
 	return d.Status.AvailableReplicas, err
 }
 
-// stands says how the service's pods, its PodDisruptionBudget and nodes stand.
+// stands returns how the service's pods, its PodDisruptionBudget and nodes stand.
 func (s *service) stands(ctx context.Context, workload client.Client, nodes []corev1.Node) string {
 	lines := []string{"at " + clock(time.Now())}
 	for _, n := range nodes {

@@ -26,7 +26,7 @@ import (
 // olderVersion and newerVersion are genuine releases of Kubernetes, both built here.
 const olderVersion, newerVersion = lab.OlderMachineVersion, lab.NewerMachineVersion
 
-// versions are the scenarios of a new version of Kubernetes. They come after all others, and in this order: machines that are made anew
+// versions are the scenarios of a new version of Kubernetes. They come after all others, and in this order: machines that are made again
 // later would have the programs of the older version, and a kubelet may not be newer than the API server.
 var versions = []scenario{
 	{"a new version of Kubernetes comes to the control plane in place, though images can't be had, etcd is out, and agent and leaders are killed", (*suite).newControlPlane},
@@ -221,7 +221,7 @@ func (u *suite) brokenKubeletGoesBack(ctx context.Context, t *testing.T, name st
 	u.nothingLeft(ctx, t, u.workload(ctx, t))
 }
 
-// versionStep says whether an entry of a journal is about the step that brings a version.
+// versionStep reports whether an entry of a journal is about the step that brings a version.
 func versionStep(e node.JournalEntry, event string) bool {
 	return e.Event == event && strings.Contains(e.Step, "Kubernetes version")
 }

@@ -79,7 +79,7 @@ func (u *suite) runtimeTakenBack(ctx context.Context, t *testing.T) {
 		return true, nil
 	}))
 
-	takeAway() // what was committed stays so: the one Machine is made anew
+	takeAway() // what was committed stays so: the one Machine is made again
 	require.NoError(t, u.Client.Delete(ctx, u.machine(ctx, t, failed.Name)))
 	require.NoError(t, u.Cluster.WaitForRollout(ctx))
 	require.NoError(t, poll(ctx, time.Second, func(ctx context.Context) (bool, error) {

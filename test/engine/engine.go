@@ -68,7 +68,7 @@ func (e Engine) Answers(ctx context.Context) error {
 	return nil
 }
 
-// HasImage says whether an image is there already.
+// HasImage reports whether an image is there already.
 func (e Engine) HasImage(ctx context.Context, image string) bool {
 	_, err := e.Run(ctx, nil, "image", "inspect", "--format", "{{.Id}}", image)
 	return err == nil

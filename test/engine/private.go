@@ -117,7 +117,7 @@ func (p *Private) configure() (string, error) {
 	config, err := json.MarshalIndent(map[string]any{
 		"hosts": []string{p.Host}, "data-root": p.dir, "exec-root": filepath.Join(stateDir, "exec"),
 		"pidfile": filepath.Join(stateDir, "pid"), "bridge": defaultBridge,
-		// Engines share their chains in the packet filter, and a starting one makes them anew. This one stays away from them.
+		// Engines share their chains in the packet filter, and a starting one makes them again. This one stays away from them.
 		"iptables": false, "ip6tables": false, "ip-masq": false,
 		// The driver that takes any cgroup as a parent.
 		"exec-opts": []string{"native.cgroupdriver=cgroupfs"}, "cgroup-parent": "/" + cgroupParent,

@@ -20,7 +20,7 @@ const (
 // machineModules pin Kubernetes, by version.
 var machineModules = map[string]string{OlderMachineVersion: "kubernetes-v1.36.1", NewerMachineVersion: "kubernetes"}
 
-// kubernetesPrograms are built anew for each version, in this order; what takes long is compiled with the first.
+// kubernetesPrograms are built again for each version, in this order; what takes long is compiled with the first.
 var kubernetesPrograms = []struct{ name, cold string }{
 	{"kube-apiserver", "4 minutes"}, {"kubeadm", "1 minute"}, {"kubelet", "2 minutes"}, {"kube-controller-manager", "1 minute"},
 	{"kube-scheduler", "10 seconds"}, {"kube-proxy", "10 seconds"}, {"kubectl", "30 seconds"},

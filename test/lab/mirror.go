@@ -27,7 +27,7 @@ const (
 // that a node has there is somebody else's and stays: cordons, taints, annotations, further labels and conditions.
 //
 // Nodes are written when they have changed where they come from, or are missing where they go to; one that was deleted there
-// comes back with another uid, as if it had been registered anew. Only nodes that were mirrored are deleted.
+// comes back with another uid, as if it had been registered again. Only nodes that were mirrored are deleted.
 type mirror struct {
 	from, to client.Client
 	kubelet  fakeKubelet

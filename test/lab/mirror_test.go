@@ -93,7 +93,7 @@ func TestMirrorFollowsNodesThatComeAndGo(t *testing.T) {
 
 	require.NoError(t, to.Delete(ctx, provided("a")))
 	require.NoError(t, m.sync(ctx))
-	nodeOf(t, to, "a") // it was registered anew
+	nodeOf(t, to, "a") // it was registered again
 
 	require.NoError(t, from.Delete(ctx, provided("a")))
 	require.NoError(t, from.Create(ctx, provided("b")))

@@ -90,7 +90,7 @@ func (r *Registry) Withhold(withheld bool) {
 	r.withheld = withheld
 }
 
-// Served says how often the manifest of an image, such as registry.k8s.io/pause:3.10.2, was asked for and had.
+// Served returns how often the manifest of an image, such as registry.k8s.io/pause:3.10.2, was asked for and had.
 func (r *Registry) Served(image string) (times int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,7 +114,7 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	r.api.ServeHTTP(w, request)
 }
 
-// withholds says whether a request is not answered. If it is, and is for a manifest, that counts.
+// withholds reports whether a request is not answered. If it is, and is for a manifest, that counts.
 func (r *Registry) withholds(request *http.Request) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -45,7 +45,7 @@ type released struct {
 	sha256 string
 	// instead is served in its place, if it is not nil.
 	instead []byte
-	// withheld says that it can't be had.
+	// withheld reports that it can't be had.
 	withheld bool
 	served   int
 }
@@ -241,7 +241,7 @@ func (r *Releases) Withhold(version, name string, withheld bool) error {
 	return r.change(version, name, func(f *released) { f.withheld = withheld })
 }
 
-// Served says how often a file was asked for and had.
+// Served returns how often a file was asked for and had.
 func (r *Releases) Served(version, name string) (times int, err error) {
 	err = r.change(version, name, func(f *released) { times = f.served })
 	return times, err

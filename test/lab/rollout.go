@@ -56,7 +56,7 @@ func (c *Cluster) WaitForRollout(ctx context.Context) error {
 	return nil
 }
 
-// missing says what the rollout still lacks, or nothing.
+// missing returns what the rollout still lacks, or nothing.
 func (c *Cluster) missing(ctx context.Context) (string, error) {
 	for _, check := range []func(context.Context) (string, error){c.missingTopology, c.missingControlPlane, c.missingWorkers} {
 		if missing, err := check(ctx); missing != "" || err != nil {
@@ -127,7 +127,7 @@ func (c *Cluster) inCurrentMachineSet(
 		want.Bootstrap.ConfigRef == have.Bootstrap.ConfigRef, nil
 }
 
-// missingMachines says what keeps machines from being the replicas that are wanted, or nothing.
+// missingMachines returns what keeps machines from being the replicas that are wanted, or nothing.
 func missingMachines(what string, machines []clusterv1.Machine, replicas int32) string {
 	settled, updating := 0, 0
 	for i := range machines {

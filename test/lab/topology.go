@@ -66,7 +66,7 @@ func (c *Cluster) missingTopology(ctx context.Context) (string, error) {
 	return missingTopology(cluster), nil
 }
 
-// missingTopology says what keeps the control plane and the workers from being told all that cluster's topology says, or
+// missingTopology returns what keeps the control plane and the workers from being told all that cluster's topology says, or
 // nothing. Without a topology they are told directly.
 func missingTopology(cluster *clusterv1.Cluster) string {
 	if !cluster.Spec.Topology.IsDefined() {

@@ -108,7 +108,7 @@ func (f *Fleet) Stop(ctx context.Context) error {
 	return f.stopErr
 }
 
-// Kind says what the nodes are: Containers or StandIns.
+// Kind returns what the nodes are: Containers or StandIns.
 func (f *Fleet) Kind() Kind { return f.kind }
 
 // Add starts one more node and returns when it lets us in.

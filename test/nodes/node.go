@@ -60,7 +60,7 @@ type File struct {
 // Name is the node's host name.
 func (n *Node) Name() string { return n.name }
 
-// Kind says what the node is.
+// Kind returns what the node is.
 func (n *Node) Kind() Kind { return n.fleet.kind }
 
 // Address is where its sshd listens.
@@ -79,7 +79,7 @@ func (n *Node) KnownHosts() []byte {
 	return []byte(knownhosts.Line([]string{n.Address().String()}, key) + "\n")
 }
 
-// Target says how to reach the node.
+// Target returns how to reach the node.
 func (n *Node) Target() (remote.Target, error) {
 	keys, err := remote.KnownHosts(n.KnownHosts())
 	if err != nil {
@@ -198,7 +198,7 @@ func (n *Node) await(ctx context.Context) error {
 // octal makes stat's mode the four digits that the wire format has.
 func octal(mode string) string { return strings.Repeat("0", max(0, 4-len(mode))) + mode }
 
-// Reloaded says whether the unit was reloaded since the node started, as its systemd tells it. Of a stand-in it is what the
+// Reloaded reports whether the unit was reloaded since the node started, as its systemd tells it. Of a stand-in it is what the
 // fake of systemctl was asked for.
 func (n *Node) Reloaded(ctx context.Context, unit string) (bool, error) {
 	if s, ok := n.machine.(standIn); ok {

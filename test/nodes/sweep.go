@@ -34,7 +34,7 @@ func beginning(pid int) string {
 	return fields[19]
 }
 
-// isGone says whether the owner was a process of this host that is no more. When in doubt it is not.
+// isGone reports whether the owner was a process of this host that is no more. When in doubt it is not.
 func isGone(who string) bool {
 	parts := strings.Split(who, "/")
 	host, err := os.Hostname()

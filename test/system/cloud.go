@@ -77,7 +77,7 @@ func (c *cloud) startAll(ctx context.Context, machines []clusterv1.Machine) erro
 	return nil
 }
 
-// isNew says whether a Machine is to get a node now. A real one has to be there before it can be found.
+// isNew reports whether a Machine is to get a node now. A real one has to be there before it can be found.
 func (c *cloud) isNew(m *clusterv1.Machine) bool {
 	if c.Fleet.Node(m.Name) != nil || m.Spec.Bootstrap.DataSecretName == nil || !m.DeletionTimestamp.IsZero() {
 		return false

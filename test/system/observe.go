@@ -21,7 +21,7 @@ import (
 	"github.com/capi-refit/refit/test/nodes"
 )
 
-// Identities returns the name and uid of each Machine. Two equal ones mean that no Machine was made anew.
+// Identities returns the name and uid of each Machine. Two equal ones mean that no Machine was made again.
 func (s *System) Identities(ctx context.Context) (map[string]types.UID, error) {
 	machines, err := s.Cluster.Machines(ctx)
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *System) ReplicaOf(mu *refitv1.MachineUpdate) *Replica {
 	return nil
 }
 
-// Succeeded says whether the update that is asked for has been made.
+// Succeeded reports whether the update that is asked for has been made.
 func Succeeded(mu *refitv1.MachineUpdate) bool {
 	return mu.Status.Phase == refitv1.PhaseSucceeded && mu.Status.ObservedDigest == mu.Spec.Digest
 }

@@ -176,7 +176,7 @@ func (s *System) startClusters(ctx context.Context) error {
 	return group.Wait()
 }
 
-// kindOf says what the nodes of a further cluster are.
+// kindOf returns what the nodes of a further cluster are.
 func (s *System) kindOf(o lab.ClusterOptions) nodes.Kind {
 	switch {
 	case o.Backend == lab.Docker:

@@ -335,7 +335,7 @@ func (m *machine) sshAs(user string, key ssh.Signer) error {
 	return c.Close()
 }
 
-// login says how the tests come in.
+// login returns how the tests come in.
 func (m *machine) login() node.Login {
 	m.t.Helper()
 	to, err := m.node.Target()

@@ -50,7 +50,7 @@ func TestEveryRow(t *testing.T) {
 	require.Greater(t, shown, 20, "changes that the machine was to show")
 }
 
-// row makes a change that is claimed, and says whether it took the machine anything.
+// row makes a change that is claimed, and reports whether it took the machine anything.
 func (m *machine) row(c fields.Change) bool {
 	m.t.Helper()
 	oc, differs := c.ObjectChange()

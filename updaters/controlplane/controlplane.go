@@ -3,7 +3,7 @@
 // API server's certificate; kubeadm's feature gates and patches.
 //
 // By the time Cluster API asks for an update it has written the same to kubeadm's configuration in the workload cluster, out of
-// which kubeadm makes the static pods on the node anew. On a worker all of clusterConfiguration has no effect.
+// which kubeadm makes the static pods on the node again. On a worker all of clusterConfiguration has no effect.
 package controlplane
 
 import (

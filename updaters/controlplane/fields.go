@@ -33,7 +33,7 @@ type effect int
 const (
 	// harmless changes nothing on the node.
 	harmless effect = iota
-	// regenerated has the static pods be made anew.
+	// regenerated has the static pods be made again.
 	regenerated
 	// configured has the kubelet's configuration be made again.
 	configured
@@ -94,7 +94,7 @@ func judgeOf(f fieldset.Field) (judgeFunc, bool) {
 	return nil, false
 }
 
-// controlPlane says whether the machine is a control-plane machine, now or when the change is made.
+// controlPlane reports whether the machine is a control-plane machine, now or when the change is made.
 func (q question) controlPlane() bool {
 	return kubeadm.ControlPlane(kubeadmconfig.Mapping(q.change.Desired)) || kubeadm.ControlPlane(kubeadmconfig.Mapping(q.change.Current))
 }
@@ -164,7 +164,7 @@ func imageRepository(q question) (effect, error) {
 	return regenerated, q.etcdIsBrought() // whose image it is as well
 }
 
-// validSAN says whether kubeadm takes a name for a certificate: an IP address, or a DNS name that may begin with a wildcard.
+// validSAN reports whether kubeadm takes a name for a certificate: an IP address, or a DNS name that may begin with a wildcard.
 func validSAN(s string) bool {
 	if _, err := netip.ParseAddr(s); err == nil {
 		return true
@@ -185,7 +185,7 @@ func certSANs(q question) (effect, error) {
 
 func etcdImage(q question) (effect, error) { return regenerated, q.etcdIsBrought() }
 
-// etcdIsBrought returns why kubeadm would not make etcd's static pod anew, or nil.
+// etcdIsBrought returns why kubeadm would not make etcd's static pod again, or nil.
 func (q question) etcdIsBrought() error {
 	current, desired := q.pair(cluster, "etcd", "local", "imageTag")
 	was, _ := current.(string)
@@ -193,7 +193,7 @@ func (q question) etcdIsBrought() error {
 	return kubeadmphase.Etcd(q.version, was, want)
 }
 
-// ofEtcd judges a part of etcd's static pod, which kubeadm makes anew only if it can compare the versions of etcd.
+// ofEtcd judges a part of etcd's static pod, which kubeadm makes again only if it can compare the versions of etcd.
 func ofEtcd(judge judgeFunc) judgeFunc {
 	return func(q question) (effect, error) {
 		e, err := judge(q)

@@ -78,7 +78,7 @@ func (u *Updater) paths(s fieldset.Spec) []string {
 	return paths
 }
 
-// judge says whether a field, or a part of it, is declared, and if so why it is left. No reason: it is covered.
+// judge reports whether a field, or a part of it, is declared, and if so why it is left. No reason: it is covered.
 func judge(oc fieldset.ObjectChange, f fieldset.Field, paths []string) (ours bool, reason string) {
 	var undeclared, forbidden []string
 	for _, location := range locations(oc, f) {

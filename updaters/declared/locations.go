@@ -8,5 +8,5 @@ import (
 // list items left out, so that they can be compared with dotted paths. There is at least one.
 func Locations(oc fieldset.ObjectChange, f fieldset.Field) [][]string { return locations(oc, f) }
 
-// Below says whether a location is at one of the dotted paths or below it.
+// Below reports whether a location is at one of the dotted paths or below it.
 func Below(location []string, paths []string) bool { return below(location, paths) }

@@ -16,12 +16,12 @@ func split(path string) []string {
 	return names
 }
 
-// within says whether a location is at ancestor or below it. Nothing is within an empty one.
+// within reports whether a location is at ancestor or below it. Nothing is within an empty one.
 func within(location, ancestor []string) bool {
 	return len(ancestor) > 0 && len(location) >= len(ancestor) && slices.Equal(location[:len(ancestor)], ancestor)
 }
 
-// below says whether a location is at one of the paths or below it.
+// below reports whether a location is at one of the paths or below it.
 func below(location []string, paths []string) bool {
 	return slices.ContainsFunc(paths, func(p string) bool { return within(location, split(p)) })
 }

@@ -44,7 +44,7 @@ var webhooks = map[string]webhook{
 	"ProxmoxMachine": {forbids: []string{"tags"}},
 }
 
-// Forbidden says whether the provider's webhook refuses a change at a location, the names of the fields that lead to it below
+// Forbidden reports whether the provider's webhook refuses a change at a location, the names of the fields that lead to it below
 // spec with list items left out, in machines of a kind. Of a kind whose webhook is not known it says no.
 //
 // It is for every updater that claims fields of infrastructure machines. KubeadmControlPlane finds out by itself, since

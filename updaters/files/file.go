@@ -29,7 +29,7 @@ func (f file) str(name string) string { s, _ := f[name].(string); return s }
 
 func (f file) path() string { return f.str("path") }
 
-// unsupported says why the file can't be brought to a running node, or nothing.
+// unsupported returns why the file can't be brought to a running node, or nothing.
 func (f file) unsupported(format string) string {
 	for name := range f {
 		if !slices.Contains(knownFields, name) {

@@ -81,7 +81,7 @@ func (u *Updater) Claim(ctx context.Context, c fieldset.Change) (updaters.Claim,
 	return claim, nil
 }
 
-// reason says why an image field is left. Empty: it is covered.
+// reason returns why an image field is left. Empty: it is covered.
 func (u *Updater) reason(oc fieldset.ObjectChange, f field, all found) string {
 	kind := oc.Desired.Kind
 	switch {

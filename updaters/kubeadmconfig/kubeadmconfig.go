@@ -11,7 +11,7 @@ import (
 // Ignition is the format in which Flatcar's Ignition gets its configuration. The other one is cloud-init's.
 const Ignition = "ignition"
 
-// Is says whether s is the spec of a KubeadmConfig, of whatever version.
+// Is reports whether s is the spec of a KubeadmConfig, of whatever version.
 func Is(s fieldset.Spec) bool {
 	return s.Group() == "bootstrap.cluster.x-k8s.io" && s.Kind == "KubeadmConfig"
 }
@@ -62,7 +62,7 @@ func Location(f fieldset.Field) []string {
 	return names
 }
 
-// Below says whether f is the field to which the names lead, or a part of it.
+// Below reports whether f is the field to which the names lead, or a part of it.
 func Below(f fieldset.Field, names ...string) bool {
 	location := Location(f)
 	return len(location) >= len(names) && slices.Equal(location[:len(names)], names)

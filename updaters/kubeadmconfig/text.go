@@ -56,7 +56,7 @@ var jinja = []string{"{{", "{%", "{#"}
 // Go's does not.
 var notTextInPython = regexp.MustCompile(`^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}|^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$`)
 
-// breaks says whether a text with r in it may take more than one line, to whoever reads it.
+// breaks reports whether a text with r in it may take more than one line, to whoever reads it.
 func breaks(r rune) bool {
 	return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || r == '\ufeff'
 }

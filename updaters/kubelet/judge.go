@@ -35,13 +35,13 @@ func (j judge) actions() ([]disruption.Action, error) {
 	return j.argActions()
 }
 
-// counts says whether the machine reads the section, by what it is or by what it is to be.
+// counts reports whether the machine reads the section, by what it is or by what it is to be.
 func (j judge) counts() bool {
 	return j.section == kubeadm.Section(kubeadmconfig.Mapping(j.change.Desired)) ||
 		j.section == kubeadm.Section(kubeadmconfig.Mapping(j.change.Current))
 }
 
-// onlyTexts says whether a mapping has texts only, all of them known.
+// onlyTexts reports whether a mapping has texts only, all of them known.
 func onlyTexts(m map[string]any, known []string) bool {
 	for name, value := range m {
 		if _, ok := value.(string); !ok || !slices.Contains(known, name) {

@@ -236,7 +236,7 @@ func (a *account) resolve(secret func(name, key string) ([]byte, error), format 
 	return nil
 }
 
-// none says whether the spec lists no users. That it does so by an empty list makes no difference.
+// none reports whether the spec lists no users. That it does so by an empty list makes no difference.
 func none(s fieldset.Spec) bool {
 	v := kubeadmconfig.Mapping(s)["users"]
 	list, ok := v.([]any)

@@ -36,7 +36,7 @@ func (k *Kind) canSign(s shown, want *node.ControlPlane) error {
 	return nil
 }
 
-// sign makes the API server's certificate anew, with the names that are wanted.
+// sign makes the API server's certificate again, with the names that are wanted.
 //
 // kubeadm makes one only where there is none ("init phase certs apiserver"), so it is given a directory of its own, in which the authority
 // is but a link: the pair that is served stays until there is another. The new one is then put in place file by file. The API server

@@ -83,7 +83,7 @@ func absent(want *node.ControlPlane, changed bool) kind.Answer {
 	}
 }
 
-// silent says whether the specs say nothing about the control plane.
+// silent reports whether the specs say nothing about the control plane.
 func silent(want *node.ControlPlane) bool {
 	if want == nil {
 		return true

@@ -84,7 +84,7 @@ func (k *Kind) bring(ctx context.Context, b Saved, want, was *node.ControlPlane)
 	return note, err
 }
 
-// stale says whether kubeadm has to make manifests anew. Where it has done so for another version of Kubernetes meanwhile, what they
+// stale reports whether kubeadm has to make manifests again. Where it has done so for another version of Kubernetes meanwhile, what they
 // don't show is in them already, but for that of etcd, which is left as it is then unless its image is another one.
 func (k *Kind) stale(b Saved, d differences, want, was *node.ControlPlane) (bool, error) {
 	switch {
@@ -114,7 +114,7 @@ func withoutSANs(c *node.ControlPlane) *node.ControlPlane {
 	return &p
 }
 
-// etcdInvolved says whether kubeadm has to make etcd's manifest anew.
+// etcdInvolved reports whether kubeadm has to make etcd's manifest again.
 func (k *Kind) etcdInvolved(d differences, want, was *node.ControlPlane) (bool, error) {
 	if d.etcd || was == nil || want.Etcd == nil {
 		return d.etcd, nil
@@ -134,7 +134,7 @@ func (k *Kind) etcdInvolved(d differences, want, was *node.ControlPlane) (bool, 
 	return false, nil
 }
 
-// regenerate has kubeadm make the manifests anew. Certificates are not renewed with it: that is no part of the specs, and would
+// regenerate has kubeadm make the manifests again. Certificates are not renewed with it: that is no part of the specs, and would
 // restart etcd even when its manifest stays the same.
 func (k *Kind) regenerate(ctx context.Context, s shown, d differences, b Saved, want, was *node.ControlPlane) (note string, err error) {
 	involved, err := k.etcdInvolved(d, want, was)

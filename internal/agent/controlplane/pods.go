@@ -47,7 +47,7 @@ func (p *Pods) image(name string) (repository, tag string) {
 	return strings.TrimSuffix(repository, "/"+name), tag
 }
 
-// Etcd says whether the node runs a member of etcd.
+// Etcd reports whether the node runs a member of etcd.
 func (p *Pods) Etcd() bool { return p.shown.manifests[etcdMember] != nil }
 
 // Spare returns an error unless etcd can do without the member of this node for a while.
@@ -143,10 +143,10 @@ func (k *Kind) Configuration(ctx context.Context) (*Configuration, error) {
 // Version is the version of Kubernetes that kubeadm brings.
 func (c *Configuration) Version() string { return c.config.KubernetesVersion }
 
-// LocalEtcd says whether kubeadm runs etcd on the control-plane nodes.
+// LocalEtcd reports whether kubeadm runs etcd on the control-plane nodes.
 func (c *Configuration) LocalEtcd() bool { return c.config.Etcd.Local != nil }
 
-// EtcdStays says whether kubeadm would keep the image of a node's etcd, where standardTag is the one that it takes if the configuration
+// EtcdStays reports whether kubeadm would keep the image of a node's etcd, where standardTag is the one that it takes if the configuration
 // names none.
 func (c *Configuration) EtcdStays(p *Pods, standardTag string) bool {
 	local := c.config.Etcd.Local

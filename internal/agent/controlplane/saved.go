@@ -22,12 +22,12 @@ type Saved struct {
 	Pods staticpod.Note `json:"pods"`
 	// Patience is how long the rules give static pods to be replaced, in nanoseconds. 0: they don't say.
 	Patience time.Duration `json:"patience,omitempty"`
-	// Remade says that another version of Kubernetes was brought to the node after the change was planned, for which kubeadm has made
-	// all manifests anew, and that the rest is of the time after that.
+	// Remade reports that another version of Kubernetes was brought to the node after the change was planned, for which kubeadm has made
+	// all manifests again, and that the rest is of the time after that.
 	Remade bool `json:"remade,omitempty"`
 	// At is when the change was planned. What kubeadm has left on the node since is the run's own.
 	At time.Time `json:"at,omitzero"`
-	// Again says that the change was begun before, by a process that did not come to its end.
+	// Again reports that the change was begun before, by a process that did not come to its end.
 	Again bool `json:"-"`
 }
 
@@ -150,7 +150,7 @@ func (k *Kind) heal(ctx context.Context, b Saved) error {
 	return k.awaitEtcd(ctx)
 }
 
-// left says how kubeadm has left the manifests after a failure.
+// left returns how kubeadm has left the manifests after a failure.
 func (k *Kind) left(b Saved) string {
 	var other []string
 	for _, p := range b.paths() {

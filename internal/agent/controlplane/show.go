@@ -211,7 +211,7 @@ func volumesDiffer(name string, m *staticpod.Manifest, c staticpod.Container, sp
 	return what
 }
 
-// mounted says whether a manifest has a volume as kubeadm writes it.
+// mounted reports whether a manifest has a volume as kubeadm writes it.
 func mounted(m *staticpod.Manifest, c staticpod.Container, want node.ExtraVolume) bool {
 	for _, v := range m.Pod.Spec.Volumes {
 		if v.Name != want.Name || v.HostPath == nil || v.HostPath.Path != want.HostPath || v.HostPath.Type != want.PathType {
@@ -261,7 +261,7 @@ func splitImage(image string) (name, tag string) {
 	return image, ""
 }
 
-// lacksSANs says whether the certificate has to be made anew: it lacks a name that is wanted, or has one that no longer is.
+// lacksSANs reports whether the certificate has to be made again: it lacks a name that is wanted, or has one that no longer is.
 func (c certificate) lacksSANs(want, was *node.ControlPlane) bool {
 	if c.leaf == nil {
 		return len(want.CertSANs) > 0
@@ -319,7 +319,7 @@ func (d differences) all() []string {
 	return d.manifests
 }
 
-// compare says what the node shows otherwise than it is wanted.
+// compare returns what the node shows otherwise than it is wanted.
 func (k *Kind) compare(s shown, want, was *node.ControlPlane) (differences, error) {
 	patched, err := k.patched(want.PatchesDirectory)
 	if err != nil {
@@ -358,7 +358,7 @@ func plain(c *node.ControlPlane) node.ControlPlane {
 
 func same(a, b *node.ControlPlane) bool { return reflect.DeepEqual(plain(a), plain(b)) }
 
-// hidden says whether the specs have changed what a manifest does not show: kubeadm's feature gates, patches, and what patches
+// hidden reports whether the specs have changed what a manifest does not show: kubeadm's feature gates, patches, and what patches
 // may have changed.
 func hidden(patched map[string]bool, was, want *node.ControlPlane) bool {
 	a, b := plain(was), plain(want)

@@ -109,7 +109,7 @@ func (s Saved) withCertificate(other Saved) Saved {
 	return s
 }
 
-// otherVersion says whether the API server is of another version than it was. One whose manifest is missing is taken for the same.
+// otherVersion reports whether the API server is of another version than it was. One whose manifest is missing is taken for the same.
 func otherVersion(s shown, b Saved) bool {
 	old, err := staticpod.Parse(b.Files[manifestPath(apiServer)].Data)
 	if err != nil || s.manifests == nil {

@@ -31,7 +31,7 @@ func (x *fixture) next(name string, args ...string) string {
 	return strings.Replace(x.manifest(name, args...), "v1.36.1", nextVersion, 1)
 }
 
-// bringVersion has the node run the next version, as another kind does before: kubeadm makes all manifests but etcd's anew.
+// bringVersion has the node run the next version, as another kind does before: kubeadm makes all manifests but etcd's again.
 func (x *fixture) bringVersion(apiServerArgs ...string) {
 	x.Put(manifestPath(apiServer), x.next(apiServer, apiServerArgs...))
 	x.Put(manifestPath(controllerManager), x.next(controllerManager))

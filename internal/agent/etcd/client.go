@@ -74,7 +74,7 @@ func Connect(r host.Root, endpoint, dir string) (*Client, error) {
 type Member struct {
 	Name       string   `json:"name"`
 	ClientURLs []string `json:"clientURLs"`
-	// IsLearner says that it has no vote.
+	// IsLearner reports that it has no vote.
 	IsLearner bool `json:"isLearner"`
 }
 

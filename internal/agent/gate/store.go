@@ -165,7 +165,7 @@ func (s store) keep(sig node.AgentSignature, incoming string) error {
 	return errors.Join(s.sync("."), s.prune(name))
 }
 
-// has says whether an agent is there, with a signature that says as much.
+// has reports whether an agent is there, with a signature that says as much.
 func (s store) has(sig node.AgentSignature) bool {
 	known, err := s.signature(sig.SHA256)
 	if err != nil || known.RollbackIndex < sig.RollbackIndex {

@@ -27,7 +27,7 @@ type Command struct {
 	Stdin []byte
 	// Env adds to the environment, as NAME=value.
 	Env []string
-	// Foreign says that the program is not known here: of what it writes only the last 64 KiB are kept, and when its time is up all that it
+	// Foreign reports that the program is not known here: of what it writes only the last 64 KiB are kept, and when its time is up all that it
 	// has started is killed, too.
 	Foreign bool
 }

@@ -21,7 +21,7 @@ const (
 )
 
 const (
-	// selinuxEnforce is there while SELinux is enabled, and says whether it is enforced.
+	// selinuxEnforce is there while SELinux is enabled, and reports whether it is enforced.
 	selinuxEnforce = "/sys/fs/selinux/enforce"
 	// labelTimeout bounds a question to the node's policy.
 	labelTimeout = 10 * time.Second

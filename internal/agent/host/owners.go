@@ -77,7 +77,7 @@ func (o Owners) Unknown(owner string) (user, group string, ok bool) {
 	return user, group, true
 }
 
-// Same says whether two owners are the same, by number if both are known.
+// Same reports whether two owners are the same, by number if both are known.
 func (o Owners) Same(a, b string) bool {
 	if a == b {
 		return true

@@ -47,9 +47,9 @@ type dir struct {
 // openat2(2) can refuse all links, but not follow some.
 type walker struct {
 	place
-	// follow says that the last component is followed if it is a link.
+	// follow reports that the last component is followed if it is a link.
 	follow bool
-	// owned says that no directory on the way may belong to, or be changed by, others.
+	// owned reports that no directory on the way may belong to, or be changed by, others.
 	owned bool
 	links int
 	// leaf is the component that is neither a directory nor a link that is followed. It is the last one.
@@ -248,7 +248,7 @@ func (w *walker) settle() {
 	}
 }
 
-// close lets go of the directories.
+// close releases the directories.
 func (p *place) close() { p.cut(0) }
 
 // at returns where the place is, as seen from base.

@@ -150,7 +150,7 @@ func TestWalks(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(dir, "a"))
 }
 
-// TestNothingStaysOpen looks that each way out of a walk lets go of its directories.
+// TestNothingStaysOpen looks that each way out of a walk releases its directories.
 func TestNothingStaysOpen(t *testing.T) {
 	open := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")

@@ -17,7 +17,7 @@ type Root struct {
 	Private string
 }
 
-// find returns the place of the file at p. follow says whether a link in its place is followed.
+// find returns the place of the file at p. follow reports whether a link in its place is followed.
 func (r Root) find(p string, follow bool) (*place, error) {
 	at, err := walk(r.Dir, p, follow)
 	if err != nil {

@@ -43,24 +43,24 @@ type UnitState struct {
 	FailureAction string
 }
 
-// Missing says whether the node does not have the unit.
+// Missing reports whether the node does not have the unit.
 func (s UnitState) Missing() bool { return s.LoadState == "not-found" }
 
-// Active says whether the unit can reload its configuration.
+// Active reports whether the unit can reload its configuration.
 func (s UnitState) Active() bool { return s.ActiveState == "active" || s.ActiveState == "reloading" }
 
-// Running says whether there is something to stop.
+// Running reports whether there is something to stop.
 func (s UnitState) Running() bool { return s.Active() || s.ActiveState == "activating" }
 
-// Masked says whether the unit can't be started.
+// Masked reports whether the unit can't be started.
 func (s UnitState) Masked() bool { return s.LoadState == "masked" }
 
-// Enabled says whether the unit is started by what wants it, with the node for example.
+// Enabled reports whether the unit is started by what wants it, with the node for example.
 func (s UnitState) Enabled() bool {
 	return s.UnitFileState == "enabled" || s.UnitFileState == "alias" || s.UnitFileState == "linked"
 }
 
-// LongLived says whether the unit is a service that runs until it is stopped.
+// LongLived reports whether the unit is a service that runs until it is stopped.
 func (s UnitState) LongLived(unit string) bool {
 	return !s.Missing() && strings.HasSuffix(unit, ".service") && s.Type != "oneshot"
 }
@@ -157,7 +157,7 @@ func (s systemctl) run(ctx context.Context, args ...string) ([]byte, error) {
 }
 
 // CommandEnv is the environment of the node's own programs. REFIT_ROOT tells a stand-in which node it stands for. A reboot is
-// to be one of the kernel, even where systemctl would leave it at starting user space anew.
+// to be one of the kernel, even where systemctl would leave it at starting user space again.
 func CommandEnv(root string) []string {
 	return []string{
 		"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "SYSTEMD_COLORS=0", "SYSTEMCTL_SKIP_AUTO_SOFT_REBOOT=1",

@@ -39,7 +39,7 @@ const Active = "active"
 type Question struct {
 	// Was is what was applied last, or laid down by bootstrap. Nil: nothing was, or it is not known.
 	Was *node.Resource
-	// Known says whether Was can be relied on: if it is nil, that nothing was applied. Without it what the node shows already
+	// Known reports whether Was can be relied on: if it is nil, that nothing was applied. Without it what the node shows already
 	// is taken for applied, and what differs for changed.
 	Known bool
 	// Desired is nil when the specs no longer list the resource.
@@ -50,15 +50,15 @@ type Question struct {
 	Source *node.Source
 	// Kubernetes is the version that the node is to run when all that is desired is made; empty: the specs don't say.
 	Kubernetes string
-	// Repair says that what the node shows otherwise than what was applied is to be brought back, as if the specs had changed it.
+	// Repair reports that what the node shows otherwise than what was applied is to be brought back, as if the specs had changed it.
 	Repair bool
-	// UnderWay says that a run is under way on the node. What it needs it looks for itself, and what it has taken is not to stop it.
+	// UnderWay reports that a run is under way on the node. What it needs it looks for itself, and what it has taken is not to stop it.
 	UnderWay bool
 	// Files are those that the same plan changes before the resource, by path: what will be in them, or nil if they will be gone.
 	Files map[string][]byte
 }
 
-// Changed says whether the specs have changed the resource since it was applied, as far as that is known, or whether it is to be
+// Changed reports whether the specs have changed the resource since it was applied, as far as that is known, or whether it is to be
 // repaired.
 func (q Question) Changed(same func(was, desired *node.Resource) bool) bool {
 	switch {
@@ -75,7 +75,7 @@ func (q Question) Changed(same func(was, desired *node.Resource) bool) bool {
 type Answer struct {
 	// Operation is empty when nothing has to be done.
 	Operation node.Operation
-	// Conflict says that somebody on the node has changed the resource too.
+	// Conflict reports that somebody on the node has changed the resource too.
 	Conflict bool
 	// Actions are what the change takes.
 	Actions []disruption.Action
@@ -96,6 +96,6 @@ type Change struct {
 	Was     *node.Resource  `json:"was,omitempty"`
 	Desired *node.Resource  `json:"desired,omitempty"`
 	Before  json.RawMessage `json:"before,omitempty"`
-	// Again says that it was begun before, by a process that did not come to its end: the node may have lost power meanwhile.
+	// Again reports that it was begun before, by a process that did not come to its end: the node may have lost power meanwhile.
 	Again bool `json:"-"`
 }

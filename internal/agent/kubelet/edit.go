@@ -19,7 +19,7 @@ var kubeadmsOwn = []string{
 // edit is a change of the file of arguments.
 type edit struct {
 	was, want wanted
-	// known says that was is all that the specs have ever put there.
+	// known reports that was is all that the specs have ever put there.
 	known bool
 }
 
@@ -53,7 +53,7 @@ func (e edit) apply(f flags, memory displaced) (flags, displaced) {
 	return next, keep
 }
 
-// replaces says whether an argument that is there is the specs' to replace or take away: it has the name of one that is wanted, or is
+// replaces reports whether an argument that is there is the specs' to replace or take away: it has the name of one that is wanted, or is
 // one that was. One of which somebody has changed a value on the node stays, with all of its values.
 func (e edit) replaces(f flags, name string) bool {
 	return name != "" && (e.want.has(name) || e.was.has(name) && slices.Equal(f.values(name), e.was.values[name]))
@@ -62,7 +62,7 @@ func (e edit) replaces(f flags, name string) bool {
 // parseRaws reads arguments as they were written.
 func parseRaws(raws []string) []flag { return parseWords(strings.Fields(strings.Join(raws, " "))) }
 
-// displaces says whether what is there under a name is somebody else's: not the specs' own from before. When it is not known
+// displaces reports whether what is there under a name is somebody else's: not the specs' own from before. When it is not known
 // what those were, only what kubeadm writes is.
 func (e edit) displaces(f flags, name string) bool {
 	if e.was.has(name) || slices.Equal(f.values(name), e.want.values[name]) || len(f.values(name)) == 0 {

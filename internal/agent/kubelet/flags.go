@@ -99,7 +99,7 @@ func parseWords(words []string) []flag {
 	return list
 }
 
-// carried says whether a text survives systemd's reading of the file and its splitting into words, which take quotes and
+// carried reports whether a text survives systemd's reading of the file and its splitting into words, which take quotes and
 // backslashes for their own.
 func carried(text, separators string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool {
@@ -199,7 +199,7 @@ func (w wanted) has(name string) bool {
 	return ok
 }
 
-// same says whether two lists mean the same: the order counts among arguments of one name only.
+// same reports whether two lists mean the same: the order counts among arguments of one name only.
 func (w wanted) same(other wanted) bool {
 	if len(w.values) != len(other.values) {
 		return false

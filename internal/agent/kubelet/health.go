@@ -25,7 +25,7 @@ const (
 	askTimeout = 5 * time.Second
 )
 
-// Healthz returns the address at which the kubelet says whether it is well. It is empty if the kubelet does not say it; why then
+// Healthz returns the address at which the kubelet reports whether it is well. It is empty if the kubelet does not say it; why then
 // tells the reason, or nothing when the kubelet is not one that kubeadm has set up: what systemd says of it has to do then.
 func Healthz(r host.Root) (url, why string, err error) {
 	s, ok, err := readSettings(r)

@@ -44,7 +44,7 @@ var placing = []string{
 	"topology-manager-policy-options", "topology-manager-scope",
 }
 
-// resources says whether a change of arguments takes a drain, and notes in b the managers' files that have to go.
+// resources reports whether a change of arguments takes a drain, and notes in b the managers' files that have to go.
 func (k *Kind) resources(names []string, b *before) (drain bool, err error) {
 	changes := func(of []string) bool {
 		return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(of, n) })
@@ -70,7 +70,7 @@ func (k *Kind) resources(names []string, b *before) (drain bool, err error) {
 	return drain, nil
 }
 
-// exclusive says whether a manager hands out resources. If its file can't be read, it may.
+// exclusive reports whether a manager hands out resources. If its file can't be read, it may.
 func exclusive(data []byte) bool {
 	var file struct {
 		PolicyName string `json:"policyName"`

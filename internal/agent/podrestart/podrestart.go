@@ -35,17 +35,17 @@ const etcdPod = "etcd"
 type Work struct {
 	// Paths of files that have changed.
 	Paths []string `json:"paths"`
-	// Remade says that kubeadm makes manifests in the same run: of those that then are other ones the kubelet has replaced the pods.
+	// Remade reports that kubeadm makes manifests in the same run: of those that then are other ones the kubelet has replaced the pods.
 	Remade bool `json:"remade,omitempty"`
 	// Round tells what is at the paths. When that changes, because it was put back, all is to be restarted again.
 	Round string `json:"round,omitempty"`
-	// Back says that the round is not the first: what has changed was put back.
+	// Back reports that the round is not the first: what has changed was put back.
 	Back bool `json:"back,omitempty"`
 	// Old are the IDs of the containers that have to go, by manifest.
 	Old map[string][]string `json:"old,omitempty"`
 	// Done are the manifests whose pods run again.
 	Done map[string]bool `json:"done,omitempty"`
-	// Complete says that all of the round are.
+	// Complete reports that all of the round are.
 	Complete bool `json:"complete,omitempty"`
 }
 

@@ -49,9 +49,9 @@ type Probe struct {
 	Name string
 	// Look says where on the node, or in the cluster, to look when it does not work.
 	Look string
-	// Elsewhere says that others than this node can make it fail: an API server that is just being replaced.
+	// Elsewhere reports that others than this node can make it fail: an API server that is just being replaced.
 	Elsewhere bool
-	// Costly says that the probe makes something, and is not to be asked all the time.
+	// Costly reports that the probe makes something, and is not to be asked all the time.
 	Costly bool
 	// Tries is how often in a row it may fail until that counts. 0: as the agent has it.
 	Tries int

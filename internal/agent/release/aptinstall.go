@@ -103,7 +103,7 @@ func (a apt) settle(ctx context.Context, r *record) (note string, err error) {
 	return ofOthers(failure), nil
 }
 
-// unfinished says whether dpkg was killed in the midst of something, or has to set up a package of a release yet.
+// unfinished reports whether dpkg was killed in the midst of something, or has to set up a package of a release yet.
 func (a apt) unfinished(ctx context.Context, r *record) (bool, error) {
 	entries, err := a.host.ReadDir("/var/lib/dpkg/updates")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

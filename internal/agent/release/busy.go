@@ -36,7 +36,7 @@ var numberFiles = []string{"/var/cache/dnf/metadata_lock.pid", "/var/cache/dnf/d
 var inUse = regexp.MustCompile(`(?i)[^\n]*(?:(?:frontend|database|database area)(?: lock)? (?:is|was) locked by another process|` +
 	`could not get lock|unable to acquire [^\n]*is another process using it|can't create transaction lock[^\n]*temporarily unavailable)[^\n]*`)
 
-// busy says who has the package manager that a form of releases is installed by, or "".
+// busy returns who has the package manager that a form of releases is installed by, or "".
 func (s *Store) busy(f form) string {
 	who := s.locker(lockFiles[f]...)
 	if f != rpms {
@@ -50,7 +50,7 @@ func (s *Store) busy(f form) string {
 	return who
 }
 
-// locker says who has locked one of the files, or "". Of one that can't be asked about the package manager itself tells.
+// locker returns who has locked one of the files, or "". Of one that can't be asked about the package manager itself tells.
 func (s *Store) locker(files ...string) string {
 	for _, p := range files {
 		if who, err := s.host.LockHolder(p); err == nil && who != "" {
@@ -60,7 +60,7 @@ func (s *Store) locker(files ...string) string {
 	return ""
 }
 
-// works says which process has written its number into a file and is still there, or "". One that was killed leaves its file.
+// works returns which process has written its number into a file and is still there, or "". One that was killed leaves its file.
 func (s *Store) works(p string) string {
 	data, _, err := s.host.ReadFile(p)
 	if err != nil {

@@ -107,7 +107,7 @@ func (d dnf) unhindered(ctx context.Context) ([]string, error) {
 	return options, err
 }
 
-// refresh has dnf ask the repositories anew. It goes by what it knows of them for two days otherwise.
+// refresh has dnf ask the repositories again. It goes by what it knows of them for two days otherwise.
 func (d dnf) refresh(ctx context.Context, options []string) error {
 	d.tell("asking the repository for the packages of Kubernetes")
 	_, err := d.call(ctx, slices.Concat([]string{"-q"}, options, []string{"--refresh", "makecache"})...)

@@ -40,7 +40,7 @@ func (v versionLocks) locked(_ context.Context, names []string) ([]string, error
 	return all, nil
 }
 
-// lists says whether a text has such a line.
+// lists reports whether a text has such a line.
 func lists(text string, such func(line string) bool) bool {
 	for line := range strings.Lines(text) {
 		if such(line) {

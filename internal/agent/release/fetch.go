@@ -170,7 +170,7 @@ func (f fetcher) ask(ctx context.Context, t thing, have int64) (*http.Response, 
 	return resp, nil
 }
 
-// begins says whether a part begins where it was asked to.
+// begins reports whether a part begins where it was asked to.
 func begins(resp *http.Response, at int64) bool {
 	return strings.HasPrefix(resp.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", at))
 }

@@ -48,7 +48,7 @@ type job struct {
 	fetch  fetcher
 	tell   func(string)
 	supply supply
-	// besideRun says that a run is under way on the node.
+	// besideRun reports that a run is under way on the node.
 	besideRun bool
 }
 

@@ -45,7 +45,7 @@ func (e *LocksError) Error() string { return e.Err.Error() }
 // Unwrap returns why they did not come back.
 func (e *LocksError) Unwrap() error { return e.Err }
 
-// lacksLocks says whether nothing else is wrong than that locks did not come back.
+// lacksLocks reports whether nothing else is wrong than that locks did not come back.
 func lacksLocks(err error) bool {
 	var locks *LocksError
 	return errors.As(err, &locks)

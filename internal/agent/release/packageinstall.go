@@ -53,7 +53,7 @@ func needed(r *record, version func(name string) (string, error)) ([]pkg, error)
 	return all, nil
 }
 
-// runs says whether the node's program says that version.
+// runs reports whether the node's program says that version.
 func (p packages) runs(ctx context.Context, name, version string) bool {
 	at, err := p.installed(name)
 	if err != nil || at == "" {

@@ -73,7 +73,7 @@ type record struct {
 	Imported []string `json:"imported,omitempty"`
 	// Images are the names of those that were in them, by that SHA-256, as far as they are known.
 	Images map[string][]string `json:"images,omitempty"`
-	// Pulled says that the images which kubeadm pulls are there, as far as this node needs them.
+	// Pulled reports that the images which kubeadm pulls are there, as far as this node needs them.
 	Pulled bool `json:"pulled,omitempty"`
 	// Note is for people.
 	Note string `json:"note,omitempty"`
@@ -87,7 +87,7 @@ func (r *record) file(name string) *file {
 	return nil
 }
 
-// has says whether a file of that SHA-256 is there.
+// has reports whether a file of that SHA-256 is there.
 func (r *record) has(name, sum string) bool {
 	f := r.file(name)
 	return f != nil && f.SHA256 == sum
@@ -163,7 +163,7 @@ func (r *record) check() error {
 }
 
 // load returns a record of a version, without what has vanished since. Nil: there is none, or none that can be understood, and what
-// it was about has to be staged anew.
+// it was about has to be staged again.
 func (s *Store) load(version, name string) (*record, error) {
 	f, err := s.host.Disk.OpenFile(filepath.Join(s.dir(version), name), os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -201,7 +201,7 @@ func (s *Store) complete(version string) (*record, error) {
 	return r, nil
 }
 
-// usable says whether what the node can't do without is there.
+// usable reports whether what the node can't do without is there.
 func (r *record) usable() bool {
 	switch r.Form {
 	case loose:

@@ -40,9 +40,9 @@ type Release struct {
 	Version string `json:"version"`
 	// Kubeadm is a program that can be run before anything of the release is installed; empty when there is none.
 	Kubeadm string `json:"kubeadm,omitempty"`
-	// Extension says that it is a system extension: what its programs say is what is merged, and not what the next boot merges.
+	// Extension reports that it is a system extension: what its programs say is what is merged, and not what the next boot merges.
 	Extension bool `json:"extension,omitempty"`
-	// Packages says that it is packages of the system: that a program is there does not say that its package is set up, and locked as it
+	// Packages reports that it is packages of the system: that a program is there does not say that its package is set up, and locked as it
 	// was. It is for the agent itself, and not among what is shown of a release.
 	Packages bool `json:"-"`
 	// Busy says who has the package manager by which it is installed, so that it can't be installed now; empty: nobody.

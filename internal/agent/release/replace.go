@@ -65,7 +65,7 @@ func (p replacer) where(name string) (string, error) {
 	return filepath.Join(filepath.Dir(beside), name), err
 }
 
-// alike says whether a program is there as it has to be.
+// alike reports whether a program is there as it has to be.
 func (p replacer) alike(at, sum string, want host.State) (bool, error) {
 	is, err := p.host.Disk.Observe(at)
 	if err != nil {

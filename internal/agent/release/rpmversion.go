@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// older says whether a version of a package of rpm's, with or without an epoch, is older than another one.
+// older reports whether a version of a package of rpm's, with or without an epoch, is older than another one.
 func older(a, b string) bool {
 	epochA, a := epoch(a)
 	epochB, b := epoch(b)

@@ -189,7 +189,7 @@ func (x sysext) ledTo(link, name, version string) (string, error) {
 	return x.target(kept)
 }
 
-// forward says whether a version is newer than the one that was there before. What is before a release is before it.
+// forward reports whether a version is newer than the one that was there before. What is before a release is before it.
 func forward(was, version string) bool {
 	return was != "" && compareSegments(strings.ReplaceAll(was, "-", "~"), strings.ReplaceAll(version, "-", "~")) < 0
 }

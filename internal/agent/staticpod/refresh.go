@@ -47,7 +47,7 @@ type Noted struct {
 	Digest string `json:"digest"`
 	// Hash is the kubelet's of the manifest that runs. Empty: the API server did not know the pod.
 	Hash string `json:"hash,omitempty"`
-	// Ready says whether the pod was.
+	// Ready reports whether the pod was.
 	Ready bool `json:"ready,omitempty"`
 }
 
@@ -134,7 +134,7 @@ func await(ctx context.Context, r host.Root, note Note) ([]string, error) {
 	return missing, nil
 }
 
-// lacks says what the pod of a manifest is missing, or "".
+// lacks returns what the pod of a manifest is missing, or "".
 func lacks(is *Pod, name, digest string, was Noted) string {
 	same := digest == was.Digest && name == was.Pod
 	switch {
@@ -154,7 +154,7 @@ func lacks(is *Pod, name, digest string, was Noted) string {
 	return ""
 }
 
-// lacksBack says what the pod of a manifest that is as it was is missing.
+// lacksBack returns what the pod of a manifest that is as it was is missing.
 func (p *Pod) lacksBack(name string, was Noted) string {
 	if p.Metadata.Annotations[hashAnnotation] != was.Hash {
 		return fmt.Sprintf("static pod %s is not yet that of the manifest which was put back", name)
@@ -170,7 +170,7 @@ func (m Manifest) on(node string) string {
 	return m.Pod.Metadata.Namespace + "/" + m.Pod.Metadata.Name + "-" + strings.ToLower(node)
 }
 
-// ready says whether a pod is up, or has done what it was to do.
+// ready reports whether a pod is up, or has done what it was to do.
 func (p *Pod) ready() bool {
 	if p == nil {
 		return false

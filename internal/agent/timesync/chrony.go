@@ -61,7 +61,7 @@ func hostsOf(text string) []string {
 
 func isMarker(line, marker string) bool { return strings.TrimRight(line, " \t\r\n") == marker }
 
-// showsChrony says whether the servers that count are those that are wanted. Which lines say so, bootstrap's or refit's, does not
+// showsChrony reports whether the servers that count are those that are wanted. Which lines say so, bootstrap's or refit's, does not
 // matter.
 func showsChrony(text string, g goal) bool {
 	hosts := hostsOf(text)

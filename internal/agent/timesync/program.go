@@ -18,13 +18,13 @@ type program struct {
 	conf  configuration
 	// missing says why there is none, and what to do. Empty: there is one.
 	missing string
-	// unsure says that something may keep the node's time all the same.
+	// unsure reports that something may keep the node's time all the same.
 	unsure bool
 }
 
 // configuration is where a program has its servers.
 type configuration interface {
-	// shows says whether the servers are those of the goal.
+	// shows reports whether the servers are those of the goal.
 	shows(g goal) bool
 	// files returns what bring may change, as it was when it was read.
 	files() map[string]host.Saved

@@ -40,7 +40,7 @@ const (
 
 // goal is what the node has to show.
 type goal struct {
-	// enabled says whether the program runs. Nil: it stays as it is.
+	// enabled reports whether the program runs. Nil: it stays as it is.
 	enabled *bool
 	// servers are asked for the time. None: those that the node comes with.
 	servers []string

@@ -111,7 +111,7 @@ func (c *timesyncd) shows(g goal) bool {
 	return !c.own.State.Exists && !c.cloudGoes(g)
 }
 
-// cloudGoes says whether cloud-init's file holds what the specs said before, and no longer say.
+// cloudGoes reports whether cloud-init's file holds what the specs said before, and no longer say.
 func (c *timesyncd) cloudGoes(g goal) bool {
 	return c.cloud.State.Exists && len(g.gone) > 0 && slices.Equal(sorted(serversOf(string(c.cloud.Data), nil)), sorted(g.gone))
 }

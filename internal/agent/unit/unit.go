@@ -54,7 +54,7 @@ func (k *Kind) Plan(ctx context.Context, q kind.Question) (kind.Answer, error) {
 	}, err
 }
 
-// stops says whether nothing is wanted of a unit but that it does not run.
+// stops reports whether nothing is wanted of a unit but that it does not run.
 func stops(want node.Unit) bool {
 	off := func(b *bool) bool { return b == nil || !*b }
 	return off(want.Enabled) && off(want.Active)

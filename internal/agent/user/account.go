@@ -40,7 +40,7 @@ func (a account) hash() string {
 	return strings.Trim(strings.TrimLeft(a.Password, "!"), "*")
 }
 
-// locked says whether nobody can log in by password.
+// locked reports whether nobody can log in by password.
 func (a account) locked() bool {
 	return strings.HasPrefix(a.Password, "!") || strings.HasPrefix(a.Password, "*")
 }

@@ -27,7 +27,7 @@ var aspects = []aspect{
 	aspectShell, aspectGecos, aspectGroups, aspectPassword, aspectLock, aspectExpiry, aspectSudo, aspectKeys,
 }
 
-// sameAspect says whether two specs say the same in one respect.
+// sameAspect reports whether two specs say the same in one respect.
 func sameAspect(a aspect, was, desired node.User) bool {
 	switch a {
 	case aspectShell:
@@ -58,7 +58,7 @@ func sorted(s []string) []string { return slices.Compact(slices.Sorted(slices.Va
 // goal is what the node has to show of a user. The zero value of a field leaves what it is about as it is.
 type goal struct {
 	name string
-	// removed says that the specs no longer list the user.
+	// removed reports that the specs no longer list the user.
 	removed     bool
 	shell       string
 	gecos       string
@@ -69,7 +69,7 @@ type goal struct {
 	lock        *bool
 	expired     *bool
 	sudo        string
-	// sudoGone says that the user had a rule by the specs, and that it has to go.
+	// sudoGone reports that the user had a rule by the specs, and that it has to go.
 	sudoGone bool
 	keys     []string
 	keysGone []string

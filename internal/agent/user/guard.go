@@ -49,7 +49,7 @@ func (k *Kind) lacks(_ context.Context, p plan) string {
 	return ""
 }
 
-// malformed says what can't be in the files that it would be written to. It does not repeat it.
+// malformed returns what can't be in the files that it would be written to. It does not repeat it.
 func malformed(_ context.Context, p plan) string {
 	g := p.goal
 	columns := map[string]string{"gecos": g.gecos, "shell": g.shell, "the password's hash": g.password, "homeDir": p.who.HomeDir}
@@ -66,7 +66,7 @@ func malformed(_ context.Context, p plan) string {
 	return ""
 }
 
-// badKeys says which key is none. It does not repeat it.
+// badKeys returns which key is none. It does not repeat it.
 func badKeys(_ context.Context, p plan) string {
 	if !slices.Contains(p.scope, aspectKeys) {
 		return ""
@@ -80,7 +80,7 @@ func badKeys(_ context.Context, p plan) string {
 	return ""
 }
 
-// homeTaken says why what is at the place of a new account's home, or in a home, must not be touched.
+// homeTaken returns why what is at the place of a new account's home, or in a home, must not be touched.
 func (k *Kind) homeTaken(_ context.Context, p plan) string {
 	is := p.view.account
 	if p.creates {
@@ -171,7 +171,7 @@ func (k *Kind) guardLogin(_ context.Context, p plan) string {
 	return ""
 }
 
-// closes says how the change would keep one from logging in to the account.
+// closes returns how the change would keep one from logging in to the account.
 func (k *Kind) closes(p plan) string {
 	g := p.goal
 	switch in := func(a aspect) bool { return slices.Contains(p.scope, a) }; {
@@ -208,7 +208,7 @@ func (k *Kind) listsShell(shell string) bool {
 	return false
 }
 
-// demotes says how the change would keep the account from becoming root.
+// demotes returns how the change would keep the account from becoming root.
 func (k *Kind) demotes(p plan) string {
 	if gate := p.gateCommand(); slices.Contains(p.scope, aspectSudo) && !becomesRoot(p.goal.sudo, gate) {
 		if gate != "" {
@@ -284,7 +284,7 @@ func loginKeys(login node.Login, there []key) []key {
 	return slices.DeleteFunc(slices.Clone(there), func(k key) bool { return !ours[k.id] })
 }
 
-// sudoWrong says why the rule is not accepted.
+// sudoWrong returns why the rule is not accepted.
 func (k *Kind) sudoWrong(ctx context.Context, p plan) string {
 	if !slices.Contains(p.scope, aspectSudo) || !p.goal.sudoDiffers(p.view) {
 		return ""

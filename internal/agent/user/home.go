@@ -29,7 +29,7 @@ type home struct {
 	on host.Root
 }
 
-// hasHome says whether the account has a home of its own, by its entry in /etc/passwd.
+// hasHome reports whether the account has a home of its own, by its entry in /etc/passwd.
 func (a account) hasHome() bool { return path.IsAbs(a.Home) && path.Clean(a.Home) != "/" }
 
 // openHome opens the home of an account. One that is not there is nil.

@@ -227,7 +227,7 @@ func (h *home) removeKeys() error {
 	return nil
 }
 
-// keysDiffer says whether the keys are not what they have to be. sshd ignores keys that others than the user may write.
+// keysDiffer reports whether the keys are not what they have to be. sshd ignores keys that others than the user may write.
 func (g goal) keysDiffer(v view) bool {
 	if v.keysUnsafe != "" {
 		return len(g.keys)+len(g.keysGone) > 0 || g.removed

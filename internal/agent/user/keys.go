@@ -169,7 +169,7 @@ func ids(keys []key) map[string]bool {
 	return m
 }
 
-// showsKeys says whether the file grants what is wanted: each wanted key with its options and nothing else for that key, none in
+// showsKeys reports whether the file grants what is wanted: each wanted key with its options and nothing else for that key, none in
 // the block that is not wanted, and none that is gone.
 func showsKeys(text string, want, gone []string) bool {
 	t := readKeys(text)

@@ -292,7 +292,7 @@ func (k *Kind) restoreGroups(ctx context.Context, b before, user string) error {
 	return nil
 }
 
-// isPrimary says whether a group is the primary one of some account.
+// isPrimary reports whether a group is the primary one of some account.
 func (d database) isPrimary(group string) bool {
 	gid := row(d.groups, group)[2]
 	return slices.ContainsFunc(d.users, func(r []string) bool { return r[3] == gid })

@@ -27,7 +27,7 @@ func sudoersOf(name, rule string) []byte {
 	return []byte(sudoersAbout + name + " " + strings.TrimSpace(rule) + "\n")
 }
 
-// sudoDiffers says whether the rule is not as it has to be. What cloud-init has written counts as long as it says the same.
+// sudoDiffers reports whether the rule is not as it has to be. What cloud-init has written counts as long as it says the same.
 func (g goal) sudoDiffers(v view) bool {
 	laidDown := rulesOf(string(v.cloudSudo.Data), g.name)
 	switch {
@@ -40,7 +40,7 @@ func (g goal) sudoDiffers(v view) bool {
 	}
 }
 
-// takesRules says whether cloud-init's file has rules that go, or are in a file of refit's from now on.
+// takesRules reports whether cloud-init's file has rules that go, or are in a file of refit's from now on.
 func (g goal) takesRules(v view) bool {
 	return (g.sudo != "" || g.sudoGone) && len(rulesOf(string(v.cloudSudo.Data), g.name)) > 0
 }

@@ -133,7 +133,7 @@ type plan struct {
 	goal     goal
 	view     view
 	who      node.User
-	// creates says that the account is made; scope is what is brought about, of what differs; drift is what is left as it is.
+	// creates reports that the account is made; scope is what is brought about, of what differs; drift is what is left as it is.
 	creates bool
 	scope   []aspect
 	drift   []string
@@ -230,7 +230,7 @@ func (p plan) actions() ([]disruption.Action, error) {
 	return disruption.Merge(lists...), nil
 }
 
-// conflict says whether the node shows something else than the specs said before, in what is brought about.
+// conflict reports whether the node shows something else than the specs said before, in what is brought about.
 func (p plan) conflict() bool {
 	was := userOf(p.question.Was)
 	if was == nil || was.Unmanaged || p.goal.removed {

@@ -26,7 +26,7 @@ func (k *Kind) installable(ctx context.Context, q kind.Question, want string) (s
 	return staged, nil, why, err
 }
 
-// busy says who has the package manager by which a release is installed, if it does not end soon. Nobody is stopped.
+// busy returns who has the package manager by which a release is installed, if it does not end soon. Nobody is stopped.
 func (k *Kind) busy(ctx context.Context, version string) (why string, err error) {
 	for waited := time.Duration(0); ; waited += busyPause {
 		r, err := k.releases.Find(version)

@@ -55,7 +55,7 @@ func (k *Kind) aged(pki string) (string, error) {
 	return "", nil
 }
 
-// agedFile says whether the certificate in a file has less than half of its lifetime left. One that is not there has not.
+// agedFile reports whether the certificate in a file has less than half of its lifetime left. One that is not there has not.
 func (k *Kind) agedFile(p string, now time.Time, certificate func(data []byte) ([]byte, error)) (bool, error) {
 	data, state, err := k.host.ReadFile(p)
 	if err != nil || !state.Exists {
@@ -79,7 +79,7 @@ func (k *Kind) agedFile(p string, now time.Time, certificate func(data []byte) (
 	return halfGone(cert.NotBefore, cert.NotAfter, now), nil
 }
 
-// halfGone says whether less than half of a lifetime is left.
+// halfGone reports whether less than half of a lifetime is left.
 func halfGone(from, to, now time.Time) bool { return to.Sub(now) < to.Sub(from)/2 }
 
 // clientCertificate returns the one in a kubeconfig, or nil.

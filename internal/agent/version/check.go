@@ -8,7 +8,7 @@ import (
 	"github.com/capi-refit/refit/internal/kubeadmphase"
 )
 
-// inTheWay says why the node can't be brought to a version now, wherever that comes from.
+// inTheWay returns why the node can't be brought to a version now, wherever that comes from.
 func (k *Kind) inTheWay(ctx context.Context, s *shown, want string) (why string, err error) {
 	if s.kubelet == "" {
 		return "the version of the kubelet is not known: the API server does not answer, and kubelet --version does not work on the node", nil
@@ -31,7 +31,7 @@ func (k *Kind) inTheWay(ctx context.Context, s *shown, want string) (why string,
 	return "", nil
 }
 
-// refuse says why what is of one version can't be brought to another in place. These are the rules of Kubernetes' version skew policy
+// refuse returns why what is of one version can't be brought to another in place. These are the rules of Kubernetes' version skew policy
 // and of kubeadm: no way back, not of a patch either, and each minor version in turn.
 func refuse(is, want string) string {
 	from, err := kubeadmphase.Parse(is)
@@ -53,7 +53,7 @@ func refuse(is, want string) string {
 	return ""
 }
 
-// newerThanAPIServer says whether a kubelet would be newer than the API server, which it must never be.
+// newerThanAPIServer reports whether a kubelet would be newer than the API server, which it must never be.
 func (k *Kind) newerThanAPIServer(ctx context.Context, want string) (why string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, apiPatience)
 	defer cancel()

@@ -20,7 +20,7 @@ var addonPhase = regexp.MustCompile(`(?m)^\s*addon\s`)
 
 // upgrade is what kubeadm is told to do on a control plane beside bringing the version.
 type upgrade struct {
-	// etcd has it make etcd's manifest anew, which restarts the member even if the manifest stays the same.
+	// etcd has it make etcd's manifest again, which restarts the member even if the manifest stays the same.
 	etcd bool
 	// renew has it renew certificates, that of etcd's too.
 	renew bool

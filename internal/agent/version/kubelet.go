@@ -19,7 +19,7 @@ const (
 	maxTold = 600
 )
 
-// kubeletFiles are those of the kubelet's that kubeadm makes anew with an upgrade: an older kubelet may not know what is in the new ones.
+// kubeletFiles are those of the kubelet's that kubeadm makes again with an upgrade: an older kubelet may not know what is in the new ones.
 var kubeletFiles = []string{kubelet.ConfigFile, kubelet.FlagsFile, kubelet.InstanceFile}
 
 // endpointBack mends what a kubeadm has left that was killed. It moves the address of the container runtime from the kubelet's arguments to a

@@ -21,7 +21,7 @@ type shown struct {
 	// kubelet is the version of the one that runs, or, if the API server did not say, of the program that is installed. Empty: neither is
 	// known.
 	kubelet string
-	// running says that it is the one that runs.
+	// running reports that it is the one that runs.
 	running bool
 	// pods is nil on a worker.
 	pods *controlplane.Pods
@@ -45,7 +45,7 @@ func (k *Kind) look(ctx context.Context) (*shown, error) {
 	return s, nil
 }
 
-// ofKubeadm says whether kubeadm has made the node.
+// ofKubeadm reports whether kubeadm has made the node.
 func (k *Kind) ofKubeadm() (bool, error) {
 	if k.host.Find(kubelet.FlagsFile) != "" {
 		return true, nil
@@ -74,7 +74,7 @@ func (s *shown) versions() []string {
 	return all
 }
 
-// differs says what is not of a version.
+// differs returns what is not of a version.
 func (s *shown) differs(version string) (what []string) {
 	switch s.kubelet {
 	case version:
@@ -86,7 +86,7 @@ func (s *shown) differs(version string) (what []string) {
 	return append(what, s.podsDiffer(version)...)
 }
 
-// podsDiffer says which static pods are not of a version.
+// podsDiffer returns which static pods are not of a version.
 func (s *shown) podsDiffer(version string) (what []string) {
 	if s.pods == nil {
 		return nil

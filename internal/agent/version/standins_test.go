@@ -43,7 +43,7 @@ type releases struct {
 	calls   []string
 	// note is what is told of each installation.
 	note string
-	// packages says that releases are packages of the system.
+	// packages reports that releases are packages of the system.
 	packages bool
 	// lockless are the calls after which locks of packages do not come back.
 	lockless []string

@@ -47,7 +47,7 @@ func (k *Kind) kubeletRuns(ctx context.Context, b before) error {
 	return k.awaitPods(ctx, *b.Pods)
 }
 
-// programsBack puts back the kubelet's files and the programs of a version, and says whether the kubelet has to be restarted for that, and
+// programsBack puts back the kubelet's files and the programs of a version, and reports whether the kubelet has to be restarted for that, and
 // which locks of packages did not come back meanwhile.
 func (k *Kind) programsBack(ctx context.Context, b before, version string, finished bool) (restart bool, locks, err error) {
 	if err := k.filesBack(b); err != nil {
@@ -66,7 +66,7 @@ func (k *Kind) programsBack(ctx context.Context, b before, version string, finis
 	return restart, errors.Join(locks, unlocked), err
 }
 
-// podsBack says whether the manifests of a control plane are all of a version. Where not, it puts them back as they were.
+// podsBack reports whether the manifests of a control plane are all of a version. Where not, it puts them back as they were.
 func (k *Kind) podsBack(ctx context.Context, b before, version string) (finished bool, err error) {
 	if b.Pods == nil {
 		return false, nil
@@ -106,7 +106,7 @@ func (k *Kind) kubeadmBack(ctx context.Context, b before, old *release.Release) 
 	return k.installBack(ctx, b, "kubeadm")
 }
 
-// kubeletBack installs the old kubelet, and says whether it has to be restarted: if another one was installed, or if the kubelet was
+// kubeletBack installs the old kubelet, and reports whether it has to be restarted: if another one was installed, or if the kubelet was
 // restarted since, which may have been a new one that did not come up.
 func (k *Kind) kubeletBack(ctx context.Context, b before, old *release.Release, version string) (restart bool, locks, err error) {
 	another := k.installedKubelet(ctx) != b.Kubelet
@@ -123,7 +123,7 @@ func (k *Kind) kubeletBack(ctx context.Context, b before, old *release.Release, 
 	return unit.InvocationID != b.Invocation, locks, err
 }
 
-// tellsMore says whether the store knows more of a release than what its programs say: which packages are to be set up yet and which locks
+// tellsMore reports whether the store knows more of a release than what its programs say: which packages are to be set up yet and which locks
 // are to be put back, or what the next boot merges. Installing it then puts that right, and does nothing twice. Programs by themselves are
 // there or not.
 func tellsMore(old *release.Release) bool { return old != nil && (old.Packages || old.Extension) }

@@ -140,7 +140,7 @@ func (k *Kind) keep(ctx context.Context, s *shown) (raw json.RawMessage, notes [
 	return raw, notes, err
 }
 
-// conflict says whether somebody has brought the node to a version that the specs have never named. That parts of it are at the new version
+// conflict reports whether somebody has brought the node to a version that the specs have never named. That parts of it are at the new version
 // already is what an update before this one has come to.
 func conflict(was *node.Resource, s *shown, want string) bool {
 	return was != nil && slices.ContainsFunc(s.versions(), func(v string) bool {
@@ -169,7 +169,7 @@ func (k *Kind) staged(src *node.Source, want string) (staged *release.Release, m
 	return staged, missing, "", nil
 }
 
-// etcdWeak says why etcd does not stand firmly enough for a change of a control-plane node, or what room its data lacks there. That is
+// etcdWeak returns why etcd does not stand firmly enough for a change of a control-plane node, or what room its data lacks there. That is
 // looked at before the node is drained for nothing.
 func (k *Kind) etcdWeak(ctx context.Context, q kind.Question, s *shown, kubeadm string) (why string, err error) {
 	if s.pods == nil {
@@ -195,7 +195,7 @@ func (k *Kind) etcdWeak(ctx context.Context, q kind.Question, s *shown, kubeadm 
 	return "", nil
 }
 
-// noWayBack says what a failure can't put back.
+// noWayBack returns what a failure can't put back.
 func (k *Kind) noWayBack(b before) ([]string, error) {
 	old, err := k.releases.Find(b.Kubelet)
 	if err != nil || old != nil {
@@ -213,7 +213,7 @@ type before struct {
 	Kubeadm string `json:"kubeadm,omitempty"`
 	// Invocation is systemd's name of the kubelet's run. Another one means that it was restarted.
 	Invocation string `json:"invocation,omitempty"`
-	// Files are the kubelet's that kubeadm makes anew. One that was not there has a state that says so.
+	// Files are the kubelet's that kubeadm makes again. One that was not there has a state that says so.
 	Files map[string]controlplane.File `json:"files"`
 	// Pods is nil on a worker.
 	Pods *controlplane.Saved `json:"pods,omitempty"`

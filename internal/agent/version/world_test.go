@@ -88,7 +88,7 @@ type world struct {
 	reported, serves string
 	// broken are versions of the kubelet that don't come up.
 	broken map[string]bool
-	// up says whether a kubelet runs, ready whether its Node is Ready.
+	// up reports whether a kubelet runs, ready whether its Node is Ready.
 	up, ready  bool
 	invocation int
 	calls      []string

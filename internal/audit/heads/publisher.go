@@ -64,7 +64,7 @@ type Publisher struct {
 	lost atomic.Bool
 }
 
-// NeedLeaderElection says that each replica publishes: what was led is published also after it was.
+// NeedLeaderElection reports whether each replica publishes: what was led is published also after it was.
 func (p *Publisher) NeedLeaderElection() bool { return false }
 
 // Prepare compares the log with what is published of it, before anything is recorded. That it can't be done now is no error: Start

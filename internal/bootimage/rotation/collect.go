@@ -83,7 +83,7 @@ func (p *pass) old(ctx context.Context, gvk schema.GroupVersionKind) ([]unstruct
 	return out, nil
 }
 
-// ownedByClusters says whether all owners are Clusters that this pass has read and that are not paused.
+// ownedByClusters reports whether all owners are Clusters that this pass has read and that are not paused.
 func (p *pass) ownedByClusters(t *unstructured.Unstructured) bool {
 	return !slices.ContainsFunc(t.GetOwnerReferences(), func(ref metav1.OwnerReference) bool {
 		cluster := p.clusters[ref.Name]

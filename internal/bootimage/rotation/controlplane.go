@@ -21,7 +21,7 @@ import (
 // doomed are the annotations of machines that Cluster API deletes in the next rollout, whatever the hooks would answer.
 var doomed = []string{clusterv1.DeleteMachineAnnotation, clusterv1.RemediateMachineAnnotation}
 
-// unwell says why a rollout of a control plane would delete a machine of which Cluster API asks nobody. Empty: it would not. When
+// unwell returns why a rollout of a control plane would delete a machine of which Cluster API asks nobody. Empty: it would not. When
 // only the machine whose turn it is keeps a control plane from being stable, Cluster API deletes it instead of asking whether it may
 // stay, and a machine that is not healthy has its turn first.
 func (p *pass) unwell(ctx context.Context, t *target) (string, error) {
@@ -38,7 +38,7 @@ func (p *pass) unwell(ctx context.Context, t *target) (string, error) {
 	return p.marked(ctx, t)
 }
 
-// unsteady says what a control plane tells of itself by which not all of its machines are there and healthy.
+// unsteady returns what a control plane tells of itself by which not all of its machines are there and healthy.
 func unsteady(cp *controlplanev1.KubeadmControlPlane) string {
 	st := &cp.Status
 	if st.ObservedGeneration < cp.Generation {
@@ -65,7 +65,7 @@ func unsteady(cp *controlplanev1.KubeadmControlPlane) string {
 	return ""
 }
 
-// keepsEach says whether Cluster API is to keep the machines of a target by asking about each of them: of a control plane.
+// keepsEach reports whether Cluster API is to keep the machines of a target by asking about each of them: of a control plane.
 func (p *pass) keepsEach(t *target) bool { return t.gvk.Kind == controlPlanes.gvk.Kind && p.keeps(t) }
 
 // members are the Machines of a control plane: all that Cluster API counts.
@@ -90,7 +90,7 @@ func digestOfMembers(members []metav1.PartialObjectMetadata) string {
 	return digestOf(all...)
 }
 
-// marked says which machine of a control plane is to be deleted or remediated by an annotation.
+// marked returns which machine of a control plane is to be deleted or remediated by an annotation.
 func (p *pass) marked(ctx context.Context, t *target) (string, error) {
 	members, err := p.members(ctx, t)
 	if err != nil {

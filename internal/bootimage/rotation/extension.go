@@ -60,7 +60,7 @@ func (p *pass) askedBy(ctx context.Context) (digest, unasked string, err error) 
 	return "", unasked, nil
 }
 
-// ofRefit says whether refit's handlers of the hooks were discovered by an ExtensionConfig.
+// ofRefit reports whether refit's handlers of the hooks were discovered by an ExtensionConfig.
 func ofRefit(config *runtimev1.ExtensionConfig) bool {
 	for _, name := range hooks {
 		if !slices.ContainsFunc(config.Status.Handlers, func(h runtimev1.ExtensionHandler) bool { return h.Name == name+"."+config.Name }) {
@@ -70,7 +70,7 @@ func ofRefit(config *runtimev1.ExtensionConfig) bool {
 	return true
 }
 
-// unreached says why Cluster API's managers do not ask by an ExtensionConfig about the machines of the policy's namespace. Both
+// unreached returns why Cluster API's managers do not ask by an ExtensionConfig about the machines of the policy's namespace. Both
 // managers: that of control planes takes none without a CA bundle, or whose discovery is not of its current generation. Empty: they do.
 func (p *pass) unreached(ctx context.Context, config *runtimev1.ExtensionConfig) (string, error) {
 	discovered := meta.FindStatusCondition(config.Status.Conditions, runtimev1.ExtensionConfigDiscoveredCondition)

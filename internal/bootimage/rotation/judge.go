@@ -43,7 +43,7 @@ func unknown(spec *refitv1.BootImagePolicySpec) []string {
 	return out
 }
 
-// replaces says why Cluster API would replace machines of a target for a change of its template, and what to do. Empty: it would
+// replaces returns why Cluster API would replace machines of a target for a change of its template, and what to do. Empty: it would
 // keep them all.
 func (p *pass) replaces(ctx context.Context, t *target, from, to *unstructured.Unstructured) (string, error) {
 	if t.onDelete() {
@@ -59,7 +59,7 @@ func (p *pass) replaces(ctx context.Context, t *target, from, to *unstructured.U
 	return p.unasked, nil
 }
 
-// keeps says whether all machines of a target are to stay when its template changes.
+// keeps reports whether all machines of a target are to stay when its template changes.
 func (p *pass) keeps(t *target) bool {
 	return p.policy.Spec.Rotation.Replacement != refitv1.AllowReplacement && !t.onDelete()
 }
@@ -131,7 +131,7 @@ func reasons(decision updaters.Decision) string {
 	return strings.Join(out, "; ")
 }
 
-// surges says whether a rollout of the target makes a machine more, for which an old one goes in the end, whatever the hooks
+// surges reports whether a rollout of the target makes a machine more, for which an old one goes in the end, whatever the hooks
 // answer. A KubeadmControlPlane does with maxSurge 1, which is its default. A MachineDeployment does where no machine may be
 // unavailable, which is its default too.
 func (t *target) surges() string {

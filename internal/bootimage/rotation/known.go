@@ -73,18 +73,18 @@ func (p *pass) sight(what, digest string) {
 	}
 }
 
-// settledFor says whether all that policies say of a target's machines has been so for long enough.
+// settledFor reports whether all that policies say of a target's machines has been so for long enough.
 func (p *pass) settledFor(t *target) bool {
 	return p.settled && p.stands(byPolicies) && p.stands(byCluster(t.cluster.Name)) && (!p.keepsEach(t) || p.stands(byMembers(t)))
 }
 
-// stands says whether something has been as it is for long enough that everybody can be expected to know it.
+// stands reports whether something has been as it is for long enough that everybody can be expected to know it.
 func (p *pass) stands(what string) bool {
 	s, there := p.known[what]
 	return there && p.Clock.Since(s.since) >= settling
 }
 
-// overtaken says whether something that decides has changed since it was taken in. What judges hears of it at once, and the other
+// overtaken reports whether something that decides has changed since it was taken in. What judges hears of it at once, and the other
 // replicas may not have.
 func (p *pass) overtaken(ctx context.Context, t *target) (bool, error) {
 	policies, err := p.allPolicies(ctx)

@@ -24,7 +24,7 @@ type pass struct {
 	before refitv1.BootImageRotationStatus
 	images documents
 	inputs string
-	// settled says that the inputs have been known for long enough to act on them.
+	// settled reports that the inputs have been known for long enough to act on them.
 	settled bool
 	// known is what else decides about targets, and since when it is so; earlier is what the pass before knew.
 	known, earlier map[string]seen
@@ -36,11 +36,11 @@ type pass struct {
 	clusters map[string]*clusterv1.Cluster
 	// templates are those that were read; nil for those that are not there.
 	templates map[clusterv1.ContractVersionedObjectReference]*unstructured.Unstructured
-	// again says that something changed meanwhile, and that it is worth to look soon.
+	// again reports that something changed meanwhile, and that it is worth to look soon.
 	again bool
-	// waits says that a target waits for Cluster API, which nobody tells when it is done.
+	// waits reports that a target waits for Cluster API, which nobody tells when it is done.
 	waits bool
-	// settles says that a target waits until everybody can be expected to know what decides about it.
+	// settles reports that a target waits until everybody can be expected to know what decides about it.
 	settles bool
 }
 
@@ -140,7 +140,7 @@ func (p *pass) read(ctx context.Context, ref clusterv1.ContractVersionedObjectRe
 	return template, nil
 }
 
-// stays says why a target without the golden image is left alone, whatever the image. No state: it is not.
+// stays returns why a target without the golden image is left alone, whatever the image. No state: it is not.
 func (p *pass) stays(t *target, template *unstructured.Unstructured, times int32) refitv1.BootImageTarget {
 	if t.paused() {
 		return refitv1.BootImageTarget{State: refitv1.TargetPaused, Message: "it, or its Cluster, is paused"}

@@ -32,7 +32,7 @@ var order = []refitv1.BootImageTargetState{
 	refitv1.TargetRotated, refitv1.TargetUpToDate,
 }
 
-// good says whether a target has the golden image.
+// good reports whether a target has the golden image.
 func good(s refitv1.BootImageTargetState) bool {
 	return s == refitv1.TargetRotated || s == refitv1.TargetUpToDate
 }

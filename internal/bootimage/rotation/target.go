@@ -102,7 +102,7 @@ func newTarget(f family, o *unstructured.Unstructured, cluster *clusterv1.Cluste
 // String names the target as people do.
 func (t *target) String() string { return t.gvk.Kind + " " + t.object.GetName() }
 
-// onDelete says whether the machines of a target go only when somebody deletes them.
+// onDelete reports whether the machines of a target go only when somebody deletes them.
 func (t *target) onDelete() bool {
 	strategy, _, _ := unstructured.NestedString(t.object.Object, "spec", "rollout", "strategy", "type")
 	return strategy == string(clusterv1.OnDeleteMachineDeploymentStrategyType)
@@ -128,7 +128,7 @@ func isCluster(ref metav1.OwnerReference) bool {
 	return err == nil && gv.Group == clusterv1.GroupVersion.Group && ref.Kind == "Cluster"
 }
 
-// foreign says who else manages an object that is a target or its template, and what to do instead. Empty: nobody.
+// foreign returns who else manages an object that is a target or its template, and what to do instead. Empty: nobody.
 func foreign(o *unstructured.Unstructured) string {
 	name := o.GetKind() + " " + o.GetName()
 	if _, topology := o.GetLabels()[clusterv1.ClusterTopologyOwnedLabel]; topology {

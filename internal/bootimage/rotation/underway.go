@@ -14,7 +14,7 @@ import (
 // machineSets are no targets, but refer to templates too.
 var machineSets = family{gvk: clusterv1.GroupVersion.WithKind("MachineSet"), machine: deployments.machine}
 
-// notYet says why a target that may be brought to the image is not brought to it now. Empty: nothing is in the way.
+// notYet returns why a target that may be brought to the image is not brought to it now. Empty: nothing is in the way.
 func (p *pass) notYet(ctx context.Context, t *target) (string, error) {
 	if !p.settledFor(t) {
 		p.settles = true
@@ -36,7 +36,7 @@ func (p *pass) notYet(ctx context.Context, t *target) (string, error) {
 	return "what the policies say of it has changed while refit looked at it, which looks again", nil
 }
 
-// untimely says what of the target itself has to pass first. Empty: nothing.
+// untimely returns what of the target itself has to pass first. Empty: nothing.
 func (p *pass) untimely(ctx context.Context, t *target) (string, error) {
 	underWay, err := p.underWay(ctx, t)
 	if err != nil {
@@ -53,7 +53,7 @@ func (p *pass) untimely(ctx context.Context, t *target) (string, error) {
 		unwell, nil
 }
 
-// underWay says whether Cluster API has not rolled out all that a MachineDeployment asks for: it has not acted upon the last change yet, or
+// underWay reports whether Cluster API has not rolled out all that a MachineDeployment asks for: it has not acted upon the last change yet, or
 // not all machines are in the MachineSet of its template. It hands a machine over from one MachineSet to another in several writes. If the
 // template changes between these, it takes the machine for one too many and deletes it, or makes another one in its place. Between two
 // steps of a rollout there is no telling whether the next one has begun, so all of them are waited for.
@@ -78,7 +78,7 @@ func (p *pass) underWay(ctx context.Context, t *target) (bool, error) {
 	return !replaced, err
 }
 
-// moving says whether not all machines of a MachineDeployment are in the MachineSet of its template, or one comes or goes.
+// moving reports whether not all machines of a MachineDeployment are in the MachineSet of its template, or one comes or goes.
 func moving(t *target, sets []unstructured.Unstructured) bool {
 	var current int64
 	for i := range sets {
@@ -91,7 +91,7 @@ func moving(t *target, sets []unstructured.Unstructured) bool {
 	return current != replicas(t.object)
 }
 
-// replaced says whether the machines that a rollout has still to bring to the template are replaced, all of them: where that is
+// replaced reports whether the machines that a rollout has still to bring to the template are replaced, all of them: where that is
 // allowed, and an image turns out not to boot, nothing hands a machine over, and another image is the way out.
 func (p *pass) replaced(ctx context.Context, t *target, sets []unstructured.Unstructured) (bool, error) {
 	if p.policy.Spec.Rotation.Replacement != refitv1.AllowReplacement {

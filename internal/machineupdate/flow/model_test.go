@@ -35,7 +35,7 @@ type machine struct {
 	shows              int // the specs that the node has
 	effect             flow.Effect
 	drains, fails      bool
-	lies               bool // the node says that it has done what it has not
+	lies               bool // the node reports that it has done what it has not
 	run                flow.Run
 	runOf, runToken    int
 	disturbing         bool // by the work

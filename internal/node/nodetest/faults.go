@@ -80,7 +80,7 @@ func (n *Node) Disconnect() {
 	}
 }
 
-// ChangeHostKey gives the node another host key, as if it had been made anew.
+// ChangeHostKey gives the node another host key, as if it had been made again.
 func (n *Node) ChangeHostKey() error {
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

@@ -166,7 +166,7 @@ func (n *Node) KnownHosts() []byte {
 	return []byte(knownhosts.Line([]string{n.Address().String()}, n.hostKey.PublicKey()) + "\n")
 }
 
-// Target says how to reach the node, recognized by KnownHosts.
+// Target returns how to reach the node, recognized by KnownHosts.
 func (n *Node) Target() (remote.Target, error) {
 	keys, err := remote.KnownHosts(n.KnownHosts())
 	if err != nil {

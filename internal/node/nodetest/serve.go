@@ -81,7 +81,7 @@ type (
 	noForwardingKey struct{}
 )
 
-// letIn says whether a user may log in by a key or a certificate.
+// letIn reports whether a user may log in by a key or a certificate.
 func (n *Node) letIn(ctx gssh.Context, key gssh.PublicKey) bool {
 	if ctx.User() != n.opts.User {
 		return false

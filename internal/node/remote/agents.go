@@ -106,7 +106,7 @@ func (a *Agents) For(machine string) (AgentBinary, error) {
 	return AgentBinary{}, fmt.Errorf("the node's architecture is %q, and there are agents for amd64 and arm64 only", begin(machine, 40))
 }
 
-// has says whether an agent that gives itself this digest is one of ours.
+// has reports whether an agent that gives itself this digest is one of ours.
 func (a *Agents) has(sha256 string) bool {
 	return slices.ContainsFunc(a.binaries, func(b AgentBinary) bool { return b.SHA256 == sha256 })
 }

@@ -243,7 +243,7 @@ func (a *Agents) script(dir, verb string) string {
 // errNoAnswer is how an agent shows whose file was emptied by a power failure: a shell runs an empty file without complaint.
 var errNoAnswer = &AnswerError{Reason: "there is none"}
 
-// isMissing says whether the agent is not on the node, or not as it was brought there.
+// isMissing reports whether the agent is not on the node, or not as it was brought there.
 func isMissing(err error) bool {
 	var refused *node.AgentError
 	if errors.As(err, &refused) {

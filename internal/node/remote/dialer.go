@@ -178,7 +178,7 @@ func (t Target) explainHandshake(err error, host string, verified bool) error {
 	return fmt.Errorf("%w: %s", ErrUnreachable, text)
 }
 
-// refused says what was refused, and what to look at.
+// refused returns what was refused, and what to look at.
 func (t Target) refused(text string) string {
 	if c := t.Certificates; c != nil {
 		return fmt.Sprintf("a certificate for %q of the authority %s (%s); does sshd trust the authority (TrustedUserCAKeys) and take that principal for the user, "+

@@ -71,7 +71,7 @@ type Target struct {
 	Signers []ssh.Signer
 	// PrivateKey is a private key in PEM without a passphrase. It never shows in an error.
 	PrivateKey []byte
-	// Certificates are made anew for each connection. Nil: none.
+	// Certificates are made again for each connection. Nil: none.
 	Certificates *UserCertificates
 	// HostKeys says by what the node is recognized. There is no way around it.
 	HostKeys HostKeys

@@ -17,7 +17,7 @@ const (
 	kindLoadBalancer = "kindest/haproxy:v20230606-42a2262b"
 )
 
-// Published says whether a registry gives kind's image for a version.
+// Published reports whether a registry gives kind's image for a version.
 func Published(ctx context.Context, e engine.Engine, version string) bool {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

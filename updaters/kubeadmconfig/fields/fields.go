@@ -120,7 +120,7 @@ func (w *walker) walk(t reflect.Type, path []string) {
 	}
 }
 
-// isLeaf says whether a type has no fields, items or keys that count by themselves.
+// isLeaf reports whether a type has no fields, items or keys that count by themselves.
 func isLeaf(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Map:
