@@ -129,7 +129,8 @@ func TestAPT(t *testing.T) {
 	m.run("apt-daily downloads, whose lock apt-get does not wait for", func(t *testing.T) {
 		m.put("/opt/hold.pl", []byte(`use Fcntl;
 open(F, "+>>", "/var/cache/apt/archives/lock") or die;
-fcntl(F, F_SETLK, pack("ssx4qqix4", F_WRLCK, 0, 0, 0, 0)) or die;
+my $lock = pack("ssx4qqix4", F_WRLCK, 0, 0, 0, 0);
+fcntl(F, F_SETLK, $lock) or die;
 open(G, ">", "/run/held") or die;
 sleep 15;
 `), "0644")

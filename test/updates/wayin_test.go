@@ -20,6 +20,7 @@ func guarded(t *testing.T) *machine {
 	m := newMachine(t)
 	m.rules.ConfirmWithin = disruption.MinConfirmWithin
 	m.rules.Files = append(m.rules.Files,
+		disruption.Rule{Path: "/etc/pam.d", Actions: []disruption.Action{{Type: disruption.None}}},
 		disruption.Rule{Path: "/etc/nftables", Actions: []disruption.Action{{Type: disruption.Restart, Unit: "nftables.service"}}},
 	)
 	return m
@@ -60,8 +61,12 @@ func TestTheWayInIsOpenedAgain(t *testing.T) {
 	}
 	m.run("sudo is taken away", func(t *testing.T) {
 		m.update(`{}`)
+		require.Contains(t, m.blocked(
+			`{"files":[{"path":"/etc/sudoers.d/zz-closed","content":"refit ALL=(ALL) PASSWD: ALL\n","owner":"root:root","permissions":"0440"}]}`),
+			"sudo would not let it become root without a password")
 		require.Contains(t, m.fail(
-			`{"files":[{"path":"/etc/sudoers.d/zz-closed","content":"refit ALL=(ALL) PASSWD: ALL\n","owner":"root:root","permissions":"0440"}]}`).Message, "could not log in")
+			`{"files":[{"path":"/etc/pam.d/sudo","content":"auth required pam_deny.so\naccount required pam_deny.so\n","owner":"root:root","permissions":"0644"}]}`).Message,
+			"could not log in")
 		m.requireComesIn()
 	})
 	m.run("the network is cut", func(t *testing.T) {
