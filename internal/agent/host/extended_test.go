@@ -15,7 +15,7 @@ import (
 const netBind = "\x01\x00\x00\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
 
 // attributed makes a file with attributes, as far as whoever runs the test may set them: users' always, the others as root.
-func attributed(t *testing.T, dir, name string) Extended {
+func attributed(t *testing.T, dir string) Extended {
 	t.Helper()
 	p := filepath.Join(dir, "a")
 	require.NoError(t, os.WriteFile(p, []byte("old"), 0o600))
@@ -51,18 +51,18 @@ func mine(mode uint32) State {
 func TestExtendedAttributesStayWhenAFileIsReplaced(t *testing.T) {
 	dir := t.TempDir()
 	h := Host{Root: Root{Dir: dir}}
-	set := attributed(t, dir, "a")
+	set := attributed(t, dir)
 	require.NoError(t, h.WriteFile("/a", []byte("new"), mine(0o644)))
 	require.Equal(t, set, attributesOf(t, dir))
 	data, err := os.ReadFile(filepath.Join(dir, "a"))
 	require.NoError(t, err)
 	require.Equal(t, "new", string(data))
 
-	require.NoError(t, h.Disk.Write(filepath.Join(dir, "a"), openOf(t, dir, "a"), mine(0o600)))
+	require.NoError(t, h.Disk.Write(filepath.Join(dir, "a"), openOf(t, dir), mine(0o600)))
 	require.Equal(t, set, attributesOf(t, dir), "also of a file that is not found below the root of a node")
 }
 
-func openOf(t *testing.T, dir, name string) *os.File {
+func openOf(t *testing.T, dir string) *os.File {
 	t.Helper()
 	f, err := os.Open(filepath.Join(dir, "a"))
 	require.NoError(t, err)
@@ -73,7 +73,7 @@ func openOf(t *testing.T, dir, name string) *os.File {
 func TestPutBack(t *testing.T) {
 	dir := t.TempDir()
 	h := Host{Root: Root{Dir: dir}}
-	set := attributed(t, dir, "a")
+	set := attributed(t, dir)
 	was, err := h.Save("/a")
 	require.NoError(t, err)
 	none, err := h.Save("/none")
@@ -102,7 +102,7 @@ func TestPutBack(t *testing.T) {
 func TestPutBackOfAnOlderAgent(t *testing.T) {
 	for name, text := range map[string]string{"data": `"data":"b2xk"`, "content": `"content":"b2xk"`} {
 		dir := t.TempDir()
-		set := attributed(t, dir, "a")
+		set := attributed(t, dir)
 		var was Saved
 		require.NoError(t, was.UnmarshalJSON([]byte(`{`+text+`,"state":{"exists":true,"uid":-1,"gid":-1,"mode":384}}`)), name)
 		require.Equal(t, "old", string(was.Data), name)
