@@ -104,14 +104,7 @@ func TestRetriesOfAProbeHoldWhileTheNodeIsWatched(t *testing.T) {
 
 func TestAProbedUnitThatIsStartedAgainFails(t *testing.T) {
 	n := newTestNode(t)
-	waits := 0
-	n.agent.cfg.Clock = hookClock{func() {
-		if waits++; waits == 3 {
-			n.units.mu.Lock()
-			n.units.states["app.service"] = host.UnitState{LoadState: "loaded", ActiveState: "active", Type: "simple", InvocationID: "2"}
-			n.units.mu.Unlock()
-		}
-	}}
+	n.startsAgain("app.service")
 	req := request(1, "/etc/kubelet/a", "new")
 	req.Rules.Soak = new(20 * time.Second)
 	req.Rules.Probes = []disruption.Probe{{Name: "app", Unit: "app.service", Timeout: time.Second, From: "fleet"}}

@@ -233,16 +233,21 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-func TestSoakOfUnits(t *testing.T) {
-	n := newTestNode(t)
+// startsAgain has a unit be started again while the node is watched.
+func (n *testNode) startsAgain(unit string) {
 	waits := 0
 	n.agent.cfg.Clock = hookClock{func() {
 		if waits++; waits == 3 {
 			n.units.mu.Lock()
-			n.units.states["kubelet.service"] = host.UnitState{LoadState: "loaded", ActiveState: "active", Type: "simple", InvocationID: "2"}
+			n.units.states[unit] = host.UnitState{LoadState: "loaded", ActiveState: "active", Type: "simple", InvocationID: "2"}
 			n.units.mu.Unlock()
 		}
 	}}
+}
+
+func TestSoakOfUnits(t *testing.T) {
+	n := newTestNode(t)
+	n.startsAgain("kubelet.service")
 	req := request(1, "/etc/kubelet/a", "new")
 	req.Rules.Soak = new(20 * time.Second)
 	require.Contains(t, n.fail(req).Message, "watch the node failed: kubelet.service does not stay up")

@@ -1,7 +1,6 @@
 package kubelet
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,15 +28,9 @@ var configFiles = []string{ConfigFile, InstanceFile, FlagsFile}
 
 // configBefore is what Undo of the configuration needs.
 type configBefore struct {
-	Files map[string]configFile `json:"files"`
+	Files map[string]host.Saved `json:"files"`
 	// Stopped is what has to go while the kubelet is stopped.
 	Stopped before `json:"stopped"`
-}
-
-// configFile is a file as it was.
-type configFile struct {
-	Data  []byte     `json:"data,omitempty"`
-	State host.State `json:"state"`
 }
 
 // Plan implements kind.Kind. Where it is not known which patches were applied, those count as changed that the configuration does not show.
@@ -52,13 +45,13 @@ func (k *Config) Plan(_ context.Context, q kind.Question) (kind.Answer, error) {
 	if k.host.Program("kubeadm") == "" {
 		return kind.Answer{Blocked: "the node has no kubeadm, which makes the configuration of the kubelet"}, nil
 	}
-	b := configBefore{Files: map[string]configFile{}}
+	b := configBefore{Files: map[string]host.Saved{}}
 	for _, p := range configFiles {
-		data, state, err := k.host.ReadFile(p)
+		is, err := k.host.Save(p)
 		if err != nil {
 			return kind.Answer{}, err
 		}
-		b.Files[p] = configFile{Data: data, State: state}
+		b.Files[p] = is
 	}
 	if !b.Files[ConfigFile].State.Exists {
 		return kind.Answer{
@@ -202,7 +195,7 @@ func (k *Config) endpointBack(b configBefore) error {
 		return err
 	}
 	for _, p := range []string{InstanceFile, FlagsFile} { // in this order: a death between leaves that it is lost
-		if err := k.putBack(p, b.Files[p]); err != nil {
+		if err := k.host.PutBack(p, b.Files[p]); err != nil {
 			return err
 		}
 	}
@@ -217,7 +210,7 @@ func (k *Config) Undo(ctx context.Context, c kind.Change) error {
 	}
 	write := func() error {
 		for _, p := range configFiles {
-			if err := k.putBack(p, b.Files[p]); err != nil {
+			if err := k.host.PutBack(p, b.Files[p]); err != nil {
 				return err
 			}
 		}
@@ -225,18 +218,6 @@ func (k *Config) Undo(ctx context.Context, c kind.Change) error {
 	}
 	kubelet := New(k.host)
 	return kubelet.stoppedFor(ctx, b.Stopped, write, kubelet.putBackResources)
-}
-
-// putBack makes a file what it was, if it is not.
-func (k *Config) putBack(p string, was configFile) error {
-	data, state, err := k.host.ReadFile(p)
-	if err == nil && state == was.State && bytes.Equal(data, was.Data) {
-		return nil
-	}
-	if !was.State.Exists {
-		return k.host.RemoveFile(p)
-	}
-	return k.host.WriteFile(p, was.Data, was.State)
 }
 
 func readConfigBefore(c kind.Change) (configBefore, error) {
