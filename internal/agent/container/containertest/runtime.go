@@ -39,14 +39,23 @@ type Runtime struct {
 // Serve has a runtime serve below dir, which runs the named containers. Each reads something when it starts.
 func Serve(t testing.TB, dir string, reads func(name string) string, names ...string) *Runtime {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(dir, Socket))
-	require.NoError(t, err)
 	r := &Runtime{reads: reads, running: map[string]string{}, starts: map[string]int{}, read: map[string]string{}, ill: map[string]bool{}}
 	for _, name := range names {
 		r.start(name)
 	}
-	s := grpc.NewServer()
-	cri.RegisterRuntimeServiceServer(s, r)
+	at := filepath.Join(dir, Socket)
+	ServeCRI(t, at, r)
+	t.Cleanup(func() { _ = os.Remove(at) })
+	return r
+}
+
+// ServeCRI has a runtime service serve at a socket until the test ends.
+func ServeCRI(t testing.TB, at string, service cri.RuntimeServiceServer, options ...grpc.ServerOption) {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", at)
+	require.NoError(t, err)
+	s := grpc.NewServer(options...)
+	cri.RegisterRuntimeServiceServer(s, service)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -55,9 +64,7 @@ func Serve(t testing.TB, dir string, reads func(name string) string, names ...st
 	t.Cleanup(func() {
 		s.Stop()
 		<-done
-		_ = os.Remove(filepath.Join(dir, Socket))
 	})
-	return r
 }
 
 func (r *Runtime) start(name string) {

@@ -4,7 +4,6 @@ package probetest
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/capi-refit/refit/internal/agent/container/containertest"
 )
 
 // Socket is where a CRI is on a node, unless the kubelet's configuration says otherwise.
@@ -53,20 +54,8 @@ func Serve(t testing.TB, dir, socket string) *CRI {
 	t.Helper()
 	at := filepath.Join(dir, socket)
 	require.NoError(t, os.MkdirAll(filepath.Dir(at), 0o750))
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", at)
-	require.NoError(t, err)
 	c := &CRI{notReady: map[string]string{}, names: map[string]string{}}
-	s := grpc.NewServer(grpc.UnaryInterceptor(c.gate))
-	cri.RegisterRuntimeServiceServer(s, c)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = s.Serve(l)
-	}()
-	t.Cleanup(func() {
-		s.Stop()
-		<-done
-	})
+	containertest.ServeCRI(t, at, c, grpc.UnaryInterceptor(c.gate))
 	return c
 }
 
