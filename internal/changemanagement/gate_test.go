@@ -198,15 +198,22 @@ func TestANameThatIsUsedAgainHasNoStart(t *testing.T) {
 
 // TestOtherSpecsInMidRunFreeNothing has Cluster API ask for other specs while a node is worked on, which takes the admission away.
 func TestOtherSpecsInMidRunFreeNothing(t *testing.T) {
-	w := newWorld(t, fleet(twenty(), nil, anytime("a", budget(refitv1.Budget{MaxConcurrent: 1})))...)
-	require.True(t, w.admit("w00").Open)
-	w.edit("w00", func(mu *refitv1.MachineUpdate) {
-		at := metav1.NewTime(w.Clock.Now())
-		mu.Status.Phase, mu.Status.Admission = refitv1.PhasePending, nil
-		mu.Status.Slot, mu.Status.ApplyingSince = &refitv1.Slot{TakenAt: at}, &at
-	})
-	require.False(t, w.admit("w01").Open)
-	require.True(t, w.admit("w00").Open, "it goes on by itself")
+	at := metav1.NewTime(closes.Add(-time.Hour))
+	for name, begun := range map[string]refitv1.MachineUpdateStatus{
+		"while it is drained": {Drain: &refitv1.DrainStatus{StartedAt: at}},
+		"while it is changed": {ApplyingSince: &at},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, fleet(twenty(), nil, anytime("a", budget(refitv1.Budget{MaxConcurrent: 1})))...)
+			require.True(t, w.admit("w00").Open)
+			w.edit("w00", func(mu *refitv1.MachineUpdate) {
+				mu.Status.Phase, mu.Status.Admission = refitv1.PhasePending, nil
+				mu.Status.Slot, mu.Status.ApplyingSince, mu.Status.Drain = &refitv1.Slot{TakenAt: at}, begun.ApplyingSince, begun.Drain
+			})
+			require.False(t, w.admit("w01").Open)
+			require.True(t, w.admit("w00").Open, "it goes on by itself")
+		})
+	}
 }
 
 func TestWhatIsTakenBackCountsNoMore(t *testing.T) {
