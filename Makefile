@@ -125,8 +125,10 @@ bench: build ## Compare refit with what one would take instead: the reference ex
 	go run ./test/bench
 
 FUZZTIME ?= 10m
+HISTORIES ?= 100000
 .PHONY: fuzz
-fuzz: ## Run every fuzz test for FUZZTIME (10m).
+fuzz: ## Run every fuzz test for FUZZTIME (10m), and the model of an update through HISTORIES (100000).
+	$(TEST) -run '^TestModel$$' ./internal/machineupdate/flow -args -histories $(HISTORIES)
 	grep -r --include='*_test.go' -o '^func Fuzz[A-Za-z]*' . | while IFS=: read -r file name; do \
 	  go test -run '^$$' -fuzz "^$${name#func }$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s "$$(dirname "$$file")" || exit 1; done
 

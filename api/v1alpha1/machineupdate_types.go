@@ -288,6 +288,10 @@ type PlannedWork struct {
 	// +optional
 	Material bool `json:"material,omitempty"`
 
+	// reboots reports that the node reboots.
+	// +optional
+	Reboots bool `json:"reboots,omitempty"`
+
 	// actions are what it takes, in order.
 	// +optional
 	// +listType=atomic

@@ -59,14 +59,10 @@ func repairs(mu *refitv1.MachineUpdate) bool {
 	return mu.Status.Repair != nil && mu.Status.ObservedDigest == mu.Spec.Digest
 }
 
-// withdraw ends an update that Cluster API no longer asks for. What runs on the node ends first. If nothing was begun there the
-// MachineUpdate becomes what it was before it was asked for; otherwise it has failed, since the node may have a part of the specs.
+// withdraw ends an update that Cluster API no longer asks for, whose node is released. If nothing was begun there the MachineUpdate becomes
+// what it was before it was asked for; otherwise it has failed, since the node may have a part of the specs.
 func (u *update) withdraw(ctx context.Context) (ctrl.Result, error) {
-	w, gone := u.releaseWhileWaiting(ctx, withdrawn())
-	if !gone {
-		return u.show(ctx, w, false)
-	}
-	message := w.message
+	message := u.waits().message
 	if u.mu.Status.ApplyingSince != nil {
 		return u.fail(ctx, refitv1.ReasonWithdrawn, message+"; "+u.whatIsThere(ctx))
 	}

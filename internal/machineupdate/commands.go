@@ -20,7 +20,9 @@ var commands map[flow.Command]command
 
 func init() { //nolint:gochecknoinits // commands run, and run has them done
 	commands = map[flow.Command]command{
-		flow.Finalize:        ends((*update).finalize),
+		flow.FindOwners:      gathers((*update).findOwners),
+		flow.Stay:            ends((*update).stay),
+		flow.AskWork:         gathers((*update).askWork),
 		flow.RemoveFinalizer: ends(only((*update).removeFinalizer)),
 		flow.FindMachine:     gathers((*update).findMachine),
 		flow.AddFinalizer:    gathers(always((*update).addFinalizer)),
@@ -28,7 +30,7 @@ func init() { //nolint:gochecknoinits // commands run, and run has them done
 		flow.RollBack:        (*update).rollBack,
 		flow.Withdraw:        ends((*update).withdraw),
 		flow.Begin:           gathers(always((*update).begin)),
-		flow.ReleaseMachine:  ends((*update).releaseMachine),
+		flow.ReleaseMachine:  gathers((*update).releaseMachine),
 		flow.Stop:            ends(func(*update, context.Context) (ctrl.Result, error) { return ctrl.Result{}, nil }),
 		flow.LookAgain:       ends((*update).lookAgain),
 		flow.Wait:            ends((*update).wait),
@@ -41,11 +43,11 @@ func init() { //nolint:gochecknoinits // commands run, and run has them done
 		flow.ReachWorkload:   gathers((*update).reach),
 		flow.TakeSlot:        gathers((*update).takeSlot),
 		flow.Lock:            gathers((*update).lock),
-		flow.AwaitWorkload:   ends(func(u *update, ctx context.Context) (ctrl.Result, error) { return u.await(ctx, apiAway()) }),
+		flow.AwaitWorkload:   gathers(func(*update, context.Context) (*wait, error) { return apiAway(), nil }),
 		flow.Connect:         gathers((*update).connect),
 		flow.Look:            gathers((*update).look),
 		flow.AskNode:         gathers((*update).askNode),
-		flow.RefuseDrift:     ends((*update).refuseDrift),
+		flow.RefuseDrift:     gathers((*update).refuseDrift),
 		flow.Stage:           (*update).stage,
 		flow.StageNext:       ends(func(*update, context.Context) (ctrl.Result, error) { return ctrl.Result{RequeueAfter: retryStage}, nil }),
 		flow.Note:            gathers(always((*update).note)),
@@ -61,7 +63,7 @@ func init() { //nolint:gochecknoinits // commands run, and run has them done
 		flow.Verify:          gathers((*update).verify),
 		flow.BringNode:       gathers((*update).bringNode),
 		flow.AwaitReady:      gathers((*update).awaitReady),
-		flow.ReleaseNode:     gathers((*update).releaseSucceeded),
+		flow.ReleaseNode:     gathers((*update).release),
 		flow.Succeed:         ends((*update).succeed),
 	}
 }
@@ -97,13 +99,14 @@ func only(do func(*update, context.Context) error) func(*update, context.Context
 // run brings the update as far as it can be brought now: it asks flow what to do, and does it, until that ends.
 func (u *update) run(ctx context.Context) (ctrl.Result, error) {
 	for range mostCommands {
-		c := flow.Decide(u.state())
+		c, reason := flow.Decide(u.state())
+		u.reason = reason
 		result, goesOn, err := commands[c](u, ctx)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
 		// The finalizer of what has just ended is taken off at once.
-		if ended := finished(u.mu) && c != flow.RemoveFinalizer && c != flow.Finalize; !goesOn && !ended {
+		if ended := finished(u.mu) && c != flow.RemoveFinalizer && c != flow.Stop && c != flow.Stay; !goesOn && !ended {
 			return result, nil
 		}
 	}

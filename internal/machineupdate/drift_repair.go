@@ -145,10 +145,10 @@ func driftOf(plan node.Plan) []node.Drift {
 }
 
 // refuseDrift waits until a node that has drifted is put back, where a policy refuses to update it.
-func (u *update) refuseDrift(ctx context.Context) (ctrl.Result, error) {
-	return u.await(ctx, &wait{
+func (u *update) refuseDrift(context.Context) (*wait, error) {
+	return &wait{
 		reason: refitv1.ReasonBlocked,
 		message: fmt.Sprintf("the node no longer shows what was applied to it, and a NodeDisruptionPolicy refuses updates of such a node (drift: Refuse): %s; "+
 			"nothing was changed; put it back on the node as it was applied, or set drift of the policy to Report (it is left alone) or Repair (it is brought back)", drift.Names(driftOf(u.plan))),
-	})
+	}, nil
 }

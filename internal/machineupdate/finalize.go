@@ -3,7 +3,6 @@ package machineupdate
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +17,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/annotations"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/machineupdate/flow"
 	"github.com/capi-refit/refit/internal/policykind"
 )
 
@@ -39,12 +39,16 @@ func (u *update) addFinalizer(ctx context.Context) error {
 	return u.finalizer(ctx, controllerutil.AddFinalizer)
 }
 
-// removeFinalizer takes the finalizer off when nothing of refit's is left there.
+// removeFinalizer takes the finalizer off: nothing of refit's is left there, or nobody can be asked about it.
 func (u *update) removeFinalizer(ctx context.Context) error {
-	if !clean(&u.mu.Status) {
-		return nil
+	if err := u.finalizer(ctx, controllerutil.RemoveFinalizer); err != nil {
+		return err
 	}
-	return u.finalizer(ctx, controllerutil.RemoveFinalizer)
+	u.orphans.Delete(client.ObjectKeyFromObject(u.mu))
+	if !u.mu.DeletionTimestamp.IsZero() && u.seen.Machine == flow.Present {
+		u.event(corev1.EventTypeNormal, "InPlaceUpdateAbandoned", "Abandon", "the MachineUpdate was deleted; nothing of refit is on the node any more")
+	}
+	return nil
 }
 
 // clean reports whether nothing of refit's is on the Machine, on the Node and on the node itself.
@@ -66,35 +70,32 @@ func (u *update) finalizer(ctx context.Context, change func(client.Object, strin
 	return nil
 }
 
-// finalize removes what refit has put on a Machine and its node before their MachineUpdate goes. What runs on the node ends first.
-func (u *update) finalize(ctx context.Context) (ctrl.Result, error) { //nolint:cyclop // one case for each way in which objects go
-	switch {
-	case !hasFinalizer(u.mu):
-		return ctrl.Result{}, nil
-	case clean(&u.mu.Status):
-		return ctrl.Result{}, u.removeFinalizer(ctx)
-	}
+// findOwners finds out what has become of the Machine and the Cluster of a MachineUpdate that is being deleted.
+func (u *update) findOwners(ctx context.Context) (*wait, error) {
 	machine, cluster, err := u.owners(ctx)
 	if err != nil {
-		return ctrl.Result{}, err
+		return nil, err
 	}
 	u.regarding = machine
 	paused := cluster != nil && annotations.IsPaused(cluster, u.mu) || machine != nil && (annotations.HasPaused(machine) || beingMoved(machine))
 	switch {
 	case machine == nil && (cluster == nil || paused):
-		// Either nobody can be asked about the node any more, or the cluster was moved and the node is another refit's.
-		return u.end(ctx, nil)
-	case machine != nil && beingMoved(machine):
-		return ctrl.Result{RequeueAfter: retryDefault}, nil
+		u.seen.Machine = flow.Unasked
 	case paused:
-		return u.stays(ctx, retryDefault, "the Cluster or the Machine is paused; what refit has put on the node is removed when it no longer is", "")
+		u.seen.Machine = flow.HeldBack
 	case machine == nil:
-		return u.finalizeOrphan(ctx)
+		u.seen.Machine = flow.Gone
 	case !machine.DeletionTimestamp.IsZero():
-		return u.finalizeDeleted(ctx, machine)
+		u.seen.Machine, u.seen.Late = flow.Leaving, u.late(machine)
 	default:
-		return u.finalizeAlone(ctx)
+		u.seen.Machine = flow.Present
 	}
+	return nil, nil
+}
+
+// late reports whether a Machine that is being deleted does not wait for the work on its node any more.
+func (u *update) late(machine *clusterv1.Machine) bool {
+	return u.Clock.Since(machine.DeletionTimestamp.Time) >= safePoint
 }
 
 // owners returns the Machine, nil if it is gone, and its Cluster, nil if that is gone.
@@ -116,84 +117,62 @@ func (u *update) owners(ctx context.Context) (*clusterv1.Machine, *clusterv1.Clu
 	return machine, cluster, nil
 }
 
-// stays keeps a MachineUpdate that is being deleted, and says why: in its status, and in an event when that is news. detail may be another
-// each time.
-func (u *update) stays(ctx context.Context, retry time.Duration, why, detail string) (ctrl.Result, error) {
-	message := "the MachineUpdate is being deleted and stays for now: " + why
-	news := !strings.HasPrefix(u.mu.Status.Message, message)
-	if !news { // to write each detail would be to be woken at once
+// Why a MachineUpdate stays that is being deleted: what its status shows as its step.
+const (
+	staysPaused     = "finalize: paused"
+	staysUnderWay   = "finalize: work under way"
+	staysUnknown    = "finalize: node does not answer"
+	staysUnreleased = "finalize: release the node"
+)
+
+// notReleased is why a MachineUpdate stays from whose node not all of refit's could be removed.
+const notReleased = "what refit has put on the node can't be removed, which is tried again: "
+
+// stay keeps a MachineUpdate that is being deleted, and shows why.
+func (u *update) stay(ctx context.Context) (ctrl.Result, error) {
+	switch {
+	case u.seen.Machine == flow.HeldBack && u.regarding != nil && beingMoved(u.regarding):
+		return ctrl.Result{RequeueAfter: retryDefault}, nil
+	case u.seen.Machine == flow.HeldBack:
+		return u.stays(ctx, retryDefault, staysPaused, "the Cluster or the Machine is paused; what refit has put on the node is removed when it no longer is")
+	case u.seen.Work == flow.Unreleased && u.seen.Machine == flow.Gone:
+		return u.stays(ctx, retryDefault, staysUnreleased, "the Machine is gone, and "+notReleased+u.unreleased.Error())
+	case u.seen.Work == flow.Unreleased:
+		return u.stays(ctx, retryDefault, staysUnreleased, notReleased+u.unreleased.Error())
+	case u.seen.Work == flow.Unknown:
+		return u.stays(ctx, retryDefault, staysUnknown, "the node does not answer, so that nobody knows whether work goes on there, and it is asked again; "+
+			"a node that does not come back is given up by deleting its Machine")
+	default:
+		return u.stays(ctx, retryDrain, staysUnderWay, "work is under way on the node, which ends first; then all that refit has put on it is removed")
+	}
+}
+
+// stays shows why a MachineUpdate stays, and tells it when it is news. The message may be another each time: to write each would be to be
+// woken at once.
+func (u *update) stays(ctx context.Context, retry time.Duration, step, why string) (ctrl.Result, error) {
+	if u.mu.Status.Step == step {
 		return ctrl.Result{RequeueAfter: retry}, nil
 	}
-	if err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) { s.Message = message + detail }); err != nil {
+	message := "the MachineUpdate is being deleted and stays for now: " + why
+	if err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) { s.Step, s.Message = step, message }); err != nil {
 		return ctrl.Result{}, err
 	}
 	var regarding client.Object = u.mu
 	if u.regarding != nil {
 		regarding = u.regarding
 	}
-	u.Recorder.Eventf(regarding, u.mu, corev1.EventTypeWarning, "MachineUpdateStays", "Delete", "%s", policykind.Note(message+detail))
+	u.Recorder.Eventf(regarding, u.mu, corev1.EventTypeWarning, "MachineUpdateStays", "Delete", "%s", policykind.Note(message))
 	return ctrl.Result{RequeueAfter: retry}, nil
 }
 
-// notLeft is why a MachineUpdate stays from whose node not all of refit's could be removed.
-const notLeft = "what refit has put on the node can't be removed, which is tried again: "
-
-// finalizeOrphan removes what is left of an update whose Machine is gone.
-func (u *update) finalizeOrphan(ctx context.Context) (ctrl.Result, error) {
+// outlasts reports whether a MachineUpdate whose Machine is gone goes although what is left at its Node could not be removed: its workload
+// cluster has not answered for too long.
+func (u *update) outlasts(ctx context.Context, err error) bool {
 	first, _ := u.orphans.LoadOrStore(client.ObjectKeyFromObject(u.mu), u.Clock.Now())
-	err := u.releaseNode(ctx, false)
-	if err != nil && u.Clock.Since(first.(time.Time)) < orphanTimeout {
-		ctrl.LoggerFrom(ctx).Info("Could not remove what is left at the Node of a Machine that is gone; it is tried again", "reason", err.Error())
-		return u.stays(ctx, retryDefault, "the Machine is gone, and "+notLeft, err.Error())
+	if u.Clock.Since(first.(time.Time)) < orphanTimeout {
+		u.couldNotRelease(ctx, err)
+		return false
 	}
-	return u.end(ctx, err)
-}
-
-// finalizeDeleted removes what keeps a Machine that is being deleted as well.
-func (u *update) finalizeDeleted(ctx context.Context, machine *clusterv1.Machine) (ctrl.Result, error) {
-	result, err := u.releaseDeleted(ctx, machine, machineDeleted())
-	if err != nil || !clean(&u.mu.Status) {
-		return result, err
-	}
-	return u.end(ctx, nil)
-}
-
-// finalizeAlone releases a node whose Machine stays: somebody has deleted the MachineUpdate only. That is taken as abandoning it.
-func (u *update) finalizeAlone(ctx context.Context) (ctrl.Result, error) {
-	works, err := u.stillWorks(ctx)
-	if err == nil && !works {
-		err = u.releaseNode(ctx, false)
-	}
-	switch {
-	case ctx.Err() != nil:
-		return ctrl.Result{}, ctx.Err()
-	case err != nil:
-		ctrl.LoggerFrom(ctx).Error(err, "Could not leave the node of a MachineUpdate that is being deleted; it is tried again")
-		return u.stays(ctx, retryDefault, notLeft, err.Error())
-	case works:
-		return u.stays(ctx, retryDrain, "work is under way on the node, which ends first; then all that refit has put on it is removed", "")
-	}
-	u.event(corev1.EventTypeNormal, "InPlaceUpdateAbandoned", "Abandon", "the MachineUpdate was deleted; nothing of refit is on the node any more")
-	return u.end(ctx, nil)
-}
-
-// stillWorks reports whether work is under way on the node, also when its lease has lapsed since, which nobody renews any more.
-func (u *update) stillWorks(ctx context.Context) (bool, error) {
-	works, err := u.atWork(ctx, &wait{reason: refitv1.ReasonDeleting})
-	if works || err != nil || u.mu.Status.ApplyingSince == nil || u.regarding == nil {
-		return works, err
-	}
-	return u.mu.Status.RebootingSince != nil && u.boots(ctx, u.regarding) || u.runs(ctx, u.regarding), nil
-}
-
-// end lets the MachineUpdate go. left is what could not be removed.
-func (u *update) end(ctx context.Context, left error) (ctrl.Result, error) {
-	if left != nil {
-		ctrl.LoggerFrom(ctx).Info("A MachineUpdate goes whose Machine is gone and whose workload cluster does not answer", "reason", left.Error())
-	}
-	err := u.finalizer(ctx, controllerutil.RemoveFinalizer)
-	if err == nil {
-		u.orphans.Delete(client.ObjectKeyFromObject(u.mu))
-	}
-	return ctrl.Result{}, err
+	ctrl.LoggerFrom(ctx).Info("A MachineUpdate goes whose Machine is gone and whose workload cluster does not answer", "reason", err.Error())
+	return true
 }

@@ -99,6 +99,25 @@ func TestADeletedMachineUpdateWaitsForTheWorkOnItsNode(t *testing.T) {
 	require.Equal(t, refitv1.PhaseSucceeded, w.update().Status.Phase)
 }
 
+// TestADeletedMachineUpdateWaitsForANodeThatDoesNotAnswer: what can't be asked may be at work.
+func TestADeletedMachineUpdateWaitsForANodeThatDoesNotAnswer(t *testing.T) {
+	w := cutOff(t, drainA)
+	w.deleteUpdate()
+	w.node.dialErr = errRefused
+	for range 2 {
+		require.Equal(t, retryDefault, w.reconcile().RequeueAfter)
+		w.requireStays("the node does not answer")
+		require.True(t, w.clusterNode().Spec.Unschedulable)
+		require.Contains(t, w.currentMachine().Annotations, clusterv1.PreDrainDeleteHookAnnotationPrefix+"/refit")
+	}
+	require.Len(t, w.eventsWith("MachineUpdateStays"), 1, "once")
+
+	w.node.dialErr, w.node.applied = nil, []node.Status{{State: node.Succeeded}}
+	w.reconcile()
+	w.requireRemoved()
+	w.requireFree(false)
+}
+
 func TestADeletedMachineTakesItsMachineUpdateAlong(t *testing.T) {
 	for name, first := range map[string]func(*world){
 		"first the Machine":       func(w *world) { w.deleteMachine(); w.deleteUpdate() },

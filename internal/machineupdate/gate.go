@@ -151,7 +151,7 @@ func (u *update) admit(ctx context.Context) (*wait, error) {
 func (u *update) note(ctx context.Context) error {
 	u.plannedBy.Store(client.ObjectKeyFromObject(u.mu), u.selected.Revision)
 	u.seen.Noted, u.seen.Current = true, false // what was known of policies and plan was about the plan before
-	p := refitv1.PlannedWork{Material: disturbs(u.plan)}
+	p := refitv1.PlannedWork{Material: disturbs(u.plan), Reboots: slices.ContainsFunc(u.plan.Actions, reboots)}
 	for _, a := range u.plan.Actions {
 		p.Actions = append(p.Actions, a.String())
 	}
@@ -161,6 +161,8 @@ func (u *update) note(ctx context.Context) error {
 		}
 	})
 }
+
+func reboots(a disruption.Action) bool { return a.Type == disruption.Reboot }
 
 // disturbs reports whether a plan disturbs the node.
 func disturbs(plan node.Plan) bool {

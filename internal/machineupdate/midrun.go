@@ -19,28 +19,11 @@ func (w *wait) afterRun() *wait {
 	return &out
 }
 
-// atWork reports whether work is under way on the node, which refit still keeps others off. While a hold is met nobody renews its
-// lease: when that has lapsed, or is another's, there is nothing left to keep, and that also bounds for how long the hold waits.
-func (u *update) atWork(ctx context.Context, w *wait) (bool, error) {
-	if u.mu.Status.ApplyingSince == nil || u.regarding == nil || w.reason == refitv1.ReasonUnreachable {
-		return false, nil
-	}
-	if err := u.reachWorkload(ctx); err != nil {
-		return false, err
-	}
-	until, err := u.locker().KeptUntil(ctx, u.nodeName(), u.machineUID())
-	if err != nil || !u.Clock.Now().Before(until) {
-		return false, err
-	}
-	if u.boots(ctx, u.regarding) {
-		return true, nil
-	}
-	status, known := u.lastOnNode(ctx, u.regarding)
-	works := known && underWay(status)
-	if !known && w.reason == refitv1.ReasonWithdrawn {
-		works = true // a withdrawn update is not taken up again, so that a node that could not be asked once must not end it
-	}
-	return works, ctx.Err() // who is shutting down has not asked
+// unknownRun returns what an update waits for while nobody knows what its node does, before the node is released.
+func (w *wait) unknownRun() *wait {
+	out := *w
+	out.message += "; the node does not answer, so that nobody knows whether work goes on there: it is asked again, and until then refit keeps the node"
+	return &out
 }
 
 // boots reports whether the node does not answer because it reboots, which is a step of the work on it. It may take as long as any

@@ -242,6 +242,23 @@ func cutOff(t *testing.T, plan node.Plan) *world {
 	return w
 }
 
+// TestNoWorkBeginsWithoutTheLease has another take the lease when it was looked at for the last time: a server that was suspended then must
+// not begin.
+func TestNoWorkBeginsWithoutTheLease(t *testing.T) {
+	w := planned(t, restartA)
+	protected := false
+	w.workload.Client = workloadtest.Before(w.workload.Client, func(verb string, obj runtime.Object) error {
+		if o, ok := obj.(client.Object); ok && verb == "patch" && o.GetName() == nodeName && !protected { // it is protected, which is what comes before the work
+			protected = true
+			w.holdLease("node-maintenance")
+		}
+		return nil
+	})
+	w.reconcile()
+	w.requireWaiting(refitv1.ReasonLease, "node-maintenance")
+	require.NotContains(t, w.node.calls, "apply")
+}
+
 // TestTheAPIIsAwayWhileTheNodeWorks has the workload cluster's API server be away from the moment on in which the node works. The work
 // is taken to its end, with the token that it has; whether the node is well can be told only when the API is back.
 func TestTheAPIIsAwayWhileTheNodeWorks(t *testing.T) {

@@ -284,13 +284,24 @@ func (u *update) releaseNode(ctx context.Context, keepCordon bool) error {
 
 // releaseMarkers takes away what keeps others off the node, unless another server goes on with it.
 func (u *update) releaseMarkers(ctx context.Context, n refitv1.NodeReference, keepCordon bool) error {
-	if err := u.latest(ctx); err != nil {
+	if err := u.fenceOthers(ctx, keepCordon); err != nil {
 		return err
 	}
 	if err := u.removeMarkers(ctx, n, keepCordon); err != nil {
 		return fmt.Errorf("release Node %s: %w", n.Name, err)
 	}
 	return nil
+}
+
+// fenceOthers returns a conflict if another server goes on with the node. That the pods which left the node may come back is recorded before
+// it is uncordoned: who has read the MachineUpdate before that can't record any more that the work begins. Where the work has been done the
+// node itself says so.
+func (u *update) fenceOthers(ctx context.Context, keepCordon bool) error {
+	d := u.mu.Status.Drain
+	if u.overtaken || keepCordon || u.seen.Verified || d == nil || d.FinishedAt == nil {
+		return u.latest(ctx)
+	}
+	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) { s.Drain = drainedAnew(d, u.now()) })
 }
 
 // latest returns a conflict if somebody else has written since the MachineUpdate was read: another server goes on with the node then, and

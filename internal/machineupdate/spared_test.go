@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -14,6 +15,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
 // nodeReady sets whether the Node of a Machine of the world is ready.
@@ -78,6 +80,31 @@ func TestANodeThatTheClusterCanNotSpareIsGivenBack(t *testing.T) {
 			w.requireFree(false)
 		})
 	}
+}
+
+// TestADrainIsOverBeforeTheNodeIsUncordoned has another worker become ill when the last pod has left: who has read that all have left, and
+// goes on after the node was released, must not take it for drained.
+func TestADrainIsOverBeforeTheNodeIsUncordoned(t *testing.T) {
+	w := planned(t, drainA)
+	w.withSecondWorker()
+	drained := 0
+	w.workload.Client = workloadtest.Before(w.workload.Client, func(verb string, obj runtime.Object) error {
+		o, ok := obj.(client.Object)
+		d := w.update().Status.Drain
+		switch {
+		case d == nil || d.FinishedAt == nil || !ok:
+		case drained == 0:
+			drained++
+			w.nodeReady("m2", false)
+		case verb == "patch" && o.GetName() == nodeName:
+			t.Errorf("the Node is changed while its drain counts: %+v", d)
+		}
+		return nil
+	})
+	w.reconcile()
+	require.Equal(t, 1, drained, "the drain has ended")
+	w.requireWaiting(refitv1.ReasonSlot, isIll)
+	w.requireFree(false)
 }
 
 func TestARetryWhileOthersAreIll(t *testing.T) {

@@ -28,9 +28,9 @@ type Releases interface {
 	Machine(ctx context.Context, m *clusterv1.Machine) (*kubernetessource.Selected, error)
 }
 
-// release is where the version that the specs want comes from, as far as that is known. Only a node that does not run that version
+// origin is where the version that the specs want comes from, as far as that is known. Only a node that does not run that version
 // asks for it.
-type release struct {
+type origin struct {
 	source *node.Source
 	// early reports that it may be fetched before the update may start.
 	early bool
@@ -38,28 +38,28 @@ type release struct {
 	lack error
 }
 
-// findRelease looks for where a version comes from. What it can't tell holds back nothing but a change of the version.
-func (u *update) findRelease(ctx context.Context, machine *clusterv1.Machine) release {
+// findOrigin looks for where a version comes from. What it can't tell holds back nothing but a change of the version.
+func (u *update) findOrigin(ctx context.Context, machine *clusterv1.Machine) origin {
 	version := machine.Spec.Version
 	if version == "" || u.Releases == nil {
-		return release{}
+		return origin{}
 	}
 	selected, err := u.Releases.Machine(ctx, machine)
 	if err != nil || selected == nil {
-		return release{lack: err}
+		return origin{lack: err}
 	}
 	source, err := selected.For(version)
-	return release{source: source, early: selected.Early, lack: err}
+	return origin{source: source, early: selected.Early, lack: err}
 }
 
 // because adds to what is in the way of a version why it has no source.
-func (r release) because(list []node.Problem) []node.Problem {
-	if r.lack == nil {
+func (o origin) because(list []node.Problem) []node.Problem {
+	if o.lack == nil {
 		return list
 	}
 	for i := range list {
 		if list[i].Path == (node.Ref{Kind: node.VersionKind}).String() {
-			list[i].Reason += "; " + r.lack.Error()
+			list[i].Reason += "; " + o.lack.Error()
 		}
 	}
 	return list
@@ -74,19 +74,19 @@ func (u *update) stage(ctx context.Context) (ctrl.Result, bool, error) {
 		}
 	}
 	u.closed = nil // that is not what it waits for now
-	status, err := u.agent.Stage(ctx, node.StageRequest{Machine: u.request.Machine, Source: *u.release.source, WaitSeconds: stageWaitSeconds})
+	status, err := u.agent.Stage(ctx, node.StageRequest{Machine: u.request.Machine, Source: *u.origin.source, WaitSeconds: stageWaitSeconds})
 	var w *wait
 	switch {
 	case err != nil:
 		if w, err = u.nodeError(ctx, err); err != nil {
 			return ctrl.Result{}, false, err
 		}
-	case status.State == node.Staged && status.Version == u.release.source.Version:
+	case status.State == node.Staged && status.Version == u.origin.source.Version:
 		return ctrl.Result{RequeueAfter: time.Millisecond}, false, nil // and the node says what else there is to do
 	case status.State == node.StageFailed:
 		w = &wait{reason: refitv1.ReasonStaging, message: fmt.Sprintf(
 			"Kubernetes %s can't be brought to the node: %s; nothing was changed, and it is tried again; where it comes from is in KubernetesSource %s",
-			status.Version, status.Message, u.release.source.Name,
+			status.Version, status.Message, u.origin.source.Name,
 		)}
 	default:
 		w = &wait{

@@ -15,12 +15,17 @@ func (u *update) state() flow.State {
 	if u.closed == nil && seen.Window != "" { // what it was closed by does not matter any more
 		seen.Window = flow.Open
 	}
+	if w := u.waits(); w != nil {
+		seen.Yields = w.releases || w.decision != nil
+	}
 	return flow.State{Seen: seen, Record: flow.Record{
 		Deleted:   !u.mu.DeletionTimestamp.IsZero(),
 		Finished:  finished(u.mu),
 		New:       s.ObservedDigest != u.mu.Spec.Digest || retryAsked(u.mu),
 		Kept:      hasFinalizer(u.mu),
 		Failed:    s.Phase == refitv1.PhaseFailed,
+		Changed:   s.ApplyingSince != nil,
+		Clean:     clean(s),
 		Abandon:   abandonAsked(u.mu),
 		Rollback:  rollbackAsked(u.mu),
 		Repair:    s.Repair != nil,
@@ -59,6 +64,8 @@ func effect(disturbs bool) flow.Effect {
 // whereabouts tells by what a Machine's update waits for what has become of the Machine.
 func whereabouts(machine *clusterv1.Machine, w *wait) flow.Machine {
 	switch {
+	case w != nil && w.reason == refitv1.ReasonDeleting && machine == nil:
+		return flow.Replaced
 	case w != nil && w.reason == refitv1.ReasonDeleting:
 		return flow.Leaving
 	case w != nil:

@@ -120,12 +120,33 @@ func (u *update) enter(ctx context.Context, phase refitv1.Phase, step, message s
 	})
 }
 
-// wait has the update wait for what stands in its way: a policy, if nothing else does.
-func (u *update) wait(ctx context.Context) (ctrl.Result, error) {
-	if u.waitsFor == nil {
-		return u.await(ctx, u.closed)
+// waits is what stands in the update's way, or in its end's: a policy, if nothing else does.
+func (u *update) waits() *wait {
+	w := u.waitsFor
+	switch {
+	case abandonAsked(u.mu) && u.seen.Machine != flow.Leaving && u.seen.Machine != flow.Replaced:
+		return &wait{reason: u.mu.Status.Reason, message: "the update is being abandoned"}
+	case w == nil:
+		return u.closed
+	case u.closed != nil && w.decision == nil && !u.started():
+		return u.closed.but(w)
+	default:
+		return w
 	}
-	return u.await(ctx, u.waitsFor)
+}
+
+// wait shows what the update waits for.
+func (u *update) wait(ctx context.Context) (ctrl.Result, error) {
+	w := u.waits()
+	switch {
+	case u.seen.Work == flow.UnderWay && u.seen.Machine == flow.Leaving:
+		w = &wait{reason: w.reason, message: "the Machine is being deleted; what runs on its node ends first", retry: retryDrain}
+	case u.seen.Work == flow.UnderWay:
+		w = w.afterRun()
+	case u.seen.Work == flow.Unknown:
+		w = w.unknownRun()
+	}
+	return u.show(ctx, w, u.seen.Released)
 }
 
 // lookAgain waits with a rollback that was asked for. The update shows that it has failed.
@@ -135,15 +156,6 @@ func (u *update) lookAgain(ctx context.Context) (ctrl.Result, error) {
 
 // again is when to look again.
 func (w *wait) again() ctrl.Result { return ctrl.Result{RequeueAfter: cmp.Or(w.retry, retryDefault)} }
-
-// await has the update wait. If nothing has begun on the node, or if the node is somebody else's now, refit leaves it.
-func (u *update) await(ctx context.Context, w *wait) (ctrl.Result, error) {
-	if u.closed != nil && w.decision == nil && !u.started() {
-		w = u.closed.but(w)
-	}
-	w, gone := u.releaseWhileWaiting(ctx, w)
-	return u.show(ctx, w, gone)
-}
 
 // show records what the update waits for, and whether refit has left the node.
 func (u *update) show(ctx context.Context, w *wait, gone bool) (ctrl.Result, error) {
@@ -169,26 +181,6 @@ func (u *update) show(ctx context.Context, w *wait, gone bool) (ctrl.Result, err
 		u.tellWait(w)
 	}
 	return w.again(), nil
-}
-
-// releaseWhileWaiting releases the node while the update waits, unless it is being disturbed. It reports whether it has, and what the
-// update waits for: the end of what runs on the node, too, if that is what it is not left for.
-func (u *update) releaseWhileWaiting(ctx context.Context, w *wait) (*wait, bool) {
-	if w.decision == nil && !w.releases && u.underWay() {
-		return w, false
-	}
-	works, err := u.atWork(ctx, w)
-	if works {
-		return w.afterRun(), false
-	}
-	if err == nil {
-		err = u.releaseNode(ctx, u.mu.Status.ApplyingSince != nil)
-	}
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Could not leave the node; it is tried again")
-		return w, false
-	}
-	return w, true
 }
 
 func (u *update) tellWait(w *wait) {
@@ -234,7 +226,7 @@ func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result,
 		if err != nil {
 			return ctrl.Result{}, err
 		}
-		return u.await(ctx, w)
+		return u.show(ctx, w, false)
 	}
 	if d := u.mu.Status.Drain; changed && d != nil && d.Cordoned {
 		message += "; the node stays cordoned, since it may be half changed"
@@ -279,21 +271,9 @@ func (u *update) waysOn(reason string) string {
 }
 
 // abandon acknowledges that an update has failed: nothing of refit's stays, and its slot is free. The update stays Failed. One that waits
-// in another try is Failed again; what an earlier try has begun on its node ends first.
+// in another try is Failed again.
 func (u *update) abandon(ctx context.Context) (ctrl.Result, error) {
 	waits := u.mu.Status.Phase == refitv1.PhaseWaiting
-	if waits {
-		w := &wait{reason: u.mu.Status.Reason, message: "the update is being abandoned"}
-		switch works, err := u.stillWorks(ctx); {
-		case err != nil:
-			return ctrl.Result{}, err
-		case works:
-			return u.show(ctx, w.afterRun(), false)
-		}
-	}
-	if err := u.releaseNode(ctx, false); err != nil {
-		return ctrl.Result{}, err
-	}
 	at := u.now()
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.ObservedAbandon = u.mu.Annotations[refitv1.AbandonAnnotation]

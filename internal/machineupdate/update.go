@@ -6,7 +6,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -32,8 +31,8 @@ type update struct {
 	selected *nodedisruption.Selected
 	// object is what the Node is to be. It is there before the node is connected to.
 	object *nodeobject.Object
-	// release is where another version of Kubernetes comes from. It is there before the node is connected to.
-	release release
+	// origin is where another version of Kubernetes comes from. It is there before the node is connected to.
+	origin origin
 	// closed is what holds the update back if it has not started yet and disturbs the node. The node tells.
 	closed   *wait
 	login    login
@@ -47,6 +46,9 @@ type update struct {
 	// seen is what this reconciliation has found out, and waitsFor what stands in its way.
 	seen     flow.Seen
 	waitsFor *wait
+	// reason is that of the command that is being done, and unreleased why the node could not be released.
+	reason     flow.Reason
+	unreleased error
 	// request is what the node is asked for, over conn.
 	request *node.Request
 	conn    remote.Conn
@@ -74,12 +76,13 @@ func (u *update) findMachine(ctx context.Context) (*wait, error) {
 	}
 	u.regarding, u.waitsFor = machine, w
 	u.seen.Machine, u.seen.Asked = whereabouts(machine, w), machine != nil && !unasked(u.mu, machine)
+	switch {
+	case u.seen.Machine == flow.Leaving:
+		u.seen.Late = u.late(machine)
+	case u.seen.Machine == flow.Present && !u.seen.Asked:
+		u.waitsFor = withdrawn()
+	}
 	return nil, nil
-}
-
-// releaseMachine releases the node of a Machine that goes.
-func (u *update) releaseMachine(ctx context.Context) (ctrl.Result, error) {
-	return u.releaseDeleted(ctx, u.regarding, u.waitsFor)
 }
 
 // readRequest reads what the node is asked for.
@@ -164,7 +167,7 @@ func (u *update) makeRequest(ctx context.Context, machine *clusterv1.Machine) (*
 	if err != nil {
 		return nil, &wait{reason: refitv1.ReasonSpecs, message: "what bootstrap laid down on the node can't be told: " + err.Error()}, nil
 	}
-	u.release = u.findRelease(ctx, machine)
+	u.origin = u.findOrigin(ctx, machine)
 	u.object = u.nodeObject(specs.desired, made.Registration)
 	return &node.Request{
 		Protocol:   node.Protocol,
@@ -173,7 +176,7 @@ func (u *update) makeRequest(ctx context.Context, machine *clusterv1.Machine) (*
 		Resources:  resources,
 		Baseline:   made.Baseline,
 		Rules:      u.selected.Rules,
-		Source:     u.release.source,
+		Source:     u.origin.source,
 		OnConflict: u.OnConflict,
 		Repair:     u.mu.Status.Repair != nil,
 	}, nil, nil

@@ -2,6 +2,7 @@ package machineupdate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/machineupdate/flow"
 	"github.com/capi-refit/refit/internal/node"
 )
@@ -68,12 +70,12 @@ func (u *update) look(ctx context.Context) (*wait, error) {
 		return w, err
 	}
 	if len(plan.Blocked) > 0 {
-		return &wait{reason: refitv1.ReasonBlocked, message: u.blocked(u.release.because(plan.Blocked))}, nil
+		return &wait{reason: refitv1.ReasonBlocked, message: u.blocked(u.origin.because(plan.Blocked))}, nil
 	}
 	u.plan = plan
 	u.seen.Plan = flow.Plan{
 		Known: true, Effect: effect(disturbs(plan)), Drains: drains(plan),
-		Stages: len(plan.Stage) > 0, Source: u.release.source != nil, Early: u.release.early,
+		Stages: len(plan.Stage) > 0, Source: u.origin.source != nil, Early: u.origin.early,
 		Refused: u.selected.Drift == refitv1.RefuseDrift && len(driftOf(plan)) > 0,
 	}
 	return nil, u.booted(ctx, u.last) // now that it has answered to the end
@@ -172,6 +174,9 @@ func (u *update) work(ctx context.Context) (*wait, error) {
 	u.request.UnderWay = u.seen.Last == flow.Running && u.mu.Status.Attempts > 0
 	if held := u.occupied.held; held != nil {
 		held.Enter("apply")
+		if w, err := u.stillHolds(ctx, held); w != nil || err != nil {
+			return w, err
+		}
 		err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 			at := u.now()
 			if s.ApplyingSince == nil {
@@ -195,6 +200,22 @@ func (u *update) work(ctx context.Context) (*wait, error) {
 		u.seen.Ran = flow.RunFailed
 	}
 	return nil, nil
+}
+
+// stillHolds returns what work waits for that is about to begin: the lease is renewed first. Time may have passed since the last check,
+// and a server that was suspended meanwhile must not begin on a node that another has released.
+func (u *update) stillHolds(ctx context.Context, held *lease.Held) (*wait, error) {
+	if u.seen.Last.UnderWay() {
+		return nil, nil
+	}
+	switch err := held.Renew(ctx); {
+	case errors.Is(err, lease.ErrLost):
+		return lost(err), nil
+	case err != nil:
+		return u.unanswered(err)
+	default:
+		return nil, nil
+	}
 }
 
 // apply has the node do the work, or finds it under way, and follows it to its end.
@@ -329,13 +350,4 @@ func (u *update) tellRun(ctx context.Context) error {
 			s.Actions = append(s.Actions, a.String())
 		}
 	})
-}
-
-// releaseSucceeded releases the node.
-func (u *update) releaseSucceeded(ctx context.Context) (*wait, error) {
-	if err := u.releaseNode(ctx, false); err != nil {
-		return u.unanswered(err)
-	}
-	u.seen.Left = true
-	return nil, nil
 }

@@ -1,13 +1,19 @@
 package flow
 
+import refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+
 // Command is what is to be done next. A command ends the reconciliation, or has State say more than before.
 type Command string
 
 const (
-	// Finalize removes what is left of an update that is being deleted. It ends.
-	Finalize Command = "Finalize"
-	// RemoveFinalizer takes the finalizer off when nothing is left. It ends.
+	// FindOwners reads the Machine and the Cluster of an update that is being deleted.
+	FindOwners Command = "FindOwners"
+	// Stay keeps an update that is being deleted, and shows why. It ends.
+	Stay Command = "Stay"
+	// RemoveFinalizer takes the finalizer off. It ends.
 	RemoveFinalizer Command = "RemoveFinalizer"
+	// AskWork asks whether work is under way on a node that is to be released.
+	AskWork Command = "AskWork"
 	// FindMachine reads the Machine and its Cluster.
 	FindMachine Command = "FindMachine"
 	// AddFinalizer puts the finalizer on.
@@ -20,13 +26,13 @@ const (
 	Withdraw Command = "Withdraw"
 	// Begin makes the status that of an update which begins.
 	Begin Command = "Begin"
-	// ReleaseMachine releases the node of a Machine that goes. It ends.
+	// ReleaseMachine releases a Machine that goes, and its node.
 	ReleaseMachine Command = "ReleaseMachine"
-	// Stop does nothing more: there is no Machine. It ends.
+	// Stop does nothing more: there is nothing to do. It ends.
 	Stop Command = "Stop"
 	// LookAgain waits without showing anything: the update has failed, and that is what it shows. It ends.
 	LookAgain Command = "LookAgain"
-	// Wait shows what the update waits for, and leaves the node if nothing was begun there. It ends.
+	// Wait shows what the update waits for. It ends.
 	Wait Command = "Wait"
 	// AwaitBoot waits for a node that reboots. It ends.
 	AwaitBoot Command = "AwaitBoot"
@@ -46,7 +52,7 @@ const (
 	TakeSlot Command = "TakeSlot"
 	// Lock acquires the node's lease.
 	Lock Command = "Lock"
-	// AwaitWorkload waits for the workload cluster's API server. It ends.
+	// AwaitWorkload has the update wait for the workload cluster's API server.
 	AwaitWorkload Command = "AwaitWorkload"
 	// Connect logs in to the node.
 	Connect Command = "Connect"
@@ -54,7 +60,7 @@ const (
 	Look Command = "Look"
 	// AskNode asks the node how its last work stands.
 	AskNode Command = "AskNode"
-	// RefuseDrift waits until a node is put back as it was applied. It ends.
+	// RefuseDrift has the update wait until a node is put back as it was applied.
 	RefuseDrift Command = "RefuseDrift"
 	// Stage has the node fetch what it needs. It ends.
 	Stage Command = "Stage"
@@ -92,8 +98,26 @@ const (
 	Succeed Command = "Succeed"
 )
 
-// Decide returns what is to be done next.
-func Decide(s State) Command {
+// Reason is why an update waits or fails: one of those of a MachineUpdate's status.
+type Reason string
+
+// Decide returns what is to be done next, and why if that is to wait or to fail.
+func Decide(s State) (Command, Reason) {
+	c := decide(s)
+	switch {
+	case c == Fail && s.Broken == "":
+		return c, NodeNotBack
+	case c == Fail:
+		return c, Reason(s.Broken)
+	case c == Wait && s.Waits == "" && s.Window != Open:
+		return c, refitv1.ReasonWindow
+	case c == Wait:
+		return c, Reason(s.Waits)
+	}
+	return c, ""
+}
+
+func decide(s State) Command {
 	for _, part := range []func(*State) Command{asked, blocked, prepared, occupied, looked, admitted, worked, proven} {
 		if c := part(&s); c != "" {
 			return c
@@ -102,34 +126,36 @@ func Decide(s State) Command {
 	return Succeed
 }
 
-// asked decides on what people and Cluster API ask for. Nothing of it needs the node.
+// asked decides on what people and Cluster API ask for. Nothing of it needs the node, but to release it.
 func asked(s *State) Command { //nolint:cyclop // a table: who asks first is heard first
 	there := s.Machine == Present
 	switch {
 	case s.Deleted:
-		return Finalize
-	case s.Finished:
+		return finalized(s)
+	case s.Finished && s.Kept && s.Clean:
 		return RemoveFinalizer
+	case s.Finished:
+		return Stop
 	case s.Machine == "":
 		return FindMachine
 	case there && !s.Kept:
 		return AddFinalizer
-	case s.Abandon && s.Machine != Leaving: // with its Machine it goes as a whole
-		return Abandon
+	case s.Abandon && s.Machine != Leaving && s.Machine != Replaced: // with its Machine it goes as a whole
+		return abandoned(s)
 	case there && s.Rollback && !s.RolledBack:
 		return RollBack
 	case there && !s.Asked:
-		return Withdraw
+		return released(s, Withdraw)
 	case s.New:
 		return Begin
 	case s.Machine == Leaving:
-		return ReleaseMachine
+		return leaving(s)
 	case s.Machine == Gone:
 		return Stop
 	case s.Machine == HeldBack && s.Failed:
 		return LookAgain
-	case s.Machine == HeldBack:
-		return Wait
+	case s.Machine == HeldBack || s.Machine == Replaced:
+		return waiting(s)
 	}
 	return ""
 }
@@ -144,7 +170,7 @@ func blocked(s *State) Command {
 	case s.Waits == Unreachable && s.Reboots:
 		return AwaitBoot
 	case s.Waits != "":
-		return Wait
+		return waiting(s)
 	}
 	return ""
 }
@@ -159,7 +185,7 @@ func prepared(s *State) Command {
 	case s.Window == "":
 		return AskPolicies
 	case s.heldBack():
-		return Wait
+		return waiting(s)
 	case !s.Access:
 		return FindAccess
 	}
@@ -278,7 +304,7 @@ func proven(s *State) Command {
 		return BringNode
 	case !s.Ready:
 		return AwaitReady
-	case !s.Left:
+	case !s.Released:
 		return ReleaseNode
 	}
 	return ""

@@ -1,6 +1,7 @@
 package flow_test
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -18,20 +19,29 @@ const (
 	servers  = 2
 	// lapse is how long a lease is good for that nobody renews.
 	lapse = 5
+	// overdue is how long a node may take to reboot.
+	overdue = 20
 )
 
-// record is what the API server has of an update. Specs are numbers.
+// record is what the API server has of an update. Specs are numbers, and so are times: of the clock of the server that wrote them.
 type record struct {
 	version, asked, observed                                               int
 	kept, succeeded, failed, attempted, draining, drained, marked, changed bool
 	slot, retry, abandon                                                   bool
+	deleting, gone                                                         bool
+	rebootingSince                                                         int
 	planned, admission                                                     flow.Effect
 }
+
+// clean reports whether nothing of refit's is on the Machine, on the Node and on the node itself.
+func (r *record) clean() bool { return !r.marked && !r.draining && !r.changed }
 
 // machine is a node with its lease, and what is asked for.
 type machine struct {
 	record
 	deleted, withdrawn bool
+	node               int // each Machine of the name has another
+	latest             int // the specs that were asked for last
 	shows              int // the specs that the node has
 	effect             flow.Effect
 	drains, fails      bool
@@ -40,29 +50,40 @@ type machine struct {
 	runOf, runToken    int
 	disturbing         bool // by the work
 	acted              bool // the failure was acted upon
+	told               bool // people were told that it failed, or that the node did not come back in time
 	cordoned, empty    bool
 	claimed            int // the highest token that the node has seen
 	holder             int // of the lease: a server, 0 for nobody, -1 for somebody else
 	token, until       int
 	unreachable        bool
+	reboots            bool // by the work
+	down               int  // until when it does
+	freed              bool // by a person, although work may go on there
 }
+
+// answers reports whether the node can be logged in to.
+func (m *model) answers(n *machine) bool { return !n.unreachable && n.down <= m.now }
 
 // work is a reconciliation that is under way.
 type work struct {
 	server, machine int
+	node            int // that the Machine had
 	rec             record
 	seen            flow.Seen
 	token           int
 	unasked         bool // as the Machine was read
 	underWay        bool // the work of this try was seen under way
+	lost            bool // the answer to what it has asked for
 	commands        int
 }
 
 type model struct {
 	*rand.Rand
 	now      int
-	closed   bool // the window
-	away     bool // the workload cluster's API server
+	ahead    [servers + 1]int // how far the clock of each server is
+	closed   bool             // the window
+	away     bool             // the workload cluster's API server
+	calm     bool             // nothing is in the way any more
 	machines [machines]machine
 	working  []*work
 	history  []string
@@ -71,14 +92,23 @@ type model struct {
 func newModel(seed uint64) *model {
 	m := &model{Rand: rand.New(rand.NewPCG(seed, 1))}
 	for i := range m.machines {
-		m.machines[i].asked, m.machines[i].effect = 1, flow.Disturbing
-		if m.IntN(4) == 0 {
-			m.machines[i].effect = flow.Quiet
-		}
-		m.machines[i].drains = m.machines[i].effect == flow.Disturbing && m.IntN(2) == 0
+		m.machines[i].latest = 1
+		m.machines[i].asked = 1
+		m.change(&m.machines[i])
 	}
 	return m
 }
+
+// change makes what is asked for one that disturbs the node, or not.
+func (m *model) change(n *machine) {
+	n.effect = []flow.Effect{flow.Quiet, flow.Disturbing, flow.Disturbing}[m.IntN(3)]
+	disturbs := n.effect == flow.Disturbing
+	n.reboots = disturbs && m.IntN(3) == 0
+	n.drains = n.reboots || disturbs && m.IntN(2) == 0
+}
+
+// clock is what a server's clock shows.
+func (m *model) clock(server int) int { return m.now + m.ahead[server] }
 
 func (m *model) note(format string, args ...any) {
 	m.history = append(m.history, fmt.Sprintf(format, args...))
@@ -87,16 +117,23 @@ func (m *model) note(format string, args ...any) {
 // state is what a server knows.
 func (m *model) state(w *work) flow.State {
 	r := &w.rec
-	return flow.State{Seen: w.seen, Record: flow.Record{
+	seen := w.seen
+	seen.Yields = seen.Waits == "Hold" || seen.Waits == "Window"
+	return flow.State{Seen: seen, Record: flow.Record{
+		Deleted:  r.deleting,
 		Finished: r.observed == r.asked && (r.succeeded || r.failed) && !r.retry && !r.abandon,
 		New:      r.observed != r.asked || r.retry,
 		Kept:     r.kept, Failed: r.failed, Abandon: r.abandon && r.failed,
+		Changed: r.changed, Clean: r.clean(),
+		Reboots:   r.changed && m.machines[w.machine].reboots,
+		Overdue:   r.rebootingSince != 0 && m.clock(w.server)-r.rebootingSince > overdue,
 		Attempted: r.attempted, Draining: r.draining, Drained: r.drained,
 		Planned: r.planned, Admission: r.admission, Marked: r.marked,
 	}}
 }
 
-// write writes a record. It reports whether that could be done: nobody else has written since it was read.
+// write writes a record. It reports whether the server knows that it has: nobody else has written since it was read, and the answer
+// was not lost.
 func (m *model) write(w *work, change func(*record)) bool {
 	of := &m.machines[w.machine].record
 	if of.version != w.rec.version {
@@ -105,8 +142,12 @@ func (m *model) write(w *work, change func(*record)) bool {
 	change(&w.rec)
 	w.rec.version++
 	*of = w.rec
-	return true
+	w.lost = m.loses()
+	return !w.lost
 }
+
+// loses reports whether an answer gets lost.
+func (m *model) loses() bool { return !m.calm && m.IntN(30) == 0 }
 
 // begin has a server reconcile a machine, if it does not already.
 func (m *model) begin(server, of int) {
@@ -115,7 +156,9 @@ func (m *model) begin(server, of int) {
 			return
 		}
 	}
-	m.working = append(m.working, &work{server: server, machine: of, rec: m.machines[of].record})
+	if n := &m.machines[of]; !n.gone {
+		m.working = append(m.working, &work{server: server, machine: of, node: n.node, rec: n.record})
+	}
 }
 
 // end ends a reconciliation.
@@ -149,7 +192,7 @@ func (m *model) pass(ticks int) {
 		}
 	}
 	for i := range m.machines {
-		if n := &m.machines[i]; n.run == flow.Running && m.IntN(2) == 0 {
+		if n := &m.machines[i]; n.run == flow.Running && n.down <= m.now && m.IntN(2) == 0 {
 			n.finishRun()
 		}
 	}
@@ -169,18 +212,14 @@ func (n *machine) finishRun() {
 // something happens that no server does.
 func (m *model) something() {
 	n := &m.machines[m.IntN(machines)]
-	switch m.IntN(13) {
+	switch m.IntN(17) {
 	case 0:
 		m.kill(1 + m.IntN(servers))
 	case 1:
 		m.closed = !m.closed
 		m.note("the window is closed: %t", m.closed)
 	case 2:
-		n.asked++
-		n.version++
-		n.effect = []flow.Effect{flow.Quiet, flow.Disturbing}[m.IntN(2)]
-		n.drains = n.effect == flow.Disturbing && m.IntN(2) == 0
-		m.note("other specs are asked for: %+v", n.record)
+		m.edit(n)
 	case 3:
 		n.unreachable = !n.unreachable
 	case 4:
@@ -206,8 +245,55 @@ func (m *model) something() {
 		if n.failed {
 			n.abandon, n.version = true, n.version+1
 		}
+	case 11:
+		server := 1 + m.IntN(servers)
+		m.ahead[server] = m.IntN(4*overdue) - 2*overdue
+		m.note("the clock of server %d jumps to %d", server, m.clock(server))
+	case 12:
+		m.deleteUpdate(n)
+	case 13:
+		n.deleted = n.deleted || m.IntN(3) == 0
 	default:
 		m.pass(1 + m.IntN(lapse+2))
+	}
+	m.goes(n)
+}
+
+// edit asks for other specs. A MachineUpdate that is not there is made.
+func (m *model) edit(n *machine) {
+	if n.deleted {
+		return
+	}
+	n.latest++
+	if n.gone {
+		n.record = record{version: n.version + 1}
+	}
+	n.asked = n.latest
+	n.version++
+	m.change(n)
+	m.note("other specs are asked for: %+v", n.record)
+}
+
+// deleteUpdate asks for the deletion of a MachineUpdate. Without finalizer it is gone.
+func (m *model) deleteUpdate(n *machine) {
+	if n.gone || n.deleting {
+		return
+	}
+	m.note("a MachineUpdate is deleted: %+v", n.record)
+	n.deleting, n.gone, n.version = true, !n.kept, n.version+1
+}
+
+// goes has what is gone follow what it belongs to: a MachineUpdate its Machine, and another Machine of the name a Machine that is gone.
+func (m *model) goes(n *machine) {
+	switch {
+	case !n.deleted && n.gone && m.IntN(2) == 0: // Cluster API asks again
+		n.record = record{version: n.version + 1, asked: n.latest}
+	case n.deleted && n.gone:
+		*n = machine{record: record{version: n.version + 1, asked: 1}, latest: 1, node: n.node + 1}
+		m.change(n)
+		m.note("another Machine has the name")
+	case n.deleted && n.clean():
+		m.deleteUpdate(n)
 	}
 }
 
@@ -234,7 +320,7 @@ func (m *model) live() string {
 // settle ends all that is in the way. Then each update has to end.
 func (m *model) settle() string {
 	m.note("nothing is in the way any more")
-	m.closed, m.away = false, false
+	m.closed, m.away, m.calm, m.ahead = false, false, true, [servers + 1]int{}
 	for i := range m.machines {
 		n := &m.machines[i]
 		n.withdrawn, n.unreachable, n.fails, n.lies = false, false, false, false
@@ -247,6 +333,7 @@ func (m *model) settle() string {
 			if n := &m.machines[i]; n.failed && !n.retry { // somebody looks after what has failed
 				n.retry, n.version = true, n.version+1
 			}
+			m.goes(&m.machines[i])
 			m.begin(1, i)
 		}
 		for len(m.working) > 0 {
@@ -260,7 +347,7 @@ func (m *model) settle() string {
 		m.pass(lapse + 1)
 	}
 	for i := range m.machines {
-		if n := &m.machines[i]; !n.succeeded || n.shows != n.asked || n.cordoned || n.slot || n.holder != 0 && n.until >= m.now {
+		if n := &m.machines[i]; !n.succeeded || n.deleting || n.shows != n.asked || n.cordoned || n.slot || n.holder != 0 && n.until >= m.now {
 			return fmt.Sprintf("machine %d does not come to an end: %+v", i, *n)
 		}
 	}
@@ -275,11 +362,14 @@ func requireLawful(t *testing.T, seed uint64) {
 	}
 }
 
-// TestModel has updates live through 1,000 histories of kills, lost connections, edits, withdrawals, holds and closed windows, made by two
-// servers at once: never is a node disturbed without lease, slot, admission or with its pods, never are more disturbed than there are slots,
-// nothing succeeds without proof, and all comes to an end when nothing is in the way any more.
+var histories = flag.Int("histories", 1000, "how many histories TestModel has updates live through")
+
+// TestModel has updates live through random histories of kills, lost answers and connections, edits, withdrawals, deletions of
+// MachineUpdates and of Machines, holds, closed windows, reboots and clocks that jump, made by two servers at once: never is a node
+// disturbed without lease, slot, admission or with its pods, never are more disturbed than there are slots, nothing succeeds without
+// proof, nothing of refit's outlives its MachineUpdate, and all comes to an end when nothing is in the way any more.
 func TestModel(t *testing.T) {
-	for seed := range uint64(1000) {
+	for seed := range uint64(*histories) {
 		requireLawful(t, seed)
 	}
 }

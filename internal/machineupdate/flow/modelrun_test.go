@@ -9,18 +9,36 @@ import (
 // step has a reconciliation do what is decided, and returns a law that this breaks.
 func (m *model) step(w *work) (broken string) {
 	n, s := &m.machines[w.machine], m.state(w)
-	c := flow.Decide(s)
+	c, _ := flow.Decide(s)
 	if w.commands++; w.commands > 100 {
 		return fmt.Sprintf("the decision does not end: %s, %+v", c, s)
 	}
 	m.note("%d: server %d, machine %d: %s", m.now, w.server, w.machine, c)
+	if w.seen.Connected && w.node != n.node { // the connection is to a node that is gone
+		m.end(w)
+		return ""
+	}
 	ok, ends := true, false
 	switch c {
 	case flow.FindMachine:
 		w.seen.Machine, w.seen.Asked, w.unasked = flow.Present, !n.withdrawn, n.withdrawn
 		if n.deleted {
-			w.seen.Machine = flow.Leaving
+			w.seen.Machine, w.seen.Late = flow.Leaving, m.IntN(3) == 0
 		}
+	case flow.FindOwners:
+		if w.seen.Machine = flow.Present; n.deleted {
+			w.seen.Machine, w.seen.Late = flow.Leaving, m.IntN(3) == 0
+		}
+	case flow.AskWork:
+		w.seen.Work = m.workOn(w)
+	case flow.ReleaseMachine:
+		n.freed = true
+		ok = m.releaseNode(w, true) && m.write(w, func(r *record) {
+			r.slot, r.marked, r.draining, r.drained, r.changed, r.admission = false, false, false, false, false, ""
+		})
+		w.seen.Released = ok
+	case flow.AwaitWorkload:
+		w.seen.Waits = "Workload"
 	case flow.AddFinalizer:
 		ok = m.write(w, func(r *record) { r.kept = true })
 	case flow.Begin:
@@ -52,10 +70,13 @@ func (m *model) step(w *work) (broken string) {
 	case flow.Lock:
 		m.lock(w)
 	case flow.Connect:
-		if w.seen.Connected = !n.unreachable; n.unreachable {
-			w.seen.Waits = "SSH"
+		if w.seen.Connected = m.answers(n); !w.seen.Connected {
+			w.seen.Waits = flow.Unreachable
 		}
 	case flow.Look:
+		if w.rec.rebootingSince != 0 {
+			ok = m.write(w, func(r *record) { r.rebootingSince = 0 })
+		}
 		e := flow.Quiet
 		if n.shows != w.rec.asked || n.acted {
 			e = n.effect
@@ -113,6 +134,10 @@ func (m *model) step(w *work) (broken string) {
 			ok = m.write(w, func(r *record) { r.drained = true })
 		}
 	case flow.Work:
+		if lost := n.holder != w.server || n.token != w.token; w.seen.Leased && lost && !w.seen.Last.UnderWay() {
+			w.seen.Waits = "Lease"
+			break
+		}
 		w.underWay = w.seen.Last == flow.Running && w.rec.attempted
 		if w.seen.Leased {
 			ok = m.write(w, func(r *record) { r.changed, r.attempted = true, true })
@@ -131,13 +156,21 @@ func (m *model) step(w *work) (broken string) {
 	case flow.AwaitReady:
 		w.seen.Ready = true
 	case flow.ReleaseNode:
-		ok = m.releaseNode(w, false)
-		w.seen.Left = ok
+		if m.away {
+			w.seen.Work = flow.Unreleased
+			break
+		}
+		keep := m.keepsCordon(w)
+		if !keep && w.rec.drained && !w.seen.Verified { // nobody who has read the record before takes the pods to have left
+			ok = m.write(w, func(r *record) { r.drained = false })
+		}
+		ok = ok && m.releaseNode(w, keep)
+		w.seen.Released = ok
 	default:
 		ends = true
 		ok, broken = m.conclude(w, c)
 	}
-	if !ok {
+	if !ok && !w.lost {
 		m.releaseOvertaken(w)
 	}
 	if !ok || ends {
@@ -184,6 +217,10 @@ func (m *model) lock(w *work) {
 	default:
 		n.holder, n.until = w.server, m.now+lapse
 		n.token++
+		if m.loses() {
+			w.seen.Waits = "Workload"
+			return
+		}
 		w.token, w.seen.Leased = n.token, true
 	}
 }
@@ -195,7 +232,11 @@ func (m *model) work(w *work) string {
 	if !w.seen.Leased {
 		token = n.runToken
 	}
-	if token < n.claimed || n.unreachable {
+	if !m.answers(n) {
+		w.seen.Waits = flow.Unreachable
+		return ""
+	}
+	if token < n.claimed {
 		w.seen.Waits = "SSH" // the node refuses who is not the last
 		return ""
 	}
@@ -216,7 +257,7 @@ func (m *model) work(w *work) string {
 			return "work began without the lease"
 		case w.unasked:
 			return "work began that nobody asks for"
-		case n.run == flow.RunFailed && n.runOf == w.rec.asked && !n.acted:
+		case n.run == flow.RunFailed && n.runOf == w.rec.asked && !n.acted && !n.told:
 			return "work that had failed began again before anybody was told"
 		case disturbs && w.rec.admission != flow.Disturbing:
 			return "a node was disturbed for which nobody was asked"
@@ -226,12 +267,18 @@ func (m *model) work(w *work) string {
 			return "a node was disturbed without a slot"
 		}
 		n.run, n.runOf, n.runToken, n.disturbing, n.acted = flow.Running, w.rec.asked, token, disturbs, false
+		n.told, n.freed = false, false
+		if disturbs && n.reboots {
+			n.down = m.now + m.IntN(overdue+3)
+		}
 	}
-	if n.run == flow.Running && m.IntN(3) > 0 {
+	if n.run == flow.Running && n.down <= m.now && m.IntN(3) > 0 {
 		n.finishRun()
 	}
-	switch n.run {
-	case flow.Running:
+	switch {
+	case n.down > m.now:
+		w.seen.Waits = flow.Unreachable
+	case n.run == flow.Running || m.loses():
 		w.seen.Waits = "SSH" // the connection is lost meanwhile
 	default:
 		w.seen.Ran = n.run
@@ -243,21 +290,51 @@ func (m *model) work(w *work) string {
 func (m *model) conclude(w *work, c flow.Command) (bool, string) {
 	n := &m.machines[w.machine]
 	switch c {
-	case flow.Wait, flow.AwaitWorkload, flow.Withdraw, flow.ReleaseMachine:
-		return m.wait(w, c), ""
+	case flow.Wait:
+		return !w.seen.Released || m.write(w, func(r *record) {
+			if !r.changed {
+				r.slot, r.marked, r.draining, r.drained, r.admission = false, false, false, false, ""
+			}
+		}), ""
+	case flow.Withdraw:
+		return m.write(w, func(r *record) {
+			if r.slot, r.marked, r.draining, r.drained = r.slot && r.changed, r.marked && r.changed, r.draining && r.changed, r.drained && r.changed; r.changed {
+				n.acted = true // it says what the node has
+				r.failed, r.observed, r.retry = true, r.asked, false
+				return
+			}
+			r.asked, r.observed = n.shows, n.shows // it is about what the node has again
+			r.admission, r.succeeded, r.retry = "", true, false
+		}), ""
+	case flow.AwaitBoot:
+		return m.write(w, func(r *record) {
+			if r.rebootingSince == 0 {
+				r.rebootingSince = max(1, m.clock(w.server))
+			}
+		}), ""
+	case flow.RemoveFinalizer:
+		if n.deleting && !n.deleted {
+			n.acted = true // whoever deletes it abandons it
+		}
+		return m.write(w, func(r *record) {
+			if r.kept = false; r.deleting {
+				*r = record{version: r.version, gone: true}
+			}
+		}), ""
 	case flow.Fail, flow.TakeFailure:
 		if !m.releaseNode(w, w.rec.changed) {
 			return false, ""
 		}
-		n.acted = n.acted || c == flow.TakeFailure
+		n.acted, n.told = n.acted || c == flow.TakeFailure, true
 		return m.write(w, func(r *record) {
-			r.failed, r.observed, r.retry = true, r.asked, false
+			r.failed, r.observed, r.retry, r.rebootingSince = true, r.asked, false, 0
 			if !r.changed {
 				r.marked, r.draining, r.drained = false, false, false
 			}
 		}), ""
 	case flow.Abandon:
-		return m.releaseNode(w, false) && m.write(w, func(r *record) {
+		n.freed = true
+		return m.write(w, func(r *record) {
 			r.abandon, r.slot, r.marked, r.draining, r.drained, r.changed, r.admission = false, false, false, false, false, false, ""
 		}), ""
 	case flow.Succeed:
@@ -267,33 +344,32 @@ func (m *model) conclude(w *work, c flow.Command) (bool, string) {
 		return m.write(w, func(r *record) {
 			*r = record{version: r.version, asked: r.asked, observed: r.asked, kept: r.kept, succeeded: true}
 		}), ""
-	case flow.RemoveFinalizer, flow.LookAgain, flow.Stop:
+	case flow.LookAgain, flow.Stop, flow.Stay:
 		return true, ""
 	default:
 		return true, "a command that the model does not know: " + string(c)
 	}
 }
 
-// wait leaves the node to others, unless it is being disturbed.
-func (m *model) wait(w *work, c flow.Command) bool {
-	n, r := &m.machines[w.machine], &w.rec
-	releases := c == flow.Withdraw || c == flow.ReleaseMachine || w.seen.Waits == "Hold" || w.seen.Waits == "Window"
-	if !releases && (r.attempted || r.draining) && r.admission != "" || r.changed && n.run == flow.Running {
-		return true
+// workOn is what is known of the work on a node that is to be released.
+func (m *model) workOn(w *work) flow.NodeWork {
+	n := &m.machines[w.machine]
+	switch {
+	case w.seen.Machine == flow.Leaving && !m.answers(n):
+		return flow.Ended
+	case m.away && w.seen.Machine != flow.Leaving:
+		return flow.Unreleased
+	case !m.answers(n) && (w.rec.deleting || w.unasked):
+		return flow.Unknown
+	case !m.answers(n) || n.run != flow.Running:
+		return flow.Ended
 	}
-	return m.releaseNode(w, r.changed) && m.write(w, func(r *record) {
-		if !r.changed {
-			r.slot, r.marked, r.draining, r.drained, r.admission = false, false, false, false, ""
-		}
-		switch {
-		case c == flow.Withdraw && r.changed:
-			n.acted = true // it says what the node has
-			r.failed, r.observed, r.retry = true, r.asked, false
-		case c == flow.Withdraw:
-			r.asked, r.observed = n.shows, n.shows // it is about what the node has again
-			r.succeeded, r.retry = true, false
-		}
-	})
+	return flow.UnderWay
+}
+
+// keepsCordon reports whether a node stays cordoned that is released.
+func (m *model) keepsCordon(w *work) bool {
+	return w.rec.changed && (w.seen.Waits != "" || w.unasked) && !w.rec.deleting && !w.rec.abandon
 }
 
 // releaseNode releases the node. Who was overtaken has nothing to release: it reports false.
@@ -309,15 +385,17 @@ func (m *model) releaseNode(w *work, keepCordon bool) bool {
 	return true
 }
 
+// release releases the lease, be it that of an earlier reconciliation.
 func (m *model) release(w *work) {
-	if n := &m.machines[w.machine]; w.seen.Leased && n.holder == w.server && n.token == w.token {
+	n := &m.machines[w.machine]
+	if own := n.holder == w.server && n.token == w.token; own || !w.seen.Leased && n.holder > 0 {
 		n.holder = 0
 	}
 }
 
 // releaseOvertaken releases the lease of a reconciliation that was overtaken, if nobody goes on who needs it.
 func (m *model) releaseOvertaken(w *work) {
-	if !m.machines[w.machine].marked {
+	if w.seen.Leased && !m.machines[w.machine].marked {
 		m.release(w)
 	}
 }
@@ -330,10 +408,13 @@ func (m *model) laws() string {
 		if n.slot {
 			taken++
 		}
-		if (n.cordoned || n.marked || n.changed) && !n.kept {
+		if n.gone && n.deleted {
+			continue // nobody has its node any more
+		}
+		if (n.cordoned || n.marked || n.changed) && !n.kept && !n.deleted {
 			return fmt.Sprintf("machine %d has no finalizer, and something of refit's is on its node: %+v", i, *n)
 		}
-		if (n.cordoned || n.run == flow.Running && n.disturbing) && !n.slot {
+		if (n.cordoned && !n.deleted || n.run == flow.Running && n.disturbing && !n.freed) && !n.slot {
 			return fmt.Sprintf("machine %d is disturbed and has no slot: %+v", i, *n)
 		}
 	}

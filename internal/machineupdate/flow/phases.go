@@ -84,9 +84,7 @@ func Diagram() string {
 		}
 	}
 	for _, t := range aside {
-		if !slices.Contains(underWay, t.to) {
-			fmt.Fprintf(&b, "    work --> %s: %s\n", t.to, t.when)
-		}
+		fmt.Fprintf(&b, "    work --> %s: %s\n", t.to, t.when)
 		if t.to != refitv1.PhaseWaiting {
 			fmt.Fprintf(&b, "    Waiting --> %s: %s\n", t.to, t.when)
 		}

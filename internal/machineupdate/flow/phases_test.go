@@ -50,3 +50,38 @@ func TestDiagram(t *testing.T) {
 	}
 	require.Equal(t, flow.Diagram(), shown, "%s: UPDATE_DOCS=1 go test ./internal/machineupdate/flow", path)
 }
+
+// TestTheDiagramHasEachTransition demands that the diagram has all that is permitted, and nothing else.
+func TestTheDiagramHasEachTransition(t *testing.T) {
+	var shown []string
+	for line := range strings.Lines(flow.Diagram()) {
+		from, rest, ok := strings.Cut(strings.TrimSpace(line), " --> ")
+		if !ok {
+			continue
+		}
+		to, _, _ := strings.Cut(rest, ":")
+		switch from {
+		case "[*]":
+			from = ""
+		case "work":
+			for _, p := range phases {
+				if p != refitv1.PhaseWaiting && p != refitv1.PhaseSucceeded && p != refitv1.PhaseFailed && string(p) != to {
+					shown = append(shown, string(p)+" "+to)
+				}
+			}
+			continue
+		}
+		shown = append(shown, from+" "+to)
+	}
+	var permitted []string
+	for _, from := range append([]refitv1.Phase{""}, phases...) {
+		for _, to := range phases {
+			if from != to && flow.Permits(from, to) {
+				permitted = append(permitted, string(from)+" "+string(to))
+			}
+		}
+	}
+	slices.Sort(shown)
+	slices.Sort(permitted)
+	require.Equal(t, permitted, slices.Compact(shown))
+}

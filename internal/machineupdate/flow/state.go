@@ -26,6 +26,8 @@ type Record struct {
 	Kept bool
 	// Failed reports whether the update has failed, and is only to be abandoned or rolled back.
 	Failed bool
+	// Changed reports whether the node may have been changed, and Clean whether nothing of refit's is on Machine, Node and node.
+	Changed, Clean bool
 	// Abandon and Rollback report whether a person has asked for that.
 	Abandon, Rollback bool
 	// Repair reports whether the update brings a node back to what was applied.
@@ -82,11 +84,17 @@ type Seen struct {
 	Allowed, Spared, Protected bool
 	// Ran is how the work has ended that was followed.
 	Ran Run
-	// Verified reports whether the node shows what is desired, Brought whether the Node does, Ready whether the Node is Ready, and Left
-	// whether it was released.
-	Verified, Brought, Ready, Left bool
-	// Waits is the reason for which the update can't go on now.
-	Waits string
+	// Verified reports whether the node shows what is desired, Brought whether the Node does, and Ready whether the Node is Ready.
+	Verified, Brought, Ready bool
+	// Work is what is known of the work on a node that is to be released, and Released reports whether it was.
+	Work     NodeWork
+	Released bool
+	// Late reports whether the Machine has been leaving for so long that it does not wait for the work on its node any more.
+	Late bool
+	// Waits is the reason for which the update can't go on now, and Yields reports whether that takes the node from it, whatever it has
+	// begun there.
+	Waits  string
+	Yields bool
 	// Broken is the reason for which it can't go on at all.
 	Broken string
 }
@@ -99,10 +107,28 @@ const (
 	Present Machine = "Present"
 	// HeldBack Machines are there, and are not to be touched: one that is paused, or that Cluster API is about to take.
 	HeldBack Machine = "HeldBack"
-	// Leaving Machines are being deleted, or another one has the name.
+	// Leaving Machines are being deleted.
 	Leaving Machine = "Leaving"
+	// Replaced Machines are gone, and another one has the name.
+	Replaced Machine = "Replaced"
 	// Gone Machines are not there.
 	Gone Machine = "Gone"
+	// Unasked Machines are not there either, and nobody can be asked about their nodes, or the node is another refit's.
+	Unasked Machine = "Unasked"
+)
+
+// NodeWork is what is known of the work on a node that is to be released.
+type NodeWork string
+
+const (
+	// Ended work, or none.
+	Ended NodeWork = "Ended"
+	// UnderWay work can't be left half done.
+	UnderWay NodeWork = "UnderWay"
+	// Unknown is the state of work on a node that does not answer.
+	Unknown NodeWork = "Unknown"
+	// Unreleased nodes could not be released.
+	Unreleased NodeWork = "Unreleased"
 )
 
 // Effect is what work does to a node.
@@ -174,3 +200,6 @@ func (r Run) Begins() bool { return r == Idle || r == FailedBefore }
 
 // Unreachable is the reason to wait of a node that does not answer.
 const Unreachable = refitv1.ReasonUnreachable
+
+// NodeNotBack is the reason to fail of an update whose node has not come back from a reboot in time.
+const NodeNotBack = "NodeNotBack"

@@ -1,0 +1,203 @@
+package machineupdate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/lease"
+	"github.com/capi-refit/refit/internal/machineupdate/flow"
+	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
+	"github.com/capi-refit/refit/internal/protection"
+)
+
+// safePoint is how long a Machine that is to be deleted waits for the end of what runs on its node.
+const safePoint = 10 * time.Minute
+
+// askWork asks whether work is under way on a node that is to be released.
+func (u *update) askWork(ctx context.Context) (*wait, error) {
+	work, err := u.workOnNode(ctx)
+	if ctx.Err() != nil {
+		return nil, ctx.Err() // who is shutting down has not asked
+	}
+	if err != nil {
+		u.couldNotRelease(ctx, err)
+		return nil, nil
+	}
+	u.seen.Work = work
+	return nil, nil
+}
+
+// workOnNode returns what is known of the work on the node. While a hold is met nobody renews the node's lease: when that has lapsed, or is
+// another's, there is nothing left to keep, and that also bounds for how long a hold waits. A person who gives the node up has it freed
+// for good, so that the node itself is asked then in any case.
+func (u *update) workOnNode(ctx context.Context) (flow.NodeWork, error) {
+	w, freed := u.waits(), u.freed()
+	switch {
+	case u.regarding == nil:
+		return flow.Ended, nil
+	case u.seen.Machine == flow.Leaving: // its workload cluster may be gone with it
+		return u.askLast(ctx, flow.Ended), nil
+	case !freed && w.reason == refitv1.ReasonUnreachable:
+		return flow.Ended, nil
+	}
+	if err := u.reachWorkload(ctx); err != nil {
+		return "", err
+	}
+	until, err := u.locker().KeptUntil(ctx, u.nodeName(), u.machineUID())
+	if err != nil {
+		return "", err
+	}
+	kept := u.Clock.Now().Before(until)
+	switch {
+	case !kept && !freed:
+		return flow.Ended, nil
+	case (kept || u.mu.Status.RebootingSince != nil) && u.boots(ctx, u.regarding):
+		return flow.UnderWay, nil
+	case !u.mu.DeletionTimestamp.IsZero(), w.reason == refitv1.ReasonWithdrawn:
+		// Nobody takes the update up again, so that a node that could not be asked once must not end it.
+		return u.askLast(ctx, flow.Unknown), nil
+	default:
+		return u.askLast(ctx, flow.Ended), nil
+	}
+}
+
+// freed reports whether a person has given the node up: by abandoning the update, or by deleting the MachineUpdate.
+func (u *update) freed() bool { return abandonAsked(u.mu) || !u.mu.DeletionTimestamp.IsZero() }
+
+// askLast asks the node whether its last work is under way. silent is what is taken of a node that can't be asked.
+func (u *update) askLast(ctx context.Context, silent flow.NodeWork) flow.NodeWork {
+	status, known := u.lastOnNode(ctx, u.regarding)
+	switch {
+	case !known:
+		return silent
+	case underWay(status):
+		return flow.UnderWay
+	default:
+		return flow.Ended
+	}
+}
+
+// release releases the node: while the update waits, or before it ends.
+func (u *update) release(ctx context.Context) (*wait, error) {
+	err := u.releaseNode(ctx, u.keepsCordon())
+	switch {
+	case err == nil:
+	case u.seen.Machine == flow.Gone:
+		if !u.outlasts(ctx, err) {
+			return nil, nil
+		}
+	case ctx.Err() != nil || abandonAsked(u.mu):
+		return nil, err
+	case u.waits() == nil && u.mu.DeletionTimestamp.IsZero():
+		return u.unanswered(err)
+	default:
+		u.couldNotRelease(ctx, err)
+		return nil, nil
+	}
+	u.seen.Released = true
+	return nil, nil
+}
+
+// keepsCordon reports whether a node stays cordoned that is released: it may be half changed, and nobody has given it up.
+func (u *update) keepsCordon() bool {
+	return u.mu.Status.ApplyingSince != nil && u.waits() != nil && !u.freed()
+}
+
+// couldNotRelease records that the node was not released. What the update waits for is shown all the same.
+func (u *update) couldNotRelease(ctx context.Context, err error) {
+	ctrl.LoggerFrom(ctx).Error(err, "Could not release the node; it is tried again")
+	u.seen.Work, u.unreleased = flow.Unreleased, err
+}
+
+// releaseMachine releases a Machine that is being deleted, and its node. The workload cluster may be gone with the Machine: what is there
+// must not keep the Machine.
+func (u *update) releaseMachine(ctx context.Context) (*wait, error) {
+	if u.mu.Status.Node != nil {
+		if err := (&protection.Protector{Management: u.Client, Live: u.Live}).ReleaseMachine(ctx, u.subject()); err != nil {
+			return nil, err
+		}
+	}
+	if err := u.releaseNode(ctx, true); err != nil {
+		ctrl.LoggerFrom(ctx).Info("Could not tidy up at the Node of a Machine that is being deleted", "reason", err.Error())
+	}
+	u.released, u.seen.Released = true, true
+	w := machineDeleted()
+	return nil, u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		s.Phase, s.Reason, s.Message = refitv1.PhaseWaiting, w.reason, w.message
+		s.Node, s.Slot, s.Drain, s.Admission, s.ApplyingSince = nil, nil, nil, nil, nil
+	})
+}
+
+func underWay(status node.Status) bool { return status.State == node.Running && !status.Interrupted }
+
+// lastOnNode asks the node about the last work there. It returns false if the node can't be asked.
+func (u *update) lastOnNode(ctx context.Context, machine *clusterv1.Machine) (node.Status, bool) {
+	a, w := u.access(ctx, machine)
+	if w != nil {
+		return node.Status{}, false
+	}
+	var status node.Status
+	err := u.overConnection(ctx, a, func(client *remote.Client) (err error) {
+		status, err = client.Status(ctx, node.StatusRequest{
+			Protocol: node.Protocol, Digest: u.mu.Status.ObservedDigest, Machine: u.machineID(machine),
+		})
+		return err
+	})
+	if err == nil && status.AwaitsLogin { // else what it has done would be put back, since nobody follows it now
+		_ = u.logIn(ctx, a, node.StatusRequest{
+			Protocol: node.Protocol, Machine: u.machineID(machine), Digest: status.Digest, Token: status.Token, Confirm: true,
+		})
+	}
+	return status, err == nil
+}
+
+// nodeError turns an error of reaching the node, or of the agent on it, into what the update waits for. Errors of the
+// management cluster are returned.
+func (u *update) nodeError(ctx context.Context, err error) (*wait, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err() // shutting down; whoever leads next goes on
+	}
+	if errors.Is(err, lease.ErrLost) || errors.Is(err, lease.ErrUnrenewed) {
+		return lost(err), nil
+	}
+	if w := u.met(err); w != nil {
+		return w, nil
+	}
+	return nil, err
+}
+
+// reboots reports whether the node may be away because it was asked to reboot.
+func (u *update) reboots() bool {
+	s := &u.mu.Status
+	return s.ApplyingSince != nil && (s.RebootingSince != nil || s.Plan != nil && s.Plan.Reboots)
+}
+
+// awaitBoot waits for a node that reboots, for a while.
+func (u *update) awaitBoot(ctx context.Context) (ctrl.Result, error) {
+	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		s.Phase, s.Reason = refitv1.PhaseApplying, ""
+		s.Message = "the node reboots and does not answer yet"
+		if at := u.now(); s.RebootingSince == nil {
+			s.RebootingSince = &at
+		}
+	})
+	return ctrl.Result{RequeueAfter: retryDrain}, err
+}
+
+// failFor ends the update for what it would have to wait for without end.
+func (u *update) failFor(ctx context.Context) (ctrl.Result, error) {
+	w := u.waitsFor
+	if u.reason != flow.NodeNotBack {
+		return u.fail(ctx, string(u.reason), w.message)
+	}
+	return u.fail(ctx, string(u.reason), fmt.Sprintf("the node was to reboot and is not back after %s; the last that was seen of it: step %q; and now: %s",
+		u.RebootTimeout, u.mu.Status.Step, w.message))
+}
