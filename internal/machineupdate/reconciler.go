@@ -72,6 +72,10 @@ type Reconciler struct {
 	// Instance is the name of this server, shown in the MachineUpdates that it works on. No two starts of it have the same.
 	Instance string
 
+	// WatchSecrets has a changed Secret wake the updates that may wait for it. It takes the right to list and watch all Secrets; without it
+	// such updates look again by themselves.
+	WatchSecrets bool
+
 	// Arrivals know the policies that there are.
 	Arrivals []Arrivals
 

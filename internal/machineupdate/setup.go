@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,7 +22,7 @@ import (
 
 // SetupWithManager has the manager run the Reconciler, for at most concurrency updates at once.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrency int) error {
-	return ctrl.NewControllerManagedBy(mgr).
+	b := ctrl.NewControllerManagedBy(mgr).
 		For(&refitv1.MachineUpdate{}).
 		Watches(&refitv1.NodeAccess{}, handler.EnqueueRequestsFromMapFunc(r.waiting)).
 		Watches(&refitv1.ChangeManagementPolicy{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(specChanged)).
@@ -30,11 +31,14 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrency int) error {
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.waitingForCluster), builder.WithPredicates(unpaused)).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(sameName), builder.WithPredicates(holdsOrGoes)).
 		Watches(&refitv1.MachineUpdate{}, handler.EnqueueRequestsFromMapFunc(r.waitingForSlot), builder.WithPredicates(slotFreed)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
-		Complete(r)
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency})
+	if r.WatchSecrets {
+		b = b.WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.waitingForSecret), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{}))
+	}
+	return b.Complete(r)
 }
 
-// holdsOrGoes lets changes of Machines through that say whether their nodes may be touched.
+// holdsOrGoes passes on changes of Machines by which their nodes may be touched, or no longer may.
 var holdsOrGoes = predicate.Or[client.Object](predicate.AnnotationChangedPredicate{}, predicate.NewPredicateFuncs(func(o client.Object) bool {
 	return !o.GetDeletionTimestamp().IsZero()
 }))
@@ -68,7 +72,21 @@ func (r *Reconciler) waitingForCluster(ctx context.Context, cluster client.Objec
 	return r.thatWait(ctx, client.InNamespace(cluster.GetNamespace()), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.GetName()})
 }
 
+// secretReasons are the reasons to wait that another content of a Secret may end: a key, a kubeconfig, the content of a file.
+var secretReasons = []string{
+	refitv1.ReasonNodeAccess, refitv1.ReasonSpecs, refitv1.ReasonWorkload, refitv1.ReasonHostKey, refitv1.ReasonUnreachable,
+}
+
+// waitingForSecret returns the MachineUpdates that a change of a Secret in their namespace may have go on.
+func (r *Reconciler) waitingForSecret(ctx context.Context, secret client.Object) []ctrl.Request {
+	return r.thatWaitFor(ctx, func(reason string) bool { return slices.Contains(secretReasons, reason) }, client.InNamespace(secret.GetNamespace()))
+}
+
 func (r *Reconciler) thatWait(ctx context.Context, of ...client.ListOption) []ctrl.Request {
+	return r.thatWaitFor(ctx, func(string) bool { return true }, of...)
+}
+
+func (r *Reconciler) thatWaitFor(ctx context.Context, reason func(string) bool, of ...client.ListOption) []ctrl.Request {
 	var list refitv1.MachineUpdateList
 	if err := r.Client.List(ctx, &list, of...); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Could not list MachineUpdates")
@@ -76,7 +94,7 @@ func (r *Reconciler) thatWait(ctx context.Context, of ...client.ListOption) []ct
 	}
 	var requests []ctrl.Request
 	for _, mu := range list.Items {
-		if mu.Status.Phase == refitv1.PhaseWaiting {
+		if mu.Status.Phase == refitv1.PhaseWaiting && reason(mu.Status.Reason) {
 			requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&mu)})
 		}
 	}

@@ -49,3 +49,20 @@ func TestAClusterThatIsNoLongerPausedWakesItsUpdates(t *testing.T) {
 	require.Equal(t, request, w.reconciler.waiting(t.Context(), &refitv1.ChangeManagementPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace}}))
 	require.Empty(t, w.reconciler.waiting(t.Context(), &refitv1.ChangeManagementPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "other"}}))
 }
+
+func TestASecretWakesThoseThatMayWaitForIt(t *testing.T) {
+	w := newWorld(t)
+	w.ask()
+	require.NoError(t, w.Delete(t.Context(), secret("ssh")))
+	w.reconcile()
+	w.requireWaiting(refitv1.ReasonNodeAccess, "ssh")
+	require.Equal(t, []ctrl.Request{{NamespacedName: key}}, w.reconciler.waitingForSecret(t.Context(), secret("ssh")))
+	elsewhere := secret("ssh")
+	elsewhere.Namespace = "other"
+	require.Empty(t, w.reconciler.waitingForSecret(t.Context(), elsewhere))
+
+	w.pause(true)
+	w.reconcile()
+	w.requireWaiting(refitv1.ReasonPaused, "")
+	require.Empty(t, w.reconciler.waitingForSecret(t.Context(), secret("ssh")), "no Secret ends that")
+}

@@ -202,9 +202,10 @@ func (o *options) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrlwebho
 	reconciler := &machineupdate.Reconciler{
 		Client: mgr.GetClient(), Live: live, Disruptions: judges.Disruptions, Releases: judges.Sources, OnConflict: conflict,
 		Dialer: remote.SSHDialer{}, Agents: agents, Recorder: mgr.GetEventRecorder("refit"), Clock: clock.RealClock{}, Gate: changes.gate,
-		Arrivals: []machineupdate.Arrivals{changes.gate.Policies, judges.Disruptions},
-		Metrics:  machineupdate.NewMetrics(metrics.Registry),
-		Instance: fmt.Sprintf("%s_%.8s_%d", hostname, uuid.NewUUID(), os.Getpid()), // in a container, each start has the same process id
+		Arrivals:     []machineupdate.Arrivals{changes.gate.Policies, judges.Disruptions},
+		WatchSecrets: o.watchSecrets,
+		Metrics:      machineupdate.NewMetrics(metrics.Registry),
+		Instance:     fmt.Sprintf("%s_%.8s_%d", hostname, uuid.NewUUID(), os.Getpid()), // in a container, each start has the same process id
 	}
 	if err := o.exclusive.addTo(ctx, mgr, reconciler, "refit/"+o.version, handOver); err != nil {
 		return err

@@ -14,11 +14,13 @@ import (
 // accountName is refit's ServiceAccount, as config/rbac names it.
 const accountName = "refit"
 
-// installAccount installs what config/rbac grants to refit, and returns a kubeconfig that has those rights and no others. So
-// every scenario also shows that they are enough.
+// installAccount installs what config/rbac and the component watch-secrets grant to refit, and returns a kubeconfig that has those rights and
+// no others. So every scenario also shows that they are enough.
 func (s *System) installAccount(ctx context.Context) (string, error) {
-	if _, err := apiserver.Apply(ctx, s.Client, filepath.Join(s.options.Source, "config", "rbac")); err != nil {
-		return "", err
+	for _, dir := range []string{"rbac", "components/watch-secrets"} {
+		if _, err := apiserver.Apply(ctx, s.Client, filepath.Join(s.options.Source, "config", dir)); err != nil {
+			return "", err
+		}
 	}
 	kubeconfig, err := apiserver.AccountKubeconfig(ctx, s.Lab.Config, client.ObjectKey{Namespace: leaderNamespace, Name: accountName})
 	if err != nil {

@@ -76,7 +76,7 @@ func (s *System) Restart(ctx context.Context, r *Replica) error {
 		"--webhook-host=127.0.0.1", "--webhook-port=" + port, "--webhook-cert-dir=" + s.certDir,
 		"--health-addr=" + r.health, "--diagnostics-address=" + r.metrics, "--insecure-diagnostics",
 		"--agent-dir=" + filepath.Join(s.options.BinDir, "agents"), "--allow-paths=" + strings.Join(s.options.AllowPaths, ","),
-		"--soak=" + s.options.Soak.String(),
+		"--soak=" + s.options.Soak.String(), "--watch-secrets",
 		"--audit-log=" + filepath.Join(s.Lab.LogDir, r.name+".audit"), "--audit-namespace=" + leaderNamespace,
 	}
 	args = append(args, s.clients.refitArgs()...)
