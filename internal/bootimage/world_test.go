@@ -5,16 +5,17 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/managementtest"
 	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 )
 
@@ -127,9 +128,7 @@ func newWorld(t testing.TB, objects ...client.Object) *world {
 	for _, crd := range []string{
 		"metal3machines", "metal3machinetemplates", "awsmachines", "awsmachinetemplates", "dockermachines", "foomachines",
 	} {
-		objects = append(objects, &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{
-			Name: crd + "." + infrastructureGroup, Labels: map[string]string{"cluster.x-k8s.io/v1beta2": "v1beta1"},
-		}})
+		objects = append(objects, managementtest.CRD(crd, schema.GroupVersionKind{Group: infrastructureGroup, Version: "v1beta1"}))
 	}
 	objects = append(objects, cluster("c1", map[string]string{"env": "prod"}))
 	w := &world{World: policykindtest.New(t, policykindtest.With(objects...))}

@@ -125,7 +125,7 @@ func noted(annotations map[string]string) map[string]string {
 // worker is a Machine of cluster c1 and the MachineDeployment md.
 func worker(name string, edits ...func(*clusterv1.Machine)) *clusterv1.Machine {
 	of := []func(*clusterv1.Machine){
-		policykindtest.Label(clusterv1.ClusterNameLabel, "c1"), policykindtest.Label(clusterv1.MachineDeploymentNameLabel, "md"),
+		policykindtest.Label(clusterv1.MachineDeploymentNameLabel, "md"),
 		func(m *clusterv1.Machine) { m.CreationTimestamp = metav1.NewTime(created) },
 	}
 	return policykindtest.Machine(name, "c1", append(of, edits...)...)

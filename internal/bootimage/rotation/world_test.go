@@ -23,6 +23,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/bootimage"
 	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/managementtest"
 	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/image"
@@ -98,12 +99,7 @@ func controlPlane(template string) *unstructured.Unstructured {
 }
 
 func crd(plural, kind string) *apiextensionsv1.CustomResourceDefinition {
-	return &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + infrastructure, Labels: map[string]string{"cluster.x-k8s.io/v1beta2": "v1beta1"}},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: infrastructure, Names: apiextensionsv1.CustomResourceDefinitionNames{Kind: kind},
-		},
-	}
+	return managementtest.CRD(plural, infra(kind))
 }
 
 func stream(image string) string {
