@@ -48,7 +48,7 @@ func newWorld(t *testing.T, m *clusterv1.Machine, n *corev1.Node) *world {
 		nodes = append(nodes, n)
 	}
 	now := clocktesting.NewFakePassiveClock(managementtest.Start)
-	return &world{management: managementtest.New(machines...), workload: workloadtest.New(now, nodes...).Client}
+	return &world{management: managementtest.New(machines...), workload: workloadtest.NewClient(now, nodes...)}
 }
 
 func (w *world) protector() *Protector {
