@@ -110,10 +110,12 @@ func images(data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "golden"}, Data: data}
 }
 
+var kind policykindtest.Kind[*refitv1.BootImagePolicy, refitv1.BootImagePolicySpec]
+
 // policy keeps the Metal3MachineTemplates of all that is labelled golden at the golden image.
 func policy(name string) *refitv1.BootImagePolicy {
 	labelled := &metav1.LabelSelector{MatchLabels: map[string]string{"golden": "yes"}}
-	p := &refitv1.BootImagePolicy{ObjectMeta: policykindtest.Meta(name)}
+	p := kind.Policy(name)
 	p.Spec.Selection.Mode = refitv1.AllBootImages
 	p.Spec.Rotation = &refitv1.BootImageRotation{
 		ConfigMap: "golden", Platform: "metal", Architecture: "amd64",
@@ -128,7 +130,7 @@ func policy(name string) *refitv1.BootImagePolicy {
 
 // world is a management cluster, a fake of one, with a policy, a Cluster, a template and what refers to it.
 type world struct {
-	*policykindtest.World
+	*policykindtest.Policies[*refitv1.BootImagePolicy, refitv1.BootImagePolicySpec]
 	controller *Controller
 	// creates, patches and deletes are writes of templates and of targets that an API server would have done.
 	creates, patches, deletes int
@@ -147,7 +149,7 @@ func basis() []client.Object {
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	w := &world{}
-	w.World = policykindtest.New(t, policykindtest.Kinds(addKinds), policykindtest.With(objects...), policykindtest.Intercept(w.intercept()))
+	w.Policies = kind.World(t, policykindtest.Kinds(addKinds), policykindtest.With(objects...), policykindtest.Intercept(w.intercept()))
 	w.controller = &Controller{
 		Client: w.Client, Live: w.Client, Updaters: inplace.UpdatersFunc(w.updaters), Recorder: w.Events, Clock: w.Clock, rollouts: newRollouts(),
 	}
@@ -243,16 +245,7 @@ func (w *world) requireSettling(says string) {
 	require.Equal(w.T, refitv1.TargetRotated, w.target().State)
 }
 
-func (w *world) policy() *refitv1.BootImagePolicy {
-	w.T.Helper()
-	return policykindtest.Get(w.World, "p", &refitv1.BootImagePolicy{})
-}
-
-// change changes the policy p as an API server does.
-func (w *world) change(edit func(*refitv1.BootImagePolicySpec)) {
-	w.T.Helper()
-	policykindtest.Change(w.World, "p", &refitv1.BootImagePolicy{}, func(p *refitv1.BootImagePolicy) { edit(&p.Spec) })
-}
+func (w *world) policy() *refitv1.BootImagePolicy { return w.Policy("p") }
 
 // target is what the status of the policy says of the only target.
 func (w *world) target() refitv1.BootImageTarget {

@@ -21,11 +21,6 @@ func Key(name string) types.NamespacedName {
 // Request returns the request to reconcile what has a name.
 func Request(name string) ctrl.Request { return ctrl.Request{NamespacedName: Key(name)} }
 
-// Meta returns the metadata of a policy as it was created.
-func Meta(name string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: Namespace, Name: name, UID: types.UID("uid-" + name), Generation: 1}
-}
-
 // Cluster returns a Cluster with labels.
 func Cluster(name string, labels map[string]string) *clusterv1.Cluster {
 	return managementtest.Cluster(Namespace, name, labels)
