@@ -222,7 +222,7 @@ var leases = schema.GroupResource{Group: "coordination.k8s.io", Resource: "lease
 func raced(t *testing.T) error {
 	t.Helper()
 	w := newWorld(t)
-	fresh := interceptor.NewClient(workloadtest.New(w.clock, workloadtest.Node("node-a")).Client, interceptor.Funcs{
+	fresh := interceptor.NewClient(workloadtest.NewClient(w.clock, workloadtest.Node("node-a")), interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 			if len(opts) > 0 { // the question for the time
 				return c.Create(ctx, obj, opts...)
@@ -286,7 +286,7 @@ func TestHoldAtTheSameTime(t *testing.T) {
 // TestHoldByTheLease takes the lease as medik8s knows it.
 func TestHoldByTheLease(t *testing.T) {
 	w := newWorld(t, machine("a"))
-	nodes := workloadtest.New(w.clock, workloadtest.Node("node-a")).Client
+	nodes := workloadtest.NewClient(w.clock, workloadtest.Node("node-a"))
 	h := w.holder(struct {
 		*lease.Locker
 		*protection.HeldNodes

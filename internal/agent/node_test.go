@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/agent/host/hosttest"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 )
@@ -91,10 +92,7 @@ func (n *testNode) newAgent() *Agent {
 
 func (n *testNode) put(path, content string) {
 	n.t.Helper()
-	host := filepath.Join(n.root, path)
-	require.NoError(n.t, os.MkdirAll(filepath.Dir(host), 0o755))
-	require.NoError(n.t, os.WriteFile(host, []byte(content), 0o644))
-	require.NoError(n.t, os.Chmod(host, 0o644))
+	hosttest.NewFiles(n.t, n.root).Put(path, content)
 }
 
 // program gives the node a program: a shell script.
@@ -112,12 +110,7 @@ func (n *testNode) delete(path string) {
 // content returns what is at path, or "(missing)".
 func (n *testNode) content(path string) string {
 	n.t.Helper()
-	data, err := os.ReadFile(filepath.Join(n.root, path))
-	if errors.Is(err, os.ErrNotExist) {
-		return "(missing)"
-	}
-	require.NoError(n.t, err)
-	return string(data)
+	return hosttest.NewFiles(n.t, n.root).Get(path)
 }
 
 func (n *testNode) plan(req node.Request) node.Plan {
@@ -279,15 +272,6 @@ func (f *fakeUnits) Do(ctx context.Context, verb, unit string) error {
 	if err := f.fails[call]; err != nil || !f.follow {
 		return err
 	}
-	state := f.states[unit]
-	switch verb {
-	case "enable", "disable":
-		state.UnitFileState = verb + "d"
-	case "start":
-		state.ActiveState = "active"
-	case "stop":
-		state.ActiveState = "inactive"
-	}
-	f.states[unit] = state
+	f.states[unit] = hosttest.Done(f.states[unit], verb)
 	return nil
 }

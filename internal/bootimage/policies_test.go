@@ -46,7 +46,7 @@ func TestWhichPoliciesCount(t *testing.T) {
 			w := newWorld(t)
 			for _, p := range tc.policies {
 				require.NoError(t, w.Create(t.Context(), p))
-				w.reread(p.Name)
+				w.Reread(p.Name)
 			}
 			keep, names, err := w.ask(tc.of)
 			require.NoError(t, err)
@@ -147,8 +147,8 @@ func TestPoliciesAreReadAgain(t *testing.T) {
 	keep, names, _ := w.ask(worker)
 	require.Empty(t, keep)
 	require.Equal(t, []string{"a"}, names)
-	require.NoError(t, w.Delete(t.Context(), w.get()))
-	w.reread("a")
+	require.NoError(t, w.Delete(t.Context(), w.Policy("a")))
+	w.Reread("a")
 	_, names, _ = w.ask(worker)
 	require.Empty(t, names)
 

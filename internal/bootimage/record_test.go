@@ -131,7 +131,7 @@ func TestBootedImageIsNotedLater(t *testing.T) {
 func TestAPolicyHasMachinesLookedAt(t *testing.T) {
 	w := newWorld(t, policy("a"), capiMachine("m1", "Metal3Machine"), capiMachine("m2", "Metal3Machine", annotate(refitv1.BootedImageAnnotation, "x")))
 	r := &Recorder{Client: w, Live: w, Policies: w.policies}
-	requests := r.unrecordedMachines(t.Context(), w.get())
+	requests := r.unrecordedMachines(t.Context(), w.Policy("a"))
 	require.Len(t, requests, 1)
 	require.Equal(t, "m1", requests[0].Name)
 }

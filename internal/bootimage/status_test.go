@@ -36,7 +36,7 @@ func all(lists ...[]client.Object) []client.Object {
 
 func (w *world) condition(name string) *metav1.Condition {
 	w.T.Helper()
-	return apimeta.FindStatusCondition(w.get().Status.Conditions, name)
+	return apimeta.FindStatusCondition(w.Policy("a").Status.Conditions, name)
 }
 
 func TestCounts(t *testing.T) {
@@ -129,7 +129,7 @@ func TestForeignMachinesAreReported(t *testing.T) {
 	w.show()
 	require.Contains(t, w.condition(refitv1.ForeignMachinesCondition).Message, "which are left alone: m (Fleet f)")
 	w.RequireEvent("^Warning ForeignController")
-	require.Empty(t, w.get().Status.History)
+	require.Empty(t, w.Policy("a").Status.History)
 	require.NoError(t, w.Delete(t.Context(), metal("m", "")))
 	w.show()
 	require.Nil(t, w.condition(refitv1.ForeignMachinesCondition))
@@ -146,11 +146,11 @@ func TestStatusIsWrittenWhenItChanges(t *testing.T) {
 	require.Equal(t, 1, w.StatusWrites)
 
 	// The policy was changed, and that was not read yet.
-	p := w.get()
+	p := w.Policy("a")
 	p.Generation++
 	require.NoError(t, w.Update(t.Context(), p))
 	require.Equal(t, time.Second, w.Reconcile(w.status(), "a").RequeueAfter)
-	w.reread("a")
+	w.Reread("a")
 	require.EqualValues(t, 2, w.show().ObservedGeneration)
 
 	w.Down = true

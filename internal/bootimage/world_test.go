@@ -5,16 +5,17 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/managementtest"
 	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 )
 
@@ -25,14 +26,11 @@ type (
 	edit = func(*spec)
 )
 
+var kind policykindtest.Kind[*refitv1.BootImagePolicy, spec]
+
 // policy is one of the namespace fleet. It lets the images of all machines change.
 func policy(name string, edits ...edit) *refitv1.BootImagePolicy {
-	p := &refitv1.BootImagePolicy{ObjectMeta: policykindtest.Meta(name)}
-	p.Spec.Selection.Mode = refitv1.AllBootImages
-	for _, e := range edits {
-		e(&p.Spec)
-	}
-	return p
+	return kind.Policy(name, append([]edit{mode(refitv1.AllBootImages)}, edits...)...)
 }
 
 func mode(m refitv1.BootImageMode) edit { return func(s *spec) { s.Selection.Mode = m } }
@@ -48,8 +46,6 @@ func partial(pool string) edit {
 
 func minimum(version string) edit { return func(s *spec) { s.MinimumVersion = version } }
 
-func roles(all ...refitv1.Role) edit { return func(s *spec) { s.Selector.Roles = all } }
-
 func kinds(kind string, paths ...string) edit {
 	return func(s *spec) {
 		s.Kinds = append(s.Kinds, refitv1.BootImageKind{Group: infrastructureGroup, Kind: kind, Paths: paths})
@@ -57,6 +53,7 @@ func kinds(kind string, paths ...string) edit {
 }
 
 var (
+	roles    = kind.Roles
 	cluster  = policykindtest.Cluster
 	request  = policykindtest.Request
 	label    = policykindtest.Label
@@ -117,7 +114,7 @@ func controlledBy(obj *unstructured.Unstructured, apiVersion, kind, name string)
 
 // world is a management cluster with its policies.
 type world struct {
-	*policykindtest.World
+	*policykindtest.Policies[*refitv1.BootImagePolicy, spec]
 	policies *Policies
 	// reads and lists count what is read of the infrastructure.
 	reads, lists int
@@ -127,12 +124,10 @@ func newWorld(t testing.TB, objects ...client.Object) *world {
 	for _, crd := range []string{
 		"metal3machines", "metal3machinetemplates", "awsmachines", "awsmachinetemplates", "dockermachines", "foomachines",
 	} {
-		objects = append(objects, &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{
-			Name: crd + "." + infrastructureGroup, Labels: map[string]string{"cluster.x-k8s.io/v1beta2": "v1beta1"},
-		}})
+		objects = append(objects, managementtest.CRD(crd, schema.GroupVersionKind{Group: infrastructureGroup, Version: "v1beta1"}))
 	}
 	objects = append(objects, cluster("c1", map[string]string{"env": "prod"}))
-	w := &world{World: policykindtest.New(t, policykindtest.With(objects...))}
+	w := &world{Policies: kind.World(t, policykindtest.With(objects...))}
 	w.OnRead = func(obj runtime.Object) {
 		switch obj.(type) {
 		case *unstructured.Unstructured:
@@ -142,7 +137,7 @@ func newWorld(t testing.TB, objects ...client.Object) *world {
 		}
 	}
 	w.policies = NewPolicies(w)
-	require.NoError(t, w.policies.Prime(t.Context()))
+	w.Prime(w.policies)
 	return w
 }
 
@@ -154,26 +149,11 @@ func (w *world) ask(of inplace.Subject) (keep, names []string, err error) {
 	return out.Keep, out.Policies, out.Err
 }
 
-// get reads the policy a.
-func (w *world) get() *refitv1.BootImagePolicy {
-	w.T.Helper()
-	return policykindtest.Get(w.World, "a", &refitv1.BootImagePolicy{})
-}
-
 // change changes a policy as an API server does, and has it read.
 func (w *world) change(name string, edits ...edit) {
 	w.T.Helper()
-	policykindtest.Change(w.World, name, &refitv1.BootImagePolicy{}, func(p *refitv1.BootImagePolicy) {
-		for _, e := range edits {
-			e(&p.Spec)
-		}
-	})
-	w.reread(name)
-}
-
-func (w *world) reread(name string) {
-	w.T.Helper()
-	w.Reconcile(w.policies, name)
+	w.Change(name, edits...)
+	w.Reread(name)
 }
 
 // record has the image of the Machine m noted, and returns what is noted then, and when it is looked at again.
@@ -193,5 +173,5 @@ func (w *world) status() *Status {
 func (w *world) show() *refitv1.BootImagePolicyStatus {
 	w.T.Helper()
 	require.Equal(w.T, refresh, w.Reconcile(w.status(), "a").RequeueAfter)
-	return &w.get().Status
+	return &w.Policy("a").Status
 }

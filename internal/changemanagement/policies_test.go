@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
@@ -21,12 +20,6 @@ import (
 	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 	"github.com/capi-refit/refit/schedule"
 )
-
-// reread has the policies read one of them again.
-func (w *world) reread(name string) ctrl.Result {
-	w.T.Helper()
-	return w.Reconcile(w.policies, name)
-}
 
 // selected are the names of the policies that select a worker of the cluster c1 with labels.
 func (w *world) selected(clusterLabels map[string]string) []string {
@@ -46,7 +39,7 @@ func TestUnreadPoliciesAreNotNoPolicies(t *testing.T) {
 
 	w := newWorld(t, saturdays("a"))
 	w.policies = NewPolicies(w, w, w.Clock)
-	require.Equal(t, time.Second, w.reread("a").RequeueAfter, "one of them is not all of them")
+	require.Equal(t, time.Second, w.Reconcile(w.policies, "a").RequeueAfter, "one of them is not all of them")
 	require.ErrorIs(t, w.policies.Ready(), policykind.ErrUnread)
 	require.NoError(t, w.policies.Prime(t.Context()))
 	require.NoError(t, w.policies.Ready())
@@ -73,20 +66,20 @@ func TestPoliciesAreReadAgain(t *testing.T) {
 
 	require.NoError(t, w.Create(t.Context(), never("a")))
 	require.Equal(t, []string{"b"}, w.selected(nil), "not known yet")
-	require.Zero(t, w.reread("a"))
+	require.Zero(t, w.Reread("a"))
 	require.Equal(t, []string{"a", "b"}, w.selected(nil))
 
 	changed := get(w, "a", &refitv1.ChangeManagementPolicy{})
 	changed.Spec.Selector.Roles = []refitv1.Role{refitv1.ControlPlaneRole}
 	require.NoError(t, w.Update(t.Context(), changed))
-	w.reread("a")
+	w.Reread("a")
 	require.Equal(t, []string{"b"}, w.selected(nil))
 
 	for _, name := range []string{"a", "b", "c"} { // the last one has never been
 		if name != "c" {
 			require.NoError(t, w.Delete(t.Context(), get(w, name, &refitv1.ChangeManagementPolicy{})))
 		}
-		require.Zero(t, w.reread(name))
+		require.Zero(t, w.Reread(name))
 	}
 	require.Empty(t, w.selected(nil))
 	some, err := w.policies.Any("fleet")
@@ -193,7 +186,7 @@ func TestCalendars(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, append(fleet(map[string]states{"w": {}}, nil), saturdays("a", calendar(tc.maxAge)))...)
 			w.policies.Live = &api{Reader: w, days: tc.days}
-			require.Equal(t, calendarRefresh, w.reread("a").RequeueAfter)
+			require.Equal(t, calendarRefresh, w.Reread("a").RequeueAfter)
 			d := w.ask("w")
 			require.False(t, d.Open)
 			if tc.says == "" {
@@ -225,7 +218,7 @@ func TestCalendarsAreReadAgain(t *testing.T) {
 		{nil, 0, schedule.InvalidPolicy},
 	} {
 		server.days = step.days
-		w.reread("a")
+		w.Reread("a")
 		w.Clock.SetTime(inside.Add(step.after))
 		require.Equal(t, step.reason, w.ask("w").Reason)
 	}
@@ -251,11 +244,11 @@ func TestACalendarThatCannotBeReadForTheMoment(t *testing.T) {
 			w := newWorld(t, append(fleet(map[string]states{"w": {}}, nil), saturdays("a", calendar("")))...)
 			server := &api{Reader: w, days: days()}
 			w.policies.Live = server
-			w.reread("a")
+			w.Reread("a")
 			require.Equal(t, schedule.Excluded, w.ask("w").Reason)
 			server.err = tc.err
 			w.Clock.SetTime(inside.Add(tc.after))
-			w.reread("a")
+			w.Reread("a")
 			require.Equal(t, tc.want, w.ask("w").Reason)
 		})
 	}
@@ -272,7 +265,7 @@ func TestPoliciesAreReadWhileTheyAreUsed(t *testing.T) {
 	for i := range 4 {
 		wg.Go(func() {
 			for range 50 {
-				w.reread(fmt.Sprintf("p%02d", 5*i))
+				w.Reread(fmt.Sprintf("p%02d", 5*i))
 			}
 		})
 		wg.Go(func() {

@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -152,12 +151,10 @@ func TestEventsOfPoliciesThatCannotBeRead(t *testing.T) {
 	w := newWorld(t, saturdays("a"))
 	s := w.status()
 	zone := func(z string) {
-		policykindtest.Change(w.World, "a", &refitv1.ChangeManagementPolicy{}, func(p *refitv1.ChangeManagementPolicy) {
-			p.Spec.MaintenanceSchedule.TimeZone = z
-		})
+		w.Change("a", func(s *spec) { s.MaintenanceSchedule.TimeZone = z })
 		_, again := w.show(s)
 		require.Equal(t, time.Second, again, "this version was not read yet")
-		w.reread("a")
+		w.Reread("a")
 		w.show(s)
 		w.show(s)
 	}

@@ -46,13 +46,11 @@ type (
 	objectMeta = metav1.ObjectMeta
 )
 
+var kind policykindtest.Kind[*refitv1.ChangeManagementPolicy, spec]
+
 func policy(name string, strategy schedule.Strategy, edits ...edit) *refitv1.ChangeManagementPolicy {
-	p := &refitv1.ChangeManagementPolicy{ObjectMeta: policykindtest.Meta(name)}
+	p := kind.Policy(name, append([]edit{func(s *spec) { s.Strategy = strategy }}, edits...)...)
 	p.UID = types.UID("policy-" + name) // no Machine's of the same name
-	p.Spec.Strategy = strategy
-	for _, e := range edits {
-		e(&p.Spec)
-	}
 	return p
 }
 
@@ -91,11 +89,12 @@ func of(namespace string, p *refitv1.ChangeManagementPolicy) *refitv1.ChangeMana
 func budget(b refitv1.Budget) edit      { return func(s *spec) { s.Budget = b } }
 func jitter(d string) edit              { return func(s *spec) { s.Jitter = d } }
 func expects(d string) edit             { return func(s *spec) { s.ExpectedDuration = d } }
-func roles(all ...refitv1.Role) edit    { return func(s *spec) { s.Selector.Roles = all } }
 func machines(l map[string]string) edit { return func(s *spec) { s.Selector.Machines.MatchLabels = l } }
-func clustersOf(l map[string]string) edit {
-	return func(s *spec) { s.Selector.Clusters.MatchLabels = l }
-}
+
+var (
+	roles      = kind.Roles
+	clustersOf = kind.Clusters
+)
 
 // read reads policies without calendars. Those that can't be read are closed.
 func read(all ...*refitv1.ChangeManagementPolicy) []*Policy {
@@ -125,7 +124,7 @@ func noted(annotations map[string]string) map[string]string {
 // worker is a Machine of cluster c1 and the MachineDeployment md.
 func worker(name string, edits ...func(*clusterv1.Machine)) *clusterv1.Machine {
 	of := []func(*clusterv1.Machine){
-		policykindtest.Label(clusterv1.ClusterNameLabel, "c1"), policykindtest.Label(clusterv1.MachineDeploymentNameLabel, "md"),
+		policykindtest.Label(clusterv1.MachineDeploymentNameLabel, "md"),
 		func(m *clusterv1.Machine) { m.CreationTimestamp = metav1.NewTime(created) },
 	}
 	return policykindtest.Machine(name, "c1", append(of, edits...)...)
@@ -190,7 +189,7 @@ func ended(mu *refitv1.MachineUpdate) { mu.Status.Phase = refitv1.PhaseSucceeded
 
 // world is a management cluster with what decides on changes.
 type world struct {
-	*policykindtest.World
+	*policykindtest.Policies[*refitv1.ChangeManagementPolicy, spec]
 	registry *prometheus.Registry
 	policies *Policies
 	gate     *Gate
@@ -199,12 +198,12 @@ type world struct {
 
 func newWorld(t testing.TB, objects ...client.Object) *world {
 	w := &world{
-		World:    policykindtest.New(t, policykindtest.With(objects...), policykindtest.Kinds(controlplanev1.AddToScheme)),
+		Policies: kind.World(t, policykindtest.With(objects...), policykindtest.Kinds(controlplanev1.AddToScheme)),
 		registry: prometheus.NewPedanticRegistry(),
 	}
 	w.Clock.SetTime(inside)
 	w.policies = NewPolicies(w, w, w.Clock)
-	require.NoError(t, w.policies.Prime(t.Context()))
+	w.Prime(w.policies)
 	counters := NewMetrics(w.registry)
 	w.gate = &Gate{Policies: w.policies, Client: w.Client, Live: w.Client, Clock: w.Clock, Metrics: counters}
 	w.hooks = &Hooks{Policies: w.policies, Client: w.Client, Versions: reachable{}, Clock: w.Clock, Recorder: w.Events}

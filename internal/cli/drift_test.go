@@ -35,7 +35,7 @@ func TestDrift(t *testing.T) {
 	key := types.NamespacedName{Namespace: "fleet", Name: "prod-a"}
 	require.NoError(t, c.Get(t.Context(), key, &mu))
 	documentedDrift(&mu, message[1])
-	require.NoError(t, c.Update(t.Context(), &mu))
+	require.NoError(t, c.Status().Update(t.Context(), &mu))
 	flags := func() *showDriftFlags {
 		return &showDriftFlags{managementFlags: connected(c), clock: clocktesting.NewFakeClock(october)}
 	}

@@ -6,7 +6,6 @@ import (
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,50 +15,31 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/admin"
 	"github.com/capi-refit/refit/internal/audit"
+	"github.com/capi-refit/refit/internal/managementtest"
 )
 
-var october = time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC)
+var october = managementtest.Start
 
 // management is a management cluster with one Machine, whose update has failed.
 func management(t *testing.T) client.WithWatch {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), clusterv1.AddToScheme(scheme), refitv1.AddToScheme(scheme)))
-	m := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: "prod-a", UID: "u"}}
-	m.Spec.ClusterName = "prod"
-	m.Status.NodeRef.Name = "worker-1"
-	mu := &refitv1.MachineUpdate{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "fleet", Name: "prod-a",
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(m, clusterv1.GroupVersion.WithKind("Machine"))},
-		},
-		Spec: refitv1.MachineUpdateSpec{Digest: "d"},
-		Status: refitv1.MachineUpdateStatus{
-			Phase: refitv1.PhaseFailed, Reason: "NodeFailed", Message: "no", ObservedDigest: "d", FinishedAt: new(metav1.NewTime(october.Add(-time.Minute))),
-		},
-	}
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(m, mu).WithInterceptorFuncs(interceptor.Funcs{
-		Create: func(_ context.Context, _ client.WithWatch, obj client.Object, _ ...client.CreateOption) error {
-			obj.(*authenticationv1.SelfSubjectReview).Status.UserInfo.Username = "alice"
-			return nil
-		},
-	}).Build()
+	m := managementtest.Machine("fleet", "prod-a", "prod", func(m *clusterv1.Machine) { m.UID, m.Status.NodeRef.Name = "u", "worker-1" })
+	mu := managementtest.MachineUpdate(m, func(mu *refitv1.MachineUpdate) {
+		mu.Status.Phase, mu.Status.Reason, mu.Status.Message = refitv1.PhaseFailed, "NodeFailed", "no"
+		mu.Status.FinishedAt = new(metav1.NewTime(october.Add(-time.Minute)))
+	})
+	return managementtest.As("alice", managementtest.New(m, mu))
 }
 
 func connected(c client.WithWatch) managementFlags {

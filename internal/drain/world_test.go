@@ -30,11 +30,12 @@ import (
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	"github.com/capi-refit/refit/internal/managementtest"
 	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
 // start is when the drains of the tests begin.
-var start = time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC)
+var start = managementtest.Start
 
 var errAway = errors.New("connection refused")
 
@@ -57,24 +58,19 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	scheme := runtime.NewScheme()
-	require.NoError(t, clusterv1.AddToScheme(scheme))
 	clientset := clientsetfake.NewClientset()
 	w := &world{
 		t: t, clock: clocktesting.NewFakePassiveClock(start), clientset: clientset, evictions: newEvictions(clientset),
 		client:     fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).Build(),
-		management: fake.NewClientBuilder().WithScheme(scheme).Build(),
-		machine: &clusterv1.Machine{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "m1", UID: owner, Labels: map[string]string{"os": "linux"}},
-			Spec:       clusterv1.MachineSpec{ClusterName: "c1"},
-		},
+		management: managementtest.New(),
+		machine:    managementtest.Machine("lab", "m1", "c1", func(m *clusterv1.Machine) { m.UID, m.Labels["os"] = owner, "linux" }),
 	}
 	w.drainer = &Drainer{Client: w.client, Clientset: w.clientset, Rules: unordered(w.management), Clock: w.clock}
 	w.req = Request{Machine: w.machine, Node: ref, Since: start}
 	w.add(
 		node("w1", corev1.ConditionTrue, func(n *corev1.Node) { n.Spec.Unschedulable = true }), node("w2", corev1.ConditionTrue),
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: map[string]string{"team": "web"}}},
-		&clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "c1", Labels: map[string]string{"stage": "test"}}},
+		managementtest.Cluster("lab", "c1", map[string]string{"stage": "test"}),
 	)
 	return w
 }

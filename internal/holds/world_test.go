@@ -10,27 +10,25 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"github.com/capi-refit/refit/internal/admin"
 	"github.com/capi-refit/refit/internal/lease"
+	"github.com/capi-refit/refit/internal/managementtest"
 	"github.com/capi-refit/refit/internal/protection"
 	"github.com/capi-refit/refit/internal/workload"
 	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
 var (
-	start   = time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC)
+	start   = managementtest.Start
 	errAway = errors.New("connection refused")
 	key     = client.ObjectKey{Namespace: "fleet", Name: "m1"}
 )
@@ -47,18 +45,10 @@ type world struct {
 
 func newWorld(t *testing.T, change ...func(*clusterv1.Machine)) *world {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, controlplanev1.AddToScheme} {
-		require.NoError(t, add(scheme))
-	}
 	w := &world{t: t, clock: clocktesting.NewFakeClock(start)}
-	m := machine("m1")
-	for _, f := range change {
-		f(m)
-	}
-	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: "prod"}}
-	w.management = fake.NewClientBuilder().WithScheme(scheme).WithObjects(m, cluster).Build()
-	w.management = workloadtest.Before(w.management, func(verb string, _ runtime.Object) error {
+	fleet := managementtest.NewBuilder(managementtest.NewScheme(controlplanev1.AddToScheme)).WithObjects(
+		managementtest.Machine(key.Namespace, key.Name, "prod", change...), managementtest.Cluster(key.Namespace, "prod", nil)).Build()
+	w.management = workloadtest.Before(fleet, func(verb string, _ runtime.Object) error {
 		if f := w.onPatch; f != nil && verb == "patch" {
 			w.onPatch = nil
 			f()
@@ -70,11 +60,7 @@ func newWorld(t *testing.T, change ...func(*clusterv1.Machine)) *world {
 }
 
 func machine(name string) *clusterv1.Machine {
-	m := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "fleet", Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{clusterv1.ClusterNameLabel: "prod"},
-	}}
-	m.Spec.ClusterName, m.Status.NodeRef.Name = "prod", "node-"+name
-	return m
+	return managementtest.Machine(key.Namespace, name, "prod")
 }
 
 // Get reaches the workload cluster.

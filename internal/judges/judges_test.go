@@ -7,9 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -18,6 +16,7 @@ import (
 	"github.com/capi-refit/refit/internal/bootimage"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/kubernetessource"
+	"github.com/capi-refit/refit/internal/managementtest"
 	"github.com/capi-refit/refit/internal/nodedisruption"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/ntp"
@@ -41,11 +40,7 @@ func kubernetesSource(name string, versions ...string) *refitv1.KubernetesSource
 
 // judgesOf are those of a management cluster, a fake of one, that has been read.
 func judgesOf(t *testing.T, objects ...client.Object) ByPolicy {
-	scheme := runtime.NewScheme()
-	require.NoError(t, clusterv1.AddToScheme(scheme))
-	require.NoError(t, refitv1.AddToScheme(scheme))
-	objects = append(objects, &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "c1"}})
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	c := managementtest.New(append(objects, managementtest.Cluster("lab", "c1", nil))...)
 	j := ByPolicy{nodedisruption.NewPolicies(c, disruption.BuiltinRules(), List()), kubernetessource.New(c), bootimage.NewPolicies(c)}
 	require.NoError(t, j.Images.Prime(t.Context()))
 	require.NoError(t, j.Disruptions.Prime(t.Context()))

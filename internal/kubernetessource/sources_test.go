@@ -100,8 +100,8 @@ func TestSourcesAreReadAgain(t *testing.T) {
 	w := newWorld(t, cluster("c1", nil), source("a", named("v1.36.3")))
 	before, err := w.sources.For(t.Context(), worker)
 	require.NoError(t, err)
-	w.change("a", named("v1.36.4"))
-	w.reread("a")
+	w.Change("a", named("v1.36.4"))
+	w.Reread("a")
 	after, err := w.sources.For(t.Context(), worker)
 	require.NoError(t, err)
 	_, err = after.For("v1.36.4")
@@ -109,7 +109,7 @@ func TestSourcesAreReadAgain(t *testing.T) {
 	_, err = before.For("v1.36.4")
 	require.ErrorContains(t, err, "KubernetesSource a does not have v1.36.4; it has v1.36.3;", "what somebody has does not change")
 
-	require.NoError(t, w.Delete(t.Context(), w.get("a")))
-	w.reread("a")
+	require.NoError(t, w.Delete(t.Context(), w.Policy("a")))
+	w.Reread("a")
 	require.Empty(t, w.selected(worker))
 }

@@ -16,7 +16,7 @@ import (
 func show(w *world, s *Status) *refitv1.KubernetesSourceStatus {
 	w.T.Helper()
 	require.Equal(w.T, statusRefresh, w.Reconcile(s, "a").RequeueAfter)
-	return &w.get("a").Status
+	return &w.Policy("a").Status
 }
 
 func newStatus(t *testing.T, objects ...client.Object) (*world, *Status) {
@@ -47,7 +47,7 @@ func TestStatusOfASourceThatCanNotBeRead(t *testing.T) {
 	w.RequireEvent(`^Warning InvalidSource the source can't be read`)
 	show(w, s)
 	w.RequireNoEvent("once is enough")
-	w.change("a", func(s *spec) { s.Packages.Manager = refitv1.DNFPackages })
+	w.Change("a", func(s *spec) { s.Packages.Manager = refitv1.DNFPackages })
 	st := show(w, s)
 	require.EqualValues(t, 2, st.ObservedGeneration)
 	require.True(t, apimeta.IsStatusConditionTrue(st.Conditions, refitv1.ReadyCondition))
@@ -56,7 +56,7 @@ func TestStatusOfASourceThatCanNotBeRead(t *testing.T) {
 
 func TestStatusNeedsToKnow(t *testing.T) {
 	w, s := newStatus(t, source("a"))
-	require.NoError(t, w.Delete(t.Context(), w.get("a")))
+	require.NoError(t, w.Delete(t.Context(), w.Policy("a")))
 	require.Zero(t, w.Reconcile(s, "a"))
 	w.Down = true
 	_, err := s.Reconcile(t.Context(), policykindtest.Request("a"))

@@ -17,19 +17,13 @@ type (
 	edit = func(*spec)
 )
 
+var kind policykindtest.Kind[*refitv1.KubernetesSource, spec]
+
 // source is one of the namespace fleet, with packages of apt.
 func source(name string, edits ...edit) *refitv1.KubernetesSource {
-	s := &refitv1.KubernetesSource{ObjectMeta: policykindtest.Meta(name)}
-	s.Spec.Packages = &refitv1.PackagesSource{Manager: refitv1.APTPackages}
-	for _, e := range edits {
-		e(&s.Spec)
-	}
-	return s
+	apt := func(s *spec) { s.Packages = &refitv1.PackagesSource{Manager: refitv1.APTPackages} }
+	return kind.Policy(name, append([]edit{apt}, edits...)...)
 }
-
-func roles(all ...refitv1.Role) edit { return func(s *spec) { s.Selector.Roles = all } }
-
-func clusters(l map[string]string) edit { return func(s *spec) { s.Selector.Clusters.MatchLabels = l } }
 
 func inWindow(s *spec) { s.Staging = refitv1.InWindowStaging }
 
@@ -61,8 +55,10 @@ func sums(of ...string) edit {
 }
 
 var (
-	cluster = policykindtest.Cluster
-	machine = policykindtest.Machine
+	roles    = kind.Roles
+	clusters = kind.Clusters
+	cluster  = policykindtest.Cluster
+	machine  = policykindtest.Machine
 )
 
 // worker is what is asked about a worker of the cluster c1.
@@ -70,14 +66,14 @@ var worker = inplace.Subject{Namespace: "fleet", Cluster: "c1"}
 
 // world is a management cluster with its sources.
 type world struct {
-	*policykindtest.World
+	*policykindtest.Policies[*refitv1.KubernetesSource, spec]
 	sources *Sources
 }
 
 func newWorld(t testing.TB, objects ...client.Object) *world {
-	w := &world{World: policykindtest.New(t, policykindtest.With(objects...))}
+	w := &world{Policies: kind.World(t, policykindtest.With(objects...))}
 	w.sources = New(w)
-	require.NoError(t, w.sources.Prime(t.Context()))
+	w.Prime(w.sources)
 	return w
 }
 
@@ -90,25 +86,4 @@ func (w *world) selected(s inplace.Subject) string {
 		return ""
 	}
 	return selected.Name
-}
-
-// reread has one source read again.
-func (w *world) reread(name string) {
-	w.T.Helper()
-	w.Reconcile(w.sources, name)
-}
-
-func (w *world) get(name string) *refitv1.KubernetesSource {
-	w.T.Helper()
-	return policykindtest.Get(w.World, name, &refitv1.KubernetesSource{})
-}
-
-// change changes a source as an API server does.
-func (w *world) change(name string, edits ...edit) {
-	w.T.Helper()
-	policykindtest.Change(w.World, name, &refitv1.KubernetesSource{}, func(s *refitv1.KubernetesSource) {
-		for _, e := range edits {
-			e(&s.Spec)
-		}
-	})
 }

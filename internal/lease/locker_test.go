@@ -113,7 +113,7 @@ func TestSweep(t *testing.T) {
 
 	w.edit(nodeKey, func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("refit/gone") })
 	w.fail = func(string, client.Object) error {
-		return apierrors.NewConflict(leases, "node-w1", errors.New("taken"))
+		return apierrors.NewConflict(coordinationv1.Resource("leases"), "node-w1", errors.New("taken"))
 	}
 	swept, err = w.locker.Sweep(t.Context(), func(types.UID) bool { return true })
 	require.NoError(t, err, "somebody is at it")

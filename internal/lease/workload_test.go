@@ -9,10 +9,11 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/capi-refit/refit/internal/managementtest"
 )
 
 // testingT is a test or a property.
@@ -22,10 +23,8 @@ type testingT interface {
 	Helper()
 }
 
-var leases = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
-
 // start is when the tests are.
-var start = time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC)
+var start = managementtest.Start
 
 // workload is a workload cluster as refit meets it: one that fails when a test wants it to, and that counts what is written.
 // newWorkload makes it of a fake, or with the build tag e2e of a real API server.

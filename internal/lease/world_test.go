@@ -15,6 +15,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"github.com/capi-refit/refit/internal/managementtest"
 )
 
 // world is a workload cluster with one node, and refit.
@@ -37,16 +39,14 @@ func testNode() *corev1.Node {
 func newWorld(t *testing.T) *world {
 	w := &world{workload: newWorkload(t), clock: clocktesting.NewFakeClock(start)}
 	w.server = func() time.Time { return w.clock.Now() }
-	w.machine, w.cluster = testMachine("machine-uid"), &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "c1"}}
+	w.machine, w.cluster = testMachine("machine-uid"), managementtest.Cluster("lab", "c1", nil)
 	w.locker = w.another("refit-0")
 	w.req = Request{Operation: "update d1", Step: "drain", Facts: w.facts}
 	return w
 }
 
 func testMachine(uid types.UID) *clusterv1.Machine {
-	m := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "m1", UID: uid}}
-	m.Status.NodeRef.Name = "w1"
-	return m
+	return managementtest.Machine("lab", "m1", "c1", func(m *clusterv1.Machine) { m.UID, m.Status.NodeRef.Name = uid, "w1" })
 }
 
 func (w *world) facts(context.Context) (Facts, error) { return Facts{w.machine, w.cluster}, nil }

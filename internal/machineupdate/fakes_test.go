@@ -16,12 +16,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -37,6 +35,7 @@ import (
 	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/lease"
+	"github.com/capi-refit/refit/internal/managementtest"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/slots"
@@ -153,18 +152,10 @@ type world struct {
 func (w *world) readPolicies() { require.NoError(w.t, w.policies.Prime(w.t.Context())) }
 
 // testScheme has all kinds that are in a management cluster.
-var testScheme = sync.OnceValue(func() *runtime.Scheme {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, clusterv1.AddToScheme, bootstrapv1.AddToScheme, apiextensionsv1.AddToScheme, refitv1.AddToScheme,
-	} {
-		utilruntime.Must(add(scheme))
-	}
-	return scheme
-})
+var testScheme = sync.OnceValue(func() *runtime.Scheme { return managementtest.NewScheme() })
 
 func newWorld(t *testing.T) *world {
-	c := workloadtest.NewBuilder(testScheme()).WithStatusSubresource(&refitv1.MachineUpdate{}).WithObjects(objects()...).Build()
+	c := managementtest.NewBuilder(testScheme()).WithObjects(objects()...).Build()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "refit-node-linux-amd64"), []byte("agent"), 0o600))
 	agents, err := remote.LoadAgents(dir)
@@ -174,7 +165,7 @@ func newWorld(t *testing.T) *world {
 	rules := disruption.Rules{Files: allowed}
 	w := &world{
 		Client: c, t: t, node: &fakeNode{},
-		clock: clocktesting.NewFakeClock(time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC)), events: events.NewFakeRecorder(100),
+		clock: clocktesting.NewFakeClock(managementtest.Start), events: events.NewFakeRecorder(100),
 	}
 	w.store = &Store{Client: c, Live: c, Clock: w.clock}
 	w.workload = newWorkload(w.clock)
@@ -198,33 +189,13 @@ func newGate(c client.Client, policies *changemanagement.Policies, now clock.Pas
 }
 
 func objects() []client.Object {
-	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: key.Namespace, Name: name} }
-	crd := func(group, plural, kind string) *apiextensionsv1.CustomResourceDefinition {
-		return &apiextensionsv1.CustomResourceDefinition{
-			ObjectMeta: metav1.ObjectMeta{Name: plural + "." + group, Labels: map[string]string{"cluster.x-k8s.io/v1beta2": "v1beta2"}},
-			Spec:       apiextensionsv1.CustomResourceDefinitionSpec{Group: group, Names: apiextensionsv1.CustomResourceDefinitionNames{Kind: kind}},
+	all := managementtest.Updatable(key, nodeName, bootstrapv1.File{Path: "/etc/app/a", Content: secretContent + "\n"})
+	for _, obj := range all {
+		if m, ok := obj.(*clusterv1.Machine); ok {
+			m.Annotations, m.Spec.Version = marks(), "v1.36.0"
 		}
 	}
-	machine := &clusterv1.Machine{ObjectMeta: meta(key.Name)}
-	machine.UID, machine.Annotations = "uid-1", marks()
-	machine.Spec.ClusterName, machine.Spec.Version = "c1", "v1.36.0"
-	machine.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{APIGroup: bootstrapv1.GroupVersion.Group, Kind: "KubeadmConfig", Name: key.Name}
-	// Any kind that is there will do for an infrastructure machine.
-	machine.Spec.InfrastructureRef = machine.Spec.Bootstrap.ConfigRef
-	machine.Status.NodeRef.Name = nodeName
-	machine.Status.Addresses = clusterv1.MachineAddresses{{Type: clusterv1.MachineInternalIP, Address: "192.0.2.1"}}
-	config := &bootstrapv1.KubeadmConfig{ObjectMeta: meta(key.Name)}
-	config.Spec.Files = []bootstrapv1.File{{Path: "/etc/app/a", Content: secretContent + "\n"}}
-	access := &refitv1.NodeAccess{ObjectMeta: meta("all")}
-	access.Spec.SSH = refitv1.SSHAccess{
-		User: "refit", Port: 22, PrivateKeySecretRef: refitv1.SecretKeyReference{Name: "ssh"},
-		HostKeys: refitv1.HostKeys{Policy: refitv1.HostKeyTrustOnFirstUse},
-	}
-	return []client.Object{
-		crd(bootstrapv1.GroupVersion.Group, "kubeadmconfigs", "KubeadmConfig"),
-		&clusterv1.Cluster{ObjectMeta: meta("c1")}, machine, config, access,
-		&corev1.Secret{ObjectMeta: meta("ssh"), Data: map[string][]byte{"ssh-privatekey": []byte("a key")}},
-	}
+	return all
 }
 
 // specs are the machine's as they are now.

@@ -22,8 +22,8 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/changemanagement"
+	"github.com/capi-refit/refit/internal/managementtest"
 	"github.com/capi-refit/refit/internal/node"
-	"github.com/capi-refit/refit/internal/rollback/rollbacktest"
 )
 
 const (
@@ -59,7 +59,7 @@ func failedWorker(t *testing.T) *world {
 		}
 		all = append(all, o)
 	}
-	w.use(rollbacktest.NewClient(testScheme(), []client.Object{&refitv1.MachineUpdate{}}, all...))
+	w.use(managementtest.NewForApply(testScheme(), all...))
 	w.applyAsOwner("infra", nil)
 	w.applied(badContent)
 

@@ -25,12 +25,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/lease"
+	"github.com/capi-refit/refit/internal/managementtest"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/slots"
@@ -91,18 +91,15 @@ type walkWorld struct {
 
 func newWalkWorld(ctx context.Context, t require.TestingT, root, path string, fault plannedFault) *walkWorld {
 	w := &walkWorld{
-		t: t, ctx: ctx, path: path, plan: fault, clock: clocktesting.NewFakeClock(time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC)),
+		t: t, ctx: ctx, path: path, plan: fault, clock: clocktesting.NewFakeClock(managementtest.Start),
 	}
 	all := objects()
 	for _, obj := range all {
-		switch o := obj.(type) {
-		case *clusterv1.Machine:
-			o.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1"}
-		case *bootstrapv1.KubeadmConfig:
-			o.Spec.Files[0].Path = path
+		if config, ok := obj.(*bootstrapv1.KubeadmConfig); ok {
+			config.Spec.Files[0].Path = path
 		}
 	}
-	w.base = workloadtest.NewBuilder(testScheme()).WithStatusSubresource(&refitv1.MachineUpdate{}).WithObjects(all...).Build()
+	w.base = managementtest.NewBuilder(testScheme()).WithObjects(all...).Build()
 	w.store = &Store{Client: w.base, Live: w.base, Clock: w.clock}
 	w.workload = newWorkload(w.clock)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "web-0", UID: "uid-of-web-0"}}

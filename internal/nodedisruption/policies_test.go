@@ -25,7 +25,7 @@ func TestUnreadPoliciesAreNotNoPolicies(t *testing.T) {
 	require.ErrorContains(t, w.policies.Ready(), "have not been read yet")
 	_, err := w.policies.For(t.Context(), worker)
 	require.ErrorContains(t, err, "have not been read yet")
-	require.Equal(t, time.Second, w.reread("a").RequeueAfter, "one of them is not all of them")
+	require.Equal(t, time.Second, w.Reconcile(w.policies, "a").RequeueAfter, "one of them is not all of them")
 	require.ErrorContains(t, w.policies.Ready(), "have not been read yet")
 	w.Down = true
 	require.ErrorIs(t, w.policies.Prime(t.Context()), policykindtest.ErrDown)
@@ -100,14 +100,14 @@ func TestPoliciesAreReadAgain(t *testing.T) {
 	w := newWorld(t, cluster("c1", nil), policy("b"))
 	require.NoError(t, w.Create(t.Context(), policy("a", file("/etc/app", act(refitv1.NoDisruption)))))
 	require.Equal(t, []string{"b"}, w.selected(worker).Policies, "not known yet")
-	require.Zero(t, w.reread("a"))
+	require.Zero(t, w.Reread("a"))
 	require.Equal(t, []string{"a", "b"}, w.selected(worker).Policies)
 	actions, err := w.selected(worker).Rules.Actions("/etc/app/x")
 	require.NoError(t, err)
 	require.Equal(t, []disruption.Action{{Type: disruption.None}}, actions)
 
-	w.change("a", func(s *spec) { s.Files = nil }, file("/etc/app", act(refitv1.DrainDisruption)))
-	w.reread("a")
+	w.Change("a", func(s *spec) { s.Files = nil }, file("/etc/app", act(refitv1.DrainDisruption)))
+	w.Reread("a")
 	actions, err = w.selected(worker).Rules.Actions("/etc/app/x")
 	require.NoError(t, err)
 	require.Equal(t, []disruption.Action{{Type: disruption.Drain}}, actions)
@@ -118,8 +118,8 @@ func TestPoliciesAreReadAgain(t *testing.T) {
 	w.Down = false
 	require.Equal(t, []string{"a", "b"}, w.selected(worker).Policies, "what can't be read again stays")
 
-	require.NoError(t, w.Delete(t.Context(), w.get("a")))
-	w.reread("a")
+	require.NoError(t, w.Delete(t.Context(), w.Policy("a")))
+	w.Reread("a")
 	require.Equal(t, []string{"b"}, w.selected(worker).Policies)
 	_, err = w.selected(worker).Rules.Actions("/etc/app/x")
 	require.Error(t, err, "what a policy allowed goes with it")
@@ -133,8 +133,8 @@ func TestWhatPoliciesMakeTogetherIsKept(t *testing.T) {
 	control := inplace.Subject{Namespace: "fleet", Cluster: "c1", Labels: map[string]string{clusterv1.MachineControlPlaneLabel: ""}}
 	require.NotSame(t, first, w.selected(control))
 	require.Equal(t, 2, w.built)
-	w.change("b", file("/etc/app", act(refitv1.NoDisruption)))
-	w.reread("b")
+	w.Change("b", file("/etc/app", act(refitv1.NoDisruption)))
+	w.Reread("b")
 	require.NotSame(t, first, w.selected(worker), "another generation is another policy")
 	w.selected(control)
 	require.Equal(t, 3, w.built)

@@ -32,7 +32,7 @@ func newStatus(t *testing.T, objects ...client.Object) *status {
 func (s *status) show() (*refitv1.NodeDisruptionPolicyStatus, time.Duration) {
 	s.T.Helper()
 	again := s.Reconcile(&s.shown, "a").RequeueAfter
-	return &s.get("a").Status, again
+	return &s.Policy("a").Status, again
 }
 
 // ruleOf returns what the status says about one thing.
@@ -73,11 +73,11 @@ func TestStatus(t *testing.T) {
 	require.Equal(t, first, st)
 	require.Equal(t, 1, s.StatusWrites, "what has not changed is not written")
 
-	s.change("a", func(sp *spec) { sp.Files = nil })
+	s.Change("a", func(sp *spec) { sp.Files = nil })
 	_, again = s.show()
 	require.Equal(t, time.Second, again, "this version was not read yet")
 	require.Equal(t, 1, s.StatusWrites)
-	s.reread("a")
+	s.Reread("a")
 	st, _ = s.show()
 	require.EqualValues(t, 2, st.ObservedGeneration)
 	require.Equal(t, "built-in", ruleOf(t, st, "File", "/etc/motd").From)
@@ -114,8 +114,8 @@ refit_node_disruption_policy_ready{namespace="fleet",policy="b"} 1
 	s.RequireEvent(`^Warning InvalidPolicy the policy can't be read`)
 	s.show()
 	s.RequireNoEvent("once is enough")
-	s.change("a", func(sp *spec) { sp.Files = nil })
-	s.reread("a")
+	s.Change("a", func(sp *spec) { sp.Files = nil })
+	s.Reread("a")
 	s.show()
 	s.RequireEvent("^Normal Read the policy can be read$")
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
@@ -21,14 +20,7 @@ type (
 	edit = func(*spec)
 )
 
-// policy is one of the namespace fleet.
-func policy(name string, edits ...edit) *refitv1.NodeDisruptionPolicy {
-	p := &refitv1.NodeDisruptionPolicy{ObjectMeta: policykindtest.Meta(name)}
-	for _, e := range edits {
-		e(&p.Spec)
-	}
-	return p
-}
+var kind policykindtest.Kind[*refitv1.NodeDisruptionPolicy, spec]
 
 func takes(actions ...refitv1.DisruptionAction) refitv1.Disruption {
 	return refitv1.Disruption{Actions: actions}
@@ -49,10 +41,6 @@ func file(path string, actions ...refitv1.DisruptionAction) edit {
 	}
 }
 
-func roles(all ...refitv1.Role) edit { return func(s *spec) { s.Selector.Roles = all } }
-
-func clusters(l map[string]string) edit { return func(s *spec) { s.Selector.Clusters.MatchLabels = l } }
-
 func inert(group, kind string, paths ...string) edit {
 	return func(s *spec) {
 		s.InertFields = append(s.InertFields, refitv1.InertField{Group: group, Kind: kind, Paths: paths})
@@ -69,8 +57,11 @@ func compiled(all ...*refitv1.NodeDisruptionPolicy) []*Policy {
 }
 
 var (
-	cluster = policykindtest.Cluster
-	machine = policykindtest.Machine
+	policy   = kind.Policy
+	roles    = kind.Roles
+	clusters = kind.Clusters
+	cluster  = policykindtest.Cluster
+	machine  = policykindtest.Machine
 )
 
 // worker is what is asked about a worker of the cluster c1.
@@ -78,17 +69,17 @@ var worker = inplace.Subject{Namespace: "fleet", Cluster: "c1"}
 
 // world is a management cluster with its policies.
 type world struct {
-	*policykindtest.World
+	*policykindtest.Policies[*refitv1.NodeDisruptionPolicy, spec]
 	policies *Policies
 	// built is how often updaters were made, and reads how often something was read.
 	built, reads int
 }
 
 func newWorld(t testing.TB, objects ...client.Object) *world {
-	w := &world{World: policykindtest.New(t, policykindtest.With(objects...))}
+	w := &world{Policies: kind.World(t, policykindtest.With(objects...))}
 	w.OnRead = func(runtime.Object) { w.reads++ }
 	w.policies = w.newPolicies()
-	require.NoError(t, w.policies.Prime(t.Context()))
+	w.Prime(w.policies)
 	return w
 }
 
@@ -99,32 +90,10 @@ func (w *world) newPolicies() *Policies {
 	})
 }
 
-// reread has the policies read one of them again.
-func (w *world) reread(name string) ctrl.Result {
-	w.T.Helper()
-	return w.Reconcile(w.policies, name)
-}
-
 // selected is what holds for a machine.
 func (w *world) selected(s inplace.Subject) *Selected {
 	w.T.Helper()
 	out, err := w.policies.Select(w.T.Context(), s)
 	require.NoError(w.T, err)
 	return out
-}
-
-// get reads a policy by its name.
-func (w *world) get(name string) *refitv1.NodeDisruptionPolicy {
-	w.T.Helper()
-	return policykindtest.Get(w.World, name, &refitv1.NodeDisruptionPolicy{})
-}
-
-// change changes a policy as an API server does.
-func (w *world) change(name string, edits ...edit) {
-	w.T.Helper()
-	policykindtest.Change(w.World, name, &refitv1.NodeDisruptionPolicy{}, func(p *refitv1.NodeDisruptionPolicy) {
-		for _, e := range edits {
-			e(&p.Spec)
-		}
-	})
 }

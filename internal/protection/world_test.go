@@ -8,12 +8,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	"github.com/capi-refit/refit/internal/managementtest"
 	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
@@ -40,19 +40,15 @@ type world struct {
 
 func newWorld(t *testing.T, m *clusterv1.Machine, n *corev1.Node) *world {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	require.NoError(t, clientgoscheme.AddToScheme(scheme))
-	require.NoError(t, clusterv1.AddToScheme(scheme))
-	w := &world{}
-	build := func(obj client.Object, there bool) client.WithWatch {
-		b := fake.NewClientBuilder().WithScheme(scheme)
-		if there {
-			b = b.WithObjects(obj)
-		}
-		return b.Build()
+	var machines, nodes []client.Object
+	if m != nil {
+		machines = append(machines, m)
 	}
-	w.management, w.workload = build(m, m != nil), build(n, n != nil)
-	return w
+	if n != nil {
+		nodes = append(nodes, n)
+	}
+	now := clocktesting.NewFakePassiveClock(managementtest.Start)
+	return &world{management: managementtest.New(machines...), workload: workloadtest.NewClient(now, nodes...)}
 }
 
 func (w *world) protector() *Protector {

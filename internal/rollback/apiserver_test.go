@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"github.com/capi-refit/refit/internal/managementtest"
 	"github.com/capi-refit/refit/test/apiserver"
 	"github.com/capi-refit/refit/test/apiserver/apitest"
 )
@@ -86,10 +87,8 @@ func clusterAPITypes(t *testing.T) []*apiextensionsv1.CustomResourceDefinition {
 	}
 	for _, kind := range []string{infraKind.Kind, infraKind.Kind + "Template"} {
 		plural := strings.ToLower(kind) + "s"
-		crd := &apiextensionsv1.CustomResourceDefinition{
-			ObjectMeta: metav1.ObjectMeta{Name: plural + "." + infraKind.Group, Labels: map[string]string{"cluster.x-k8s.io/v1beta2": infraKind.Version}},
-		}
-		crd.Spec.Group, crd.Spec.Scope = infraKind.Group, apiextensionsv1.NamespaceScoped
+		crd := managementtest.CRD(plural, infraKind)
+		crd.Spec.Scope = apiextensionsv1.NamespaceScoped
 		crd.Spec.Names = apiextensionsv1.CustomResourceDefinitionNames{Kind: kind, ListKind: kind + "List", Plural: plural, Singular: strings.ToLower(kind)}
 		keep := true
 		crd.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{

@@ -1,6 +1,7 @@
 package rollback
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,7 +15,8 @@ import (
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
-	"github.com/capi-refit/refit/internal/rollback/rollbacktest"
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/managementtest"
 )
 
 var (
@@ -33,17 +35,14 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	scheme := runtime.NewScheme()
-	require.NoError(t, apiextensionsv1.AddToScheme(scheme))
-	w := &world{rollbacktest.NewClient(scheme, nil), t}
+	scheme := runtime.NewScheme() // without Cluster API's types, which have no fields that this version does not know
+	require.NoError(t, errors.Join(apiextensionsv1.AddToScheme(scheme), refitv1.AddToScheme(scheme)))
+	w := &world{managementtest.NewForApply(scheme), t}
 	for plural, kind := range map[string]schema.GroupVersionKind{
 		"kubeadmconfigs": configKind, "kubeadmconfigtemplates": templateOf(configKind), "acmemachines": infraKind, "acmemachinetemplates": templateOf(infraKind),
 		"othermachinetemplates": {Group: infraKind.Group, Version: "v1", Kind: "OtherMachineTemplate"},
 	} {
-		w.create(&apiextensionsv1.CustomResourceDefinition{
-			ObjectMeta: metav1.ObjectMeta{Name: plural + "." + kind.Group, Labels: map[string]string{"cluster.x-k8s.io/v1beta2": kind.Version}},
-			Spec:       apiextensionsv1.CustomResourceDefinitionSpec{Group: kind.Group, Names: apiextensionsv1.CustomResourceDefinitionNames{Kind: kind.Kind}},
-		})
+		w.create(managementtest.CRD(plural, kind))
 	}
 	return w
 }

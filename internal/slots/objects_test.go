@@ -5,7 +5,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -13,6 +12,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/managementtest"
 )
 
 type (
@@ -22,11 +22,7 @@ type (
 
 // worker is a Machine of cluster c1 whose node is ready.
 func worker(name string, edits ...editMachine) *clusterv1.Machine {
-	m := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "fleet", Name: name, UID: types.UID("machine-" + name), Labels: map[string]string{clusterv1.ClusterNameLabel: "c1"},
-	}}
-	m.Spec.ClusterName = "c1"
-	m.Status.NodeRef.Name = "node-" + name
+	m := managementtest.Machine("fleet", name, "c1")
 	condition(clusterv1.MachineNodeReadyCondition, metav1.ConditionTrue)(m)
 	condition(clusterv1.MachineNodeHealthyCondition, metav1.ConditionTrue)(m)
 	for _, e := range edits {
@@ -71,16 +67,7 @@ func elsewhere(m *clusterv1.Machine) {
 
 // of is the MachineUpdate of a Machine.
 func of(m *clusterv1.Machine, edits ...editUpdate) *refitv1.MachineUpdate {
-	mu := &refitv1.MachineUpdate{ObjectMeta: metav1.ObjectMeta{
-		Namespace: m.Namespace, Name: m.Name, Labels: map[string]string{clusterv1.ClusterNameLabel: m.Spec.ClusterName},
-		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(m, clusterv1.GroupVersion.WithKind("Machine"))},
-	}}
-	mu.Spec.Digest, mu.Status.ObservedDigest = "d", "d"
-	mu.Status.Phase = refitv1.PhasePending
-	for _, e := range edits {
-		e(mu)
-	}
-	return mu
+	return managementtest.MachineUpdate(m, edits...)
 }
 
 func holds(mu *refitv1.MachineUpdate) {

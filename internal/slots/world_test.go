@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,10 +25,11 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/managementtest"
 )
 
 var (
-	start   = time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC)
+	start   = managementtest.Start
 	errDown = errors.New("it is down")
 	updates = schema.GroupResource{Group: refitv1.GroupVersion.Group, Resource: "machineupdates"}
 )

@@ -17,10 +17,10 @@ import (
 	"k8s.io/klog/v2/textlogger"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/capi-refit/refit/internal/audit"
 	"github.com/capi-refit/refit/internal/audit/heads"
+	"github.com/capi-refit/refit/internal/managementtest"
 )
 
 // auditedPod is a pod of refit's with its log, beside an API server that the attacker can't write to.
@@ -34,8 +34,8 @@ type auditedPod struct {
 
 func newAuditedPod(t *testing.T) *auditedPod {
 	return &auditedPod{
-		T: t, file: filepath.Join(t.TempDir(), "audit.jsonl"), server: fake.NewClientBuilder().Build(),
-		clock: clocktesting.NewFakeClock(time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC)),
+		T: t, file: filepath.Join(t.TempDir(), "audit.jsonl"), server: managementtest.New(),
+		clock: clocktesting.NewFakeClock(managementtest.Start),
 	}
 }
 

@@ -15,18 +15,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/ssh"
-	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -40,6 +35,7 @@ import (
 	"github.com/capi-refit/refit/internal/drift"
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/machineupdate"
+	"github.com/capi-refit/refit/internal/managementtest"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/nodedisruption"
@@ -126,18 +122,12 @@ type managed struct {
 
 func newManaged(t *testing.T) *managed {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, clusterv1.AddToScheme, bootstrapv1.AddToScheme, apiextensionsv1.AddToScheme, refitv1.AddToScheme,
-	} {
-		require.NoError(t, add(scheme))
-	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&refitv1.MachineUpdate{}).WithObjects(managedObjects()...).Build()
+	c := managementtest.New(managementtest.Updatable(machineKey, "n1", bootstrapv1.File{Path: "/etc/app/a", Content: "one\n"})...)
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "refit-node-linux-amd64"), []byte("agent"), 0o600))
 	agents, err := remote.LoadAgents(dir)
 	require.NoError(t, err)
-	now := clocktesting.NewFakeClock(time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC))
+	now := clocktesting.NewFakeClock(managementtest.Start)
 	m := &managed{Client: c, t: t, clock: now, node: &fakeMachineNode{hostKey: newHostKey(t)}}
 	policies := changemanagement.NewPolicies(c, c, now)
 	require.NoError(t, policies.Prime(t.Context()))
@@ -161,35 +151,6 @@ func everythingIsHarmless(t *testing.T) fakeDisruptions {
 	registry, err := updaters.NewRegistry(files.New(rules))
 	require.NoError(t, err)
 	return fakeDisruptions{&nodedisruption.Selected{Effective: nodedisruption.Effective{Rules: rules}, Updaters: registry}}
-}
-
-func managedObjects() []client.Object {
-	meta := metav1.ObjectMeta{Namespace: machineKey.Namespace, Name: machineKey.Name}
-	crd := &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: "kubeadmconfigs." + bootstrapv1.GroupVersion.Group, Labels: map[string]string{"cluster.x-k8s.io/v1beta2": "v1beta2"}},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: bootstrapv1.GroupVersion.Group, Names: apiextensionsv1.CustomResourceDefinitionNames{Kind: "KubeadmConfig"},
-		},
-	}
-	machine := &clusterv1.Machine{ObjectMeta: meta}
-	machine.UID = "uid-1"
-	machine.Spec.ClusterName = "c1"
-	machine.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{APIGroup: bootstrapv1.GroupVersion.Group, Kind: "KubeadmConfig", Name: meta.Name}
-	machine.Spec.InfrastructureRef = machine.Spec.Bootstrap.ConfigRef // any kind that is there will do
-	machine.Status.NodeRef.Name = "n1"
-	machine.Status.Addresses = clusterv1.MachineAddresses{{Type: clusterv1.MachineInternalIP, Address: "192.0.2.1"}}
-	config := &bootstrapv1.KubeadmConfig{ObjectMeta: meta}
-	config.Spec.Files = []bootstrapv1.File{{Path: "/etc/app/a", Content: "one\n"}}
-	access := &refitv1.NodeAccess{ObjectMeta: metav1.ObjectMeta{Namespace: meta.Namespace, Name: "all"}}
-	access.Spec.SSH = refitv1.SSHAccess{
-		User: "refit", Port: 22, PrivateKeySecretRef: refitv1.SecretKeyReference{Name: "ssh"},
-		HostKeys: refitv1.HostKeys{Policy: refitv1.HostKeyTrustOnFirstUse},
-	}
-	return []client.Object{
-		crd, machine, config, access,
-		&clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: meta.Namespace, Name: "c1"}},
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: meta.Namespace, Name: "ssh"}, Data: map[string][]byte{"ssh-privatekey": []byte("a key")}},
-	}
 }
 
 func (m *managed) machine() *clusterv1.Machine {

@@ -90,7 +90,7 @@ func TestPlan(t *testing.T) {
 		},
 		"etcd by default, as Cluster API writes it": {was: spec(nil), want: spec(audit), config: auditConfig + "etcd: {}\n", write: true},
 		"etcd with members to spare":                {was: spec(nil), want: spec(quota), config: quotaConfig, write: true},
-		"etcd without":                              {was: spec(nil), want: spec(quota), config: quotaConfig, prepare: func(x *fixture) { x.etcds = `{"name":"a"}` }, blocked: "no member to spare"},
+		"etcd without":                              {was: spec(nil), want: spec(quota), config: quotaConfig, prepare: func(x *fixture) { x.Members = `{"name":"a"}` }, blocked: "no member to spare"},
 		"an etcd elsewhere":                         {was: spec(nil), want: spec(quota), config: quotaConfig, prepare: func(x *fixture) { require.NoError(x, os.Remove(x.Path(manifestPath(etcdMember)))) }, blocked: "etcd does not run on this node"},
 		"names of the certificate":                  {was: spec(nil), want: spec(func(c *node.ControlPlane) { c.CertSANs = []string{"a.example"} }), config: config + "apiServer: {certSANs: [a.example]}\n", write: true},
 		"names that it has":                         {was: spec(nil), want: spec(func(c *node.ControlPlane) { c.CertSANs = []string{"KUBERNETES", "127.0.0.1"} })},
@@ -165,10 +165,10 @@ func TestEtcdIsChangedAfterASnapshot(t *testing.T) {
 	c := x.change(spec(nil), spec(quota))
 	x.Put("/next/etcd.yaml", x.manifest(etcdMember, "--quota-backend-bytes=8589934592"))
 
-	x.Set(func(*staticpodtest.Node) { x.etcds = `{"name":"a"},{"name":"b"}` })
+	x.Set(func(*staticpodtest.Node) { x.Members = `{"name":"a"},{"name":"b"}` })
 	_, err := x.kind.Make(t.Context(), c)
 	require.ErrorContains(t, err, "no member to spare", "it is asked again before it is touched")
-	x.Set(func(*staticpodtest.Node) { x.etcds = `{"name":"a"},{"name":"b"},{"name":"c"}` })
+	x.Set(func(*staticpodtest.Node) { x.Members = `{"name":"a"},{"name":"b"},{"name":"c"}` })
 	x.kind.space = func(string) (host.Space, error) { return host.Space{}, nil }
 	_, err = x.kind.Make(t.Context(), c)
 	require.ErrorContains(t, err, "make room")

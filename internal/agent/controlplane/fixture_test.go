@@ -1,14 +1,8 @@
 package controlplane
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/json"
-	"io"
-	"net/http"
 	"net/url"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -55,8 +49,6 @@ controlPlaneEndpoint: example.com:6443
 type fixture struct {
 	*staticpodtest.Node
 	kind *Kind
-	// etcds is the list of members that etcd answers with.
-	etcds string
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -67,15 +59,10 @@ func newFixture(t *testing.T) *fixture {
 	x.Program("kubeadm", kubeadm)
 	require.NoError(t, os.MkdirAll(x.Path("/next"), 0o755))
 	x.Config = config
-	cert, key := x.CA.Issue("kube-etcd-healthcheck-client")
-	x.Put("/etc/kubernetes/pki/etcd/ca.crt", string(x.CA.PEM))
-	x.Put("/etc/kubernetes/pki/etcd/healthcheck-client.crt", string(cert))
-	x.Put("/etc/kubernetes/pki/etcd/healthcheck-client.key", string(key))
+	x.WithEtcd()
 	for _, name := range pods {
 		x.Put(manifestPath(name), x.manifest(name))
 	}
-	x.etcds = `{"name":"a"},{"name":"b"},{"name":"c"}`
-	x.Answer = x.etcd
 	return x
 }
 
@@ -94,26 +81,6 @@ func (x *fixture) manifest(name string, args ...string) string {
 		command = append(command, `"--listen-client-urls=https://10.0.0.1:2379,`+x.API.URL+`"`, "--trusted-ca-file=/etc/kubernetes/pki/etcd/ca.crt")
 	}
 	return staticpodtest.Pod(name, image, append(command, args...)...)
-}
-
-// etcd answers in the place of etcd's gateway, and of the health of each member.
-func (x *fixture) etcd(w http.ResponseWriter, r *http.Request) bool {
-	database := bytes.Repeat([]byte("etcd"), 4096)
-	digest := sha256.Sum256(database)
-	switch r.URL.Path {
-	case "/v3/cluster/member/list":
-		_, _ = io.WriteString(w, `{"members":[`+strings.ReplaceAll(x.etcds, `"}`, `","clientURLs":["`+x.API.URL+`"]}`)+`]}`)
-	case "/v3/maintenance/status":
-		_, _ = io.WriteString(w, `{"dbSize":"16384"}`)
-	case "/v3/maintenance/snapshot":
-		_ = json.NewEncoder(w).Encode(map[string]any{"result": map[string]any{"blob": database}})
-		_ = json.NewEncoder(w).Encode(map[string]any{"result": map[string]any{"blob": digest[:]}})
-	case "/health":
-		_, _ = io.WriteString(w, `{"health":"true"}`)
-	default:
-		return false
-	}
-	return true
 }
 
 // spec returns what the specs want; change is given an empty one with etcd.

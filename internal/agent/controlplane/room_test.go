@@ -133,7 +133,7 @@ func TestRoomIsAskedForBeforeTheNodeIsDrained(t *testing.T) {
 	a, err := x.kind.Plan(t.Context(), kind.Question{Was: spec(nil), Known: true, Desired: spec(quota), Rules: disruption.BuiltinRules(), UnderWay: true})
 	require.NoError(t, err)
 	require.Empty(t, a.Blocked, "what a run has taken does not stop it")
-	x.etcds = `{"name":"a"}`
+	x.Members = `{"name":"a"}`
 	a, err = x.kind.Plan(t.Context(), kind.Question{Was: spec(nil), Known: true, Desired: spec(quota), Rules: disruption.BuiltinRules(), UnderWay: true})
 	require.NoError(t, err)
 	require.Empty(t, a.Blocked, "nor does what it has left of etcd: it looks itself")
@@ -181,7 +181,7 @@ func TestEtcdThatIsSlowAfterALossOfPower(t *testing.T) {
 				http.Error(w, "no", http.StatusServiceUnavailable)
 				return true
 			}
-			return x.etcd(w, r)
+			return false
 		}
 		sick = 10
 	})

@@ -2,12 +2,12 @@ package kubelet
 
 import (
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/agent/host/hosttest"
 	"github.com/capi-refit/refit/internal/agent/kind"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
@@ -22,45 +22,28 @@ const (
 
 // configWorld is a node with a script in the place of kubeadm, which writes the configuration with the patch after it.
 type configWorld struct {
+	hosttest.Files
 	t    *testing.T
-	root string
 	kind *Config
 }
 
 func newConfigWorld(t *testing.T) *configWorld {
 	t.Helper()
-	w := &configWorld{t: t, root: t.TempDir()}
-	w.put(FlagsFile, oldFlags)
-	w.put(ConfigFile, oldYAML)
+	w := &configWorld{Files: hosttest.NewFiles(t, t.TempDir()), t: t}
+	w.Put(FlagsFile, oldFlags)
+	w.Put(ConfigFile, oldYAML)
 	w.kubeadm(`cat $R` + patch + ` >> $R` + ConfigFile + `.new 2>/dev/null || true; mv $R` + ConfigFile + `.new $R` + ConfigFile)
 	w.kind = NewConfig(host.Host{
-		Root: host.Root{Dir: w.root, Private: filepath.Join(w.root, "var/lib/refit")}, Disk: host.Disk{NoSync: true},
+		Root: host.Root{Dir: w.Dir, Private: w.Path("var/lib/refit")}, Disk: host.Disk{NoSync: true},
 	})
 	return w
-}
-
-func (w *configWorld) put(p, content string) {
-	w.t.Helper()
-	require.NoError(w.t, os.MkdirAll(filepath.Dir(filepath.Join(w.root, p)), 0o750))
-	require.NoError(w.t, os.WriteFile(filepath.Join(w.root, p), []byte(content), 0o600))
-}
-
-func (w *configWorld) get(p string) string {
-	w.t.Helper()
-	data, err := os.ReadFile(filepath.Join(w.root, p))
-	if os.IsNotExist(err) {
-		return "(missing)"
-	}
-	require.NoError(w.t, err)
-	return string(data)
 }
 
 // kubeadm is one that begins the new configuration, and then does more.
 func (w *configWorld) kubeadm(more string) {
 	w.t.Helper()
-	w.put("/usr/bin/kubeadm", "#!/bin/sh\nR="+w.root+"\necho \"$@\" >> $R/called\n"+
-		"printf 'apiVersion: kubelet.config.k8s.io/v1beta1\\nkind: KubeletConfiguration\\n' > $R"+ConfigFile+".new\n"+more+"\n")
-	require.NoError(w.t, os.Chmod(filepath.Join(w.root, "usr/bin/kubeadm"), 0o700))
+	w.PutMode("/usr/bin/kubeadm", "#!/bin/sh\nR="+w.Dir+"\necho \"$@\" >> $R/called\n"+
+		"printf 'apiVersion: kubelet.config.k8s.io/v1beta1\\nkind: KubeletConfiguration\\n' > $R"+ConfigFile+".new\n"+more+"\n", 0o700)
 }
 
 func (w *configWorld) question(was, want string, files map[string]string) kind.Question {
@@ -87,7 +70,7 @@ func (w *configWorld) plan(q kind.Question) kind.Answer {
 
 func TestAChangedPatchOfTheKubeletsConfiguration(t *testing.T) {
 	w := newConfigWorld(t)
-	w.put(patch, "maxPods: 110\n")
+	w.Put(patch, "maxPods: 110\n")
 	require.Empty(t, w.plan(w.question(patchDir, patchDir, nil)).Operation)
 	require.Empty(t, w.plan(w.question(patchDir, patchDir, map[string]string{patchDir + "/etcd.yaml": "x", "/etc/motd": "x"})).Operation)
 	q := w.question(patchDir, patchDir, map[string]string{patch: "maxPods: 50\nruntimeRequestTimeout: 120s\n"})
@@ -95,40 +78,40 @@ func TestAChangedPatchOfTheKubeletsConfiguration(t *testing.T) {
 	require.Equal(t, node.Write, a.Operation)
 	require.Equal(t, []disruption.Action{{Type: disruption.Restart, Unit: Unit}}, a.Actions)
 
-	w.put(patch, "maxPods: 50\nruntimeRequestTimeout: 120s\n") // which the run does before
+	w.Put(patch, "maxPods: 50\nruntimeRequestTimeout: 120s\n") // which the run does before
 	c := kind.Change{Was: q.Was, Desired: q.Desired, Before: a.Before}
 	for range 2 { // it can be repeated
 		_, err := w.kind.Make(t.Context(), c)
 		require.NoError(t, err)
 	}
-	require.Contains(t, w.get(ConfigFile), "maxPods: 50")
-	require.Contains(t, w.get("/called"), "upgrade node phase kubelet-config --patches="+patchDir)
+	require.Contains(t, w.Get(ConfigFile), "maxPods: 50")
+	require.Contains(t, w.Get("/called"), "upgrade node phase kubelet-config --patches="+patchDir)
 	for range 2 {
 		require.NoError(t, w.kind.Undo(t.Context(), c))
 	}
-	require.Equal(t, oldYAML, w.get(ConfigFile), "byte for byte")
-	require.Equal(t, oldFlags, w.get(FlagsFile))
-	require.Equal(t, "(missing)", w.get(InstanceFile))
+	require.Equal(t, oldYAML, w.Get(ConfigFile), "byte for byte")
+	require.Equal(t, oldFlags, w.Get(FlagsFile))
+	require.Equal(t, "(missing)", w.Get(InstanceFile))
 }
 
 func TestPatchesThatComeAndGo(t *testing.T) {
 	w := newConfigWorld(t)
 	require.Empty(t, w.plan(w.question("", patchDir, nil)).Operation, "a directory without patches of the kubelet")
 	require.NotEmpty(t, w.plan(w.question(patchDir, patchDir, map[string]string{patch: "maxPods: 9\n"})).Operation)
-	w.put(patch, "maxPods: 9\n")
+	w.Put(patch, "maxPods: 9\n")
 	require.NotEmpty(t, w.plan(w.question(patchDir, patchDir, map[string]string{patch: ""})).Operation)
 	require.NotEmpty(t, w.plan(w.question("", patchDir, nil)).Operation)
 	require.NotEmpty(t, w.plan(w.question(patchDir, "", nil)).Operation)
 	require.NotEmpty(t, w.plan(w.question("-", patchDir, nil)).Operation, "not known, and the configuration does not have it")
-	w.put(patch, "maxPods: 110\n")
+	w.Put(patch, "maxPods: 110\n")
 	require.Empty(t, w.plan(w.question("-", patchDir, nil)).Operation, "not known, and the configuration has it")
-	require.NoError(t, os.Remove(filepath.Join(w.root, "usr/bin/kubeadm")))
+	require.NoError(t, os.Remove(w.Path("usr/bin/kubeadm")))
 	require.Contains(t, w.plan(w.question(patchDir, "", nil)).Blocked, "the node has no kubeadm")
 }
 
 func TestAConfigurationWithoutItsPatches(t *testing.T) {
 	w := newConfigWorld(t)
-	w.put(patch, "maxPods: 50\nauthentication: {anonymous: {enabled: false}}\n")
+	w.Put(patch, "maxPods: 50\nauthentication: {anonymous: {enabled: false}}\n")
 	q := w.question("", patchDir, nil)
 	a := w.plan(q)
 	w.kubeadm("mv $R" + ConfigFile + ".new $R" + ConfigFile)
@@ -143,12 +126,12 @@ func TestAConfigurationWithoutItsPatches(t *testing.T) {
 	_, err = w.kind.Make(t.Context(), kind.Change{Desired: q.Desired, Before: a.Before})
 	require.ErrorContains(t, err, "kubeadm could not make the configuration of the kubelet")
 	require.NoError(t, w.kind.Undo(t.Context(), kind.Change{Desired: q.Desired, Before: a.Before}))
-	require.Equal(t, oldYAML+oldFlags, w.get(ConfigFile)+w.get(FlagsFile))
+	require.Equal(t, oldYAML+oldFlags, w.Get(ConfigFile)+w.Get(FlagsFile))
 }
 
 func TestAPatchOfHowCPUsAreManagedDrains(t *testing.T) {
 	w := newConfigWorld(t)
-	w.put("/var/lib/kubelet/cpu_manager_state", `{"policyName":"none"}`)
+	w.Put("/var/lib/kubelet/cpu_manager_state", `{"policyName":"none"}`)
 	a := w.plan(w.question(patchDir, patchDir, map[string]string{patch: "cpuManagerPolicy: static\n"}))
 	require.Contains(t, a.Blocked, "no systemctl")
 	w.kind.host.Units = nothing{}

@@ -1,12 +1,9 @@
 package kubelet
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -14,65 +11,33 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/agent/host/hosttest"
 	"github.com/capi-refit/refit/internal/agent/kind"
 	"github.com/capi-refit/refit/internal/agent/staticpod/staticpodtest"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 )
 
-// units notes what is done, and with which arguments the kubelet is started.
-type units struct {
-	dir   string
-	calls []string
-	fails string
-}
-
-func (u *units) Show(context.Context, string) (host.UnitState, error) { return host.UnitState{}, nil }
-func (u *units) System(context.Context) (string, error)               { return "running", nil }
-func (u *units) Do(_ context.Context, verb, unit string) error {
-	u.calls = append(u.calls, verb+" "+unit)
-	if u.fails == verb {
-		return errors.New("exit status 1")
-	}
-	return nil
-}
-
 type fixture struct {
 	*testing.T
-	dir   string
-	units *units
+	hosttest.Files
+	units *hosttest.Units
 	kind  *Kind
 }
 
 func newFixture(t *testing.T, file string) *fixture {
 	t.Helper()
 	dir := t.TempDir()
-	u := &units{dir: dir}
+	u := &hosttest.Units{States: map[string]host.UnitState{}}
 	h := host.Host{
 		Root: host.Root{Dir: dir, Private: filepath.Join(dir, "var/lib/refit")}, Disk: host.Disk{NoSync: true},
 		Clock: staticpodtest.Clock{}, Units: u,
 	}
-	x := &fixture{t, dir, u, New(h)}
+	x := &fixture{t, hosttest.NewFiles(t, dir), u, New(h)}
 	if file != "" {
-		x.put(FlagsFile, file)
+		x.Put(FlagsFile, file)
 	}
 	return x
-}
-
-func (x *fixture) put(p, content string) {
-	x.Helper()
-	require.NoError(x, os.MkdirAll(filepath.Dir(filepath.Join(x.dir, p)), 0o755))
-	require.NoError(x, os.WriteFile(filepath.Join(x.dir, p), []byte(content), 0o600))
-}
-
-func (x *fixture) get(p string) string {
-	x.Helper()
-	data, err := os.ReadFile(filepath.Join(x.dir, p))
-	if os.IsNotExist(err) {
-		return "(missing)"
-	}
-	require.NoError(x, err)
-	return string(data)
 }
 
 func (x *fixture) plan(was, want *node.Resource) kind.Answer {
@@ -102,7 +67,7 @@ func TestPlan(t *testing.T) {
 	restart := []disruption.Action{{Type: disruption.Restart, Unit: Unit}}
 	drained := []disruption.Action{{Type: disruption.Drain}, {Type: disruption.Restart, Unit: Unit}}
 	state := func(policy string) func(x *fixture) {
-		return func(x *fixture) { x.put("/var/lib/kubelet/cpu_manager_state", `{"policyName":"`+policy+`"}`) }
+		return func(x *fixture) { x.Put("/var/lib/kubelet/cpu_manager_state", `{"policyName":"`+policy+`"}`) }
 	}
 	for name, tc := range map[string]struct {
 		file      string
@@ -153,7 +118,7 @@ func TestPlan(t *testing.T) {
 				require.Contains(t, a.Blocked, tc.blocked)
 				require.NotContains(t, a.Blocked, "secret")
 			}
-			require.Equal(t, len(tc.file) > 0, x.get(FlagsFile) == tc.file, "planning changes nothing")
+			require.Equal(t, len(tc.file) > 0, x.Get(FlagsFile) == tc.file, "planning changes nothing")
 		})
 	}
 	t.Run("a policy that has it replaced", func(t *testing.T) {
@@ -177,81 +142,81 @@ func TestMakeAndUndo(t *testing.T) {
 	x := newFixture(t, kubeadmsLine)
 	first := x.change(args(), args("container-runtime-endpoint=unix:///x", "max-pods=9"))
 	x.make(first)
-	made := x.get(FlagsFile)
+	made := x.Get(FlagsFile)
 	require.Equal(t, `KUBELET_KUBEADM_ARGS="--v=2 --container-runtime-endpoint=unix:///x --max-pods=9"`+"\n", made)
-	require.JSONEq(t, `{"container-runtime-endpoint":["--container-runtime-endpoint=unix:///run/containerd/containerd.sock"]}`, x.get(memory))
+	require.JSONEq(t, `{"container-runtime-endpoint":["--container-runtime-endpoint=unix:///run/containerd/containerd.sock"]}`, x.Get(memory))
 	x.make(first)
-	require.Equal(t, made, x.get(FlagsFile), "the second time")
+	require.Equal(t, made, x.Get(FlagsFile), "the second time")
 	require.Empty(t, x.plan(first.Desired, first.Desired).Drift)
 
 	second := x.change(first.Desired, args())
 	x.make(second)
-	require.Equal(t, `KUBELET_KUBEADM_ARGS="--v=2 --container-runtime-endpoint=unix:///run/containerd/containerd.sock"`+"\n", x.get(FlagsFile))
-	require.Equal(t, "(missing)", x.get(memory))
+	require.Equal(t, `KUBELET_KUBEADM_ARGS="--v=2 --container-runtime-endpoint=unix:///run/containerd/containerd.sock"`+"\n", x.Get(FlagsFile))
+	require.Equal(t, "(missing)", x.Get(memory))
 	for range 2 {
 		require.NoError(t, x.kind.Undo(t.Context(), second))
-		require.Equal(t, made, x.get(FlagsFile))
-		require.Contains(t, x.get(memory), "containerd.sock")
+		require.Equal(t, made, x.Get(FlagsFile))
+		require.Contains(t, x.Get(memory), "containerd.sock")
 	}
 	require.NoError(t, x.kind.Undo(t.Context(), first))
-	require.Equal(t, kubeadmsLine, x.get(FlagsFile))
-	require.Equal(t, "(missing)", x.get(memory))
-	require.Empty(t, x.units.calls, "the kubelet is restarted by an action")
+	require.Equal(t, kubeadmsLine, x.Get(FlagsFile))
+	require.Equal(t, "(missing)", x.Get(memory))
+	require.Empty(t, x.units.Calls, "the kubelet is restarted by an action")
 }
 
 // TestDeathWithin takes the states in which a process that dies can leave the two files.
 func TestDeathWithin(t *testing.T) {
 	for name, leave := range map[string]func(x *fixture, memoryBefore, memoryAfter, flagsAfter string){
 		"before anything":                    func(*fixture, string, string, string) {},
-		"when all is remembered":             func(x *fixture, _, after, _ string) { x.put(memory, after) },
-		"when the arguments are written too": func(x *fixture, _, after, flags string) { x.put(memory, after); x.put(FlagsFile, flags) },
+		"when all is remembered":             func(x *fixture, _, after, _ string) { x.Put(memory, after) },
+		"when the arguments are written too": func(x *fixture, _, after, flags string) { x.Put(memory, after); x.Put(FlagsFile, flags) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := newFixture(t, kubeadmsLine)
 			c := x.change(args(), args("v=4"))
 			x.make(c)
-			flags, kept := x.get(FlagsFile), x.get(memory)
+			flags, kept := x.Get(FlagsFile), x.Get(memory)
 			require.NoError(t, x.kind.Undo(t.Context(), c))
 			leave(x, "", kept, flags)
 			x.make(c)
-			require.Equal(t, flags, x.get(FlagsFile))
-			require.Equal(t, kept, x.get(memory))
+			require.Equal(t, flags, x.Get(FlagsFile))
+			require.Equal(t, kept, x.Get(memory))
 		})
 	}
 	t.Run("when one that came back is not forgotten yet", func(t *testing.T) {
 		x := newFixture(t, kubeadmsLine)
 		x.make(x.change(args(), args("v=4")))
-		kept := x.get(memory)
+		kept := x.Get(memory)
 		c := x.change(args("v=4"), args())
 		x.make(c)
-		flags := x.get(FlagsFile)
-		x.put(memory, kept)
+		flags := x.Get(FlagsFile)
+		x.Put(memory, kept)
 		x.make(c)
-		require.Equal(t, flags, x.get(FlagsFile))
-		require.Equal(t, "(missing)", x.get(memory))
+		require.Equal(t, flags, x.Get(FlagsFile))
+		require.Equal(t, "(missing)", x.Get(memory))
 	})
 }
 
 func TestManagersOfResources(t *testing.T) {
 	const cpu, mem = "/var/lib/kubelet/cpu_manager_state", "/var/lib/kubelet/memory_manager_state"
 	x := newFixture(t, kubeadmsLine)
-	x.put(cpu, `{"policyName":"none"}`)
-	x.put(mem, `{"policyName":"None"}`)
+	x.Put(cpu, `{"policyName":"none"}`)
+	x.Put(mem, `{"policyName":"None"}`)
 	c := x.change(args(), args("cpu-manager-policy=static", "reserved-memory=x"))
 	x.make(c)
-	require.Equal(t, []string{"stop kubelet.service", "start kubelet.service"}, x.units.calls)
-	require.Equal(t, "(missing)", x.get(cpu))
-	require.NotEqual(t, "(missing)", x.get(mem))
-	x.put(cpu, `{"policyName":"static"}`)
+	require.Equal(t, []string{"stop kubelet.service", "start kubelet.service"}, x.units.Calls)
+	require.Equal(t, "(missing)", x.Get(cpu))
+	require.NotEqual(t, "(missing)", x.Get(mem))
+	x.Put(cpu, `{"policyName":"static"}`)
 	require.NoError(t, x.kind.Undo(t.Context(), c))
-	require.JSONEq(t, `{"policyName":"none"}`, x.get(cpu))
-	require.Equal(t, kubeadmsLine, x.get(FlagsFile))
+	require.JSONEq(t, `{"policyName":"none"}`, x.Get(cpu))
+	require.Equal(t, kubeadmsLine, x.Get(FlagsFile))
 
-	x.units.fails = "stop"
+	x.units.Fails = "stop"
 	_, err := x.kind.Make(t.Context(), c)
 	require.ErrorContains(t, err, "systemctl stop kubelet.service")
-	require.Equal(t, kubeadmsLine, x.get(FlagsFile), "nothing is written while the kubelet runs")
-	require.JSONEq(t, `{"policyName":"none"}`, x.get(cpu))
+	require.Equal(t, kubeadmsLine, x.Get(FlagsFile), "nothing is written while the kubelet runs")
+	require.JSONEq(t, `{"policyName":"none"}`, x.Get(cpu))
 }
 
 func TestAwait(t *testing.T) {
@@ -268,7 +233,7 @@ func TestAwait(t *testing.T) {
 		t.Helper()
 		x := newFixture(t, flags)
 		if config != "" {
-			x.put(ConfigFile, config)
+			x.Put(ConfigFile, config)
 		}
 		x.kind.host.Clock = &staticpodtest.Impatient{Left: 5}
 		return Await(t.Context(), x.kind.host)
@@ -315,9 +280,9 @@ func TestAwait(t *testing.T) {
 	} {
 		t.Run("turned off "+name, func(t *testing.T) {
 			x := newFixture(t, "")
-			x.put(ConfigFile, "healthzPort: 1\n")
+			x.Put(ConfigFile, "healthzPort: 1\n")
 			for file, content := range files {
-				x.put(file, content)
+				x.Put(file, content)
 			}
 			url, why, err := Healthz(x.kind.host.Root)
 			require.NoError(t, err)
@@ -329,7 +294,7 @@ func TestAwait(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, url)
 	x := newFixture(t, "")
-	x.put(ConfigFile, "{}")
+	x.Put(ConfigFile, "{}")
 	url, _, err = Healthz(x.kind.host.Root)
 	require.NoError(t, err)
 	require.Equal(t, "http://127.0.0.1:10248/healthz", url)

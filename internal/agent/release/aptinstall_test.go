@@ -11,17 +11,17 @@ import (
 
 func (x *fixture) holds() []string {
 	x.Helper()
-	return strings.Fields(x.get("/holds"))
+	return strings.Fields(x.Get("/holds"))
 }
 
 // Holds are put back whatever happened: by the call itself, or, when the agent died, by the next one.
 func TestAPTHoldsComeBack(t *testing.T) {
 	x, src := newAPT(t)
 	require.NoError(t, x.stage(src))
-	x.put("/fail-install-kubelet", "", 0o644)
+	x.Put("/fail-install-kubelet", "")
 	require.ErrorContains(t, x.install(target, kubeadm, kubelet), "no space")
 	require.ElementsMatch(t, []string{"kubelet", "kubeadm", "linux-image"}, x.holds())
-	require.Equal(t, "(missing)", x.get(Dir+"/held.json"))
+	require.Equal(t, "(missing)", x.Get(Dir+"/held.json"))
 
 	for name, next := range map[string]func() error{
 		"installing":    func() error { return x.install(target, Programs...) },
@@ -29,18 +29,18 @@ func TestAPTHoldsComeBack(t *testing.T) {
 		"staging again": func() error { return x.stage(src) },
 	} {
 		require.NoError(t, x.install(before, Programs...))
-		require.NoError(t, os.RemoveAll(x.path("/fail-install-kubelet")))
-		x.put("/fail-hold", "", 0o644) // as if the agent had died before it
+		require.NoError(t, os.RemoveAll(x.Path("/fail-install-kubelet")))
+		x.Put("/fail-hold", "") // as if the agent had died before it
 		require.ErrorContains(t, x.install(target, kubelet), "could not be put back", name)
-		require.NotContains(t, x.get("/holds"), "kubelet", name)
-		require.NoError(t, os.Remove(x.path("/fail-hold")))
+		require.NotContains(t, x.Get("/holds"), "kubelet", name)
+		require.NoError(t, os.Remove(x.Path("/fail-hold")))
 		require.NoError(t, next(), name)
 		require.ElementsMatch(t, []string{"kubelet", "kubeadm", "linux-image"}, x.holds(), name)
-		require.Equal(t, "(missing)", x.get(Dir+"/held.json"), name)
+		require.Equal(t, "(missing)", x.Get(Dir+"/held.json"), name)
 	}
 
 	require.NoError(t, x.install(before, kubelet))
-	x.put(Dir+"/held.json", "{", 0o600)
+	x.PutMode(Dir+"/held.json", "{", 0o600)
 	require.ErrorContains(t, x.install(target, kubelet), "can't be read")
 }
 
@@ -58,7 +58,7 @@ func (x *fixture) requireLocksError(err error, which string) {
 func TestAPTHoldsThatDoNotComeBack(t *testing.T) {
 	x, src := newAPT(t)
 	require.NoError(t, x.stage(src))
-	x.put("/fail-hold", "", 0o644)
+	x.Put("/fail-hold", "")
 	x.requireLocksError(x.install(target, kubeadm), "[kubeadm] could not be put back")
 	x.requireLocksError(x.install(target, kubelet), "[kubeadm kubelet] could not be put back")
 	require.Equal(t, "v1.36.3,v1.36.3,v1.36.1", x.versions())
@@ -69,30 +69,30 @@ func TestAPTHoldsThatDoNotComeBack(t *testing.T) {
 		"a hold that can't be taken off either": "/fail-unhold",
 		"holds that are not known":              "/fail-showhold",
 	} {
-		require.NoError(t, os.Remove(x.path("/fail-hold")))
+		require.NoError(t, os.Remove(x.Path("/fail-hold")))
 		require.NoError(t, x.install(target, kubelet), name)
-		x.put("/fail-hold", "", 0o644)
-		x.put(spoiled, program(kubelet, target), 0o755)
+		x.Put("/fail-hold", "")
+		x.PutMode(spoiled, program(kubelet, target), 0o755)
 		err := x.install(before, kubelet)
 		require.ErrorContains(t, err, "can't be installed", name)
 		require.False(t, lacksLocks(err), name)
-		require.NoError(t, os.Remove(x.path(spoiled)))
+		require.NoError(t, os.Remove(x.Path(spoiled)))
 	}
 }
 
 func TestAPTAfterDPKGWasInterrupted(t *testing.T) {
 	x, src := newAPT(t)
 	require.NoError(t, x.stage(src))
-	x.put("/var/lib/dpkg/updates/0001", "", 0o644)
+	x.Put("/var/lib/dpkg/updates/0001", "")
 	require.NoError(t, x.install(target, kubelet))
 	require.Contains(t, x.calls(), "dpkg --force-confdef --force-confold --configure -a")
 
 	// The call that puts back a hold has ended the rest.
 	for status, want := range map[string]bool{"half-configured": true, "triggers-pending": true, "half-installed": false} {
-		x.put("/dpkg", "kubelet 1.36.3-1.10 "+status+"\nother 1 unpacked\n", 0o644)
+		x.Put("/dpkg", "kubelet 1.36.3-1.10 "+status+"\nother 1 unpacked\n")
 		require.NoError(t, x.install(target, kubelet))
 		require.Equal(t, want, slices.Contains(x.calls(), "dpkg --force-confdef --force-confold --configure -a"), status)
-		require.Contains(t, x.get("/dpkg"), "kubelet 1.36.3-1.10 installed", status)
+		require.Contains(t, x.Get("/dpkg"), "kubelet 1.36.3-1.10 installed", status)
 	}
 }
 
@@ -100,20 +100,20 @@ func TestAPTWaitsForOthersOfDPKG(t *testing.T) {
 	x, src := newAPT(t)
 	require.NoError(t, x.stage(src))
 	x.calls()
-	x.put("/busy", "3", 0o644)
+	x.Put("/busy", "3")
 	require.NoError(t, x.install(target, kubelet))
 	require.Len(t, shows(x.calls(), "apt-mark unhold kubelet"), 4)
-	x.put("/busy", "2", 0o644)
-	x.put("/var/lib/dpkg/updates/0001", "", 0o644)
+	x.Put("/busy", "2")
+	x.Put("/var/lib/dpkg/updates/0001", "")
 	require.NoError(t, x.install(before, kubelet))
 	require.Len(t, shows(x.calls(), "dpkg --force-confdef"), 3)
 	require.ElementsMatch(t, []string{"kubelet", "kubeadm", "linux-image"}, x.holds())
 
-	x.put("/busy", "1000", 0o644)
+	x.Put("/busy", "1000")
 	require.ErrorContains(t, x.install(target, kubelet),
 		"somebody else has had the package manager for 5m0s: dpkg: error: dpkg frontend lock was locked by another process with pid 2425: wait for its end")
 	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions())
-	require.NoError(t, os.Remove(x.path("/busy")))
+	require.NoError(t, os.Remove(x.Path("/busy")))
 	require.NoError(t, x.install(target, kubelet))
 	require.ElementsMatch(t, []string{"kubelet", "kubeadm", "linux-image"}, x.holds())
 }
@@ -142,31 +142,31 @@ func TestWhatDPKGSaysWhenItIsInUse(t *testing.T) {
 func TestAPTInstallsWhatLocksHinder(t *testing.T) {
 	x, src := newAPT(t)
 	require.NoError(t, x.stage(src))
-	x.put(Dir+"/held.json", `{"manager":"apt","packages":["kubectl"]}`, 0o600)
-	x.put("/fail-hold", "", 0o644)
-	x.put("/holds", "", 0o644)
+	x.PutMode(Dir+"/held.json", `{"manager":"apt","packages":["kubectl"]}`, 0o600)
+	x.Put("/fail-hold", "")
+	x.Put("/holds", "")
 	require.NoError(t, x.install(target, kubelet))
 	require.Contains(t, strings.Join(x.told, "\n"), "the locks of [kubectl] could not be put back")
-	x.put("/fail-install-kubelet", "", 0o644)
+	x.Put("/fail-install-kubelet", "")
 	require.ErrorContains(t, x.install(before, kubelet), "the locks of [kubectl] could not be put back")
-	require.NoError(t, os.Remove(x.path("/fail-install-kubelet")))
+	require.NoError(t, os.Remove(x.Path("/fail-install-kubelet")))
 
 	// Somebody else has dpkg until patience is at its end, and no longer.
-	require.NoError(t, os.Remove(x.path("/fail-hold")))
-	x.put("/holds", "kubelet\n", 0o644)
-	x.put("/busy", "61", 0o644)
+	require.NoError(t, os.Remove(x.Path("/fail-hold")))
+	x.Put("/holds", "kubelet\n")
+	x.Put("/busy", "61")
 	x.told = nil
 	require.NoError(t, x.install(before, kubelet))
-	require.Equal(t, "0", strings.TrimSpace(x.get("/busy")))
+	require.Equal(t, "0", strings.TrimSpace(x.Get("/busy")))
 	require.ElementsMatch(t, []string{"kubelet", "kubectl"}, x.holds(), "what was off before too")
-	require.Equal(t, "(missing)", x.get(Dir+"/held.json"))
+	require.Equal(t, "(missing)", x.Get(Dir+"/held.json"))
 	require.Empty(t, x.told)
 }
 
 func TestAPTGoesOnWhenAnotherPackageIsBroken(t *testing.T) {
 	x, src := newAPT(t)
 	require.NoError(t, x.stage(src))
-	x.put("/broken", "", 0o644)
+	x.Put("/broken", "")
 	for _, version := range []string{target, before} {
 		x.told = nil
 		require.NoError(t, x.install(version, Programs...))
@@ -178,16 +178,16 @@ func TestAPTGoesOnWhenAnotherPackageIsBroken(t *testing.T) {
 
 	// The same where dpkg was killed before.
 	x.told = nil
-	x.put("/dpkg", strings.Replace(x.get("/dpkg"), "kubelet 1.36.1-1.1 installed", "kubelet 1.36.1-1.1 half-configured", 1), 0o644)
+	x.Put("/dpkg", strings.Replace(x.Get("/dpkg"), "kubelet 1.36.1-1.1 installed", "kubelet 1.36.1-1.1 half-configured", 1))
 	require.NoError(t, x.install(before, kubelet))
 	require.Len(t, x.told, 1)
 	require.Regexp(t, "another package of the node could not be set up: dpkg: exit status 1: .* grub-pc", x.told[0])
 
-	x.put("/fail-install-kubelet", "", 0o644)
+	x.Put("/fail-install-kubelet", "")
 	err := x.install(target, kubelet)
 	require.ErrorContains(t, err, "no space")
 	require.ErrorContains(t, err, "does not have kubelet 1.36.3-1.10 installed and running")
-	x.put("/dpkg", "kubelet 1.36.3-1.10 installed\n", 0o644)
+	x.Put("/dpkg", "kubelet 1.36.3-1.10 installed\n")
 	require.ErrorContains(t, x.install(target, kubelet), "installed and running", "dpkg takes it for installed, which it is not")
 }
 

@@ -14,8 +14,8 @@ import (
 // lock locks a file of the node, as another program would, until the test ends or the function is called.
 func (x *fixture) lock(p string) (unlock func()) {
 	x.Helper()
-	x.put(p, "", 0o640)
-	f, err := os.OpenFile(x.path(p), os.O_RDWR, 0)
+	x.PutMode(p, "", 0o640)
+	f, err := os.OpenFile(x.Path(p), os.O_RDWR, 0)
 	require.NoError(x, err)
 	x.Cleanup(func() { _ = f.Close() })
 	// One of the open file, since those of the test's own process are not in its way.
@@ -87,12 +87,12 @@ func TestStagingWaitsForTheListsOfTheNode(t *testing.T) {
 func TestWhoHasDNF(t *testing.T) {
 	x := newFixture(t)
 	require.Empty(t, x.store.busy(rpms))
-	x.put("/var/lib/dnf/rpmdb_lock.pid", "4711", 0o644)
+	x.Put("/var/lib/dnf/rpmdb_lock.pid", "4711")
 	require.Empty(t, x.store.busy(rpms), "the process was killed")
-	x.put("/proc/4711/comm", "dnf-automatic\n", 0o644)
+	x.Put("/proc/4711/comm", "dnf-automatic\n")
 	require.Equal(t, "/var/lib/dnf/rpmdb_lock.pid is held by process 4711 (dnf-automatic)", x.store.busy(rpms))
 	require.Empty(t, x.store.busy(loose))
-	x.put("/var/lib/dnf/rpmdb_lock.pid", "nobody", 0o644)
+	x.Put("/var/lib/dnf/rpmdb_lock.pid", "nobody")
 	require.Empty(t, x.store.busy(rpms))
 	for _, p := range lockFiles[rpms] {
 		unlock := x.lock(p)

@@ -61,15 +61,15 @@ func newDNF(t *testing.T) (*fixture, node.Source) {
 	db := ""
 	for _, name := range Programs {
 		db += name + " 1.36.1-150500.1.1 x86_64 1\n"
-		x.put("/list-"+name, fmt.Sprintf("Available Packages\n%[1]s.x86_64  1.36.3-150500.1.9  kubernetes\n%[1]s.x86_64  1.36.3-150500.1.10  kubernetes\n"+
+		x.PutMode("/list-"+name, fmt.Sprintf("Available Packages\n%[1]s.x86_64  1.36.3-150500.1.9  kubernetes\n%[1]s.x86_64  1.36.3-150500.1.10  kubernetes\n"+
 			"%[1]s.src  1.36.3-150500.1.99  kubernetes\n%[1]s.x86_64  1.36.4-150500.1.1  kubernetes\n", name), 0o644)
 		for release, version := range map[string]string{"1.36.3-150500.1.10": target, "1.36.1-150500.1.1": before} {
-			x.put("/pool/"+name+"-"+release+".x86_64.rpm", cpio(packed{"./usr/bin/" + name, program(name, version), 0o100755, 0}), 0o644)
-			x.put("/unpacked/"+name+"-"+release, program(name, version), 0o755)
+			x.Put("/pool/"+name+"-"+release+".x86_64.rpm", cpio(packed{"./usr/bin/" + name, program(name, version), 0o100755, 0}))
+			x.PutMode("/unpacked/"+name+"-"+release, program(name, version), 0o755)
 		}
 	}
-	x.put("/rpmdb", db, 0o644)
-	x.put("/epoch", "none", 0o644)
+	x.Put("/rpmdb", db)
+	x.Put("/epoch", "none")
 	return x, node.Source{Name: "inside", Version: target, Packages: &node.Packages{
 		Manager: node.DNF, PackageVersion: "{number}-*", Key: "the key",
 		Repository: "[kubernetes]\nbaseurl=https://pkgs.example.com/{minor}/rpm/\nexclude=kubelet\ngpgkey=file://{keyring}",
@@ -80,25 +80,25 @@ const lockList = "# Added lock on a day\nkubelet-0:1.36.1-150500.1.1.*\nkernel-0
 
 func TestDNF(t *testing.T) {
 	x, src := newDNF(t)
-	x.put("/etc/dnf/plugins/versionlock.list", lockList, 0o644)
+	x.Put("/etc/dnf/plugins/versionlock.list", lockList)
 	require.NoError(t, x.stage(src))
 	require.Empty(t, x.missing(src))
-	require.Equal(t, &Release{Version: target, Kubeadm: x.path(Dir + "/v1.36.3/kubeadm"), Packages: true}, x.find(target))
+	require.Equal(t, &Release{Version: target, Kubeadm: x.Path(Dir + "/v1.36.3/kubeadm"), Packages: true}, x.find(target))
 	require.NotNil(t, x.find(before))
-	require.Contains(t, x.get(Dir+"/v1.36.3/repositories/refit-kubernetes.repo"), "gpgkey=file://"+x.path(Dir+"/v1.36.3/repository.asc"))
+	require.Contains(t, x.Get(Dir+"/v1.36.3/repositories/refit-kubernetes.repo"), "gpgkey=file://"+x.Path(Dir+"/v1.36.3/repository.asc"))
 	calls := x.calls()
-	require.Len(t, shows(calls, "dnf -q -y --setopt=disable_excludes=all,* --disableplugin=versionlock --setopt=reposdir="+x.path(Dir)), 4)
+	require.Len(t, shows(calls, "dnf -q -y --setopt=disable_excludes=all,* --disableplugin=versionlock --setopt=reposdir="+x.Path(Dir)), 4)
 	require.Contains(t, strings.Join(calls, "\n"), " --setopt=skip_if_unavailable=False --refresh makecache\n")
-	require.Len(t, shows(calls, "rpmkeys --dbpath "+x.path(Dir+"/v1.36.3/keys")), 4, "the source's key and no other")
-	require.Equal(t, lockList, x.get("/etc/dnf/plugins/versionlock.list"), "staging disturbs nothing")
+	require.Len(t, shows(calls, "rpmkeys --dbpath "+x.Path(Dir+"/v1.36.3/keys")), 4, "the source's key and no other")
+	require.Equal(t, lockList, x.Get("/etc/dnf/plugins/versionlock.list"), "staging disturbs nothing")
 
 	require.NoError(t, x.install(target, kubeadm))
 	require.Equal(t, "v1.36.3,v1.36.1,v1.36.1", x.versions())
 	require.NoError(t, x.install(target, kubelet, kubectl))
 	require.Equal(t, "v1.36.3,v1.36.3,v1.36.3", x.versions())
-	require.Contains(t, x.get("/etc/dnf/plugins/versionlock.list"), "kubelet-0:1.36.3-150500.1.10.*")
-	require.Contains(t, x.get("/etc/dnf/plugins/versionlock.list"), "kernel-0:6.1-1.*")
-	require.NotContains(t, x.get("/etc/dnf/plugins/versionlock.list"), "kubeadm")
+	require.Contains(t, x.Get("/etc/dnf/plugins/versionlock.list"), "kubelet-0:1.36.3-150500.1.10.*")
+	require.Contains(t, x.Get("/etc/dnf/plugins/versionlock.list"), "kernel-0:6.1-1.*")
+	require.NotContains(t, x.Get("/etc/dnf/plugins/versionlock.list"), "kubeadm")
 	x.calls()
 	require.NoError(t, x.install(target, Programs...))
 	require.Empty(t, shows(x.calls(), "dnf"), "nothing is done twice")
@@ -106,21 +106,21 @@ func TestDNF(t *testing.T) {
 	require.NoError(t, x.install(before, Programs...))
 	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions())
 	require.Len(t, shows(x.calls(), "dnf -y --setopt=disable_excludes=all,* --setopt=localpkg_gpgcheck=False --disablerepo=* downgrade"), 1)
-	require.Contains(t, x.get("/etc/dnf/plugins/versionlock.list"), "kubelet-0:1.36.1-150500.1.1.*")
+	require.Contains(t, x.Get("/etc/dnf/plugins/versionlock.list"), "kubelet-0:1.36.1-150500.1.1.*")
 }
 
 // What is installed is looked at, though its lock does not come back.
 func TestDNFLocksThatDoNotComeBack(t *testing.T) {
 	x, src := newDNF(t)
-	x.put("/etc/dnf/plugins/versionlock.list", lockList, 0o644)
+	x.Put("/etc/dnf/plugins/versionlock.list", lockList)
 	require.NoError(t, x.stage(src))
-	x.put("/fail-lock-add", "", 0o644)
+	x.Put("/fail-lock-add", "")
 	x.requireLocksError(x.install(target, kubelet), "[kubelet] could not be put back")
 	require.Equal(t, "v1.36.1,v1.36.3,v1.36.1", x.versions())
 
-	require.NoError(t, os.Remove(x.path("/fail-lock-add")))
+	require.NoError(t, os.Remove(x.Path("/fail-lock-add")))
 	require.NoError(t, x.install(target, kubelet))
-	require.Contains(t, x.get("/etc/dnf/plugins/versionlock.list"), "kubelet-0:1.36.3-150500.1.10.*")
+	require.Contains(t, x.Get("/etc/dnf/plugins/versionlock.list"), "kubelet-0:1.36.3-150500.1.10.*")
 }
 
 func TestDNFCannotStage(t *testing.T) {
@@ -128,14 +128,14 @@ func TestDNFCannotStage(t *testing.T) {
 		change func(x *fixture, src *node.Source)
 		err    string
 	}{
-		"no signature":    {func(x *fixture, _ *node.Source) { x.put("/unsigned", "", 0o644) }, "not signed by a key that is trusted"},
+		"no signature":    {func(x *fixture, _ *node.Source) { x.Put("/unsigned", "") }, "not signed by a key that is trusted"},
 		"no such version": {func(_ *fixture, src *node.Source) { src.Packages.PackageVersion = "{number}-2*" }, "no version of package kubeadm matches"},
 		"a lock of dnf 5": {func(x *fixture, _ *node.Source) {
-			x.put("/etc/dnf/versionlock.toml", "[[packages]]\nname = \"kubelet\"\n", 0o644)
+			x.Put("/etc/dnf/versionlock.toml", "[[packages]]\nname = \"kubelet\"\n")
 		}, "remove that lock"},
-		"a kubelet of no package": {func(x *fixture, _ *node.Source) { x.put("/rpmdb", "", 0o644) }, "not of a package"},
+		"a kubelet of no package": {func(x *fixture, _ *node.Source) { x.Put("/rpmdb", "") }, "not of a package"},
 		"another version within": {func(x *fixture, _ *node.Source) {
-			x.put("/pool/kubelet-1.36.3-150500.1.10.x86_64.rpm", cpio(packed{"./usr/bin/kubelet", program(kubelet, "v1.36.2"), 0o100755, 0}), 0o644)
+			x.Put("/pool/kubelet-1.36.3-150500.1.10.x86_64.rpm", cpio(packed{"./usr/bin/kubelet", program(kubelet, "v1.36.2"), 0o100755, 0}))
 		}, `kubelet is of version "v1.36.2"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestDNFCannotStage(t *testing.T) {
 
 func TestDNFOfAHardenedNode(t *testing.T) {
 	x, src := newDNF(t)
-	x.put("/localpkg_gpgcheck", "", 0o644)
+	x.Put("/localpkg_gpgcheck", "")
 	require.NoError(t, x.stage(src))
 	require.NoError(t, x.install(target, Programs...))
 	require.NoError(t, x.install(before, Programs...))
@@ -158,7 +158,7 @@ func TestDNFOfAHardenedNode(t *testing.T) {
 
 func TestDNFFallsBackToCopies(t *testing.T) {
 	x, src := newDNF(t)
-	require.NoError(t, os.Remove(x.path("/pool/kubelet-1.36.1-150500.1.1.x86_64.rpm")))
+	require.NoError(t, os.Remove(x.Path("/pool/kubelet-1.36.1-150500.1.1.x86_64.rpm")))
 	require.NoError(t, x.stage(src))
 	require.NoError(t, x.install(target, Programs...))
 	require.NoError(t, x.install(before, Programs...))
@@ -172,23 +172,23 @@ func TestDNFFallsBackToCopies(t *testing.T) {
 func TestDNFAfterRPMWasKilled(t *testing.T) {
 	x, src := newDNF(t)
 	require.NoError(t, x.stage(src))
-	x.put("/rpmdb", x.get("/rpmdb")+"kubelet 1.36.3-150500.1.10 x86_64 2\nkubelet 1.36.1-150500.1.1 i686 1\n", 0o644)
+	x.Put("/rpmdb", x.Get("/rpmdb")+"kubelet 1.36.3-150500.1.10 x86_64 2\nkubelet 1.36.1-150500.1.1 i686 1\n")
 	require.NoError(t, x.stage(src))
 	require.NoError(t, x.install(target, Programs...))
 	require.Equal(t, "v1.36.3,v1.36.3,v1.36.3", x.versions())
-	require.NotContains(t, x.get("/rpmdb"), "kubelet 1.36.1-150500.1.1 x86_64")
-	require.Contains(t, x.get("/rpmdb"), "kubelet 1.36.1-150500.1.1 i686", "it is another one")
+	require.NotContains(t, x.Get("/rpmdb"), "kubelet 1.36.1-150500.1.1 x86_64")
+	require.Contains(t, x.Get("/rpmdb"), "kubelet 1.36.1-150500.1.1 i686", "it is another one")
 
-	x.put("/rpmdb", x.get("/rpmdb")+"kubeadm 1.36.1-150500.1.1 x86_64 3\n", 0o644)
-	x.put("/etc/dnf/plugins/versionlock.list", "", 0o644)
-	x.put(Dir+"/held.json", `{"manager":"dnf","packages":["kubeadm"]}`, 0o600)
+	x.Put("/rpmdb", x.Get("/rpmdb")+"kubeadm 1.36.1-150500.1.1 x86_64 3\n")
+	x.Put("/etc/dnf/plugins/versionlock.list", "")
+	x.PutMode(Dir+"/held.json", `{"manager":"dnf","packages":["kubeadm"]}`, 0o600)
 	require.NoError(t, x.stage(src))
-	require.Equal(t, "kubeadm-0:1.36.1-150500.1.1.*\n", x.get("/etc/dnf/plugins/versionlock.list"), "one of the two is locked")
+	require.Equal(t, "kubeadm-0:1.36.1-150500.1.1.*\n", x.Get("/etc/dnf/plugins/versionlock.list"), "one of the two is locked")
 }
 
 func TestDNFTakesNoEpochForOneOfZero(t *testing.T) {
 	x, src := newDNF(t)
-	x.put("/epoch", kubelet, 0o644)
+	x.Put("/epoch", kubelet)
 	require.NoError(t, x.stage(src))
 	require.NotNil(t, x.find(target))
 }

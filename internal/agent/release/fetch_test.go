@@ -127,7 +127,7 @@ func TestTransfersGoOn(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			require.Equal(t, content, x.get(Dir+"/v1.36.3/kubelet"))
+			require.Equal(t, content, x.Get(Dir+"/v1.36.3/kubelet"))
 		})
 	}
 }

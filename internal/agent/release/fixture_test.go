@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -21,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/agent/host/hosttest"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -38,7 +38,7 @@ func (skippedClock) Wait(ctx context.Context, _ time.Duration) error { return ct
 // fixture is a directory that stands for a node, and a server with releases.
 type fixture struct {
 	*testing.T
-	root   string
+	hosttest.Files
 	store  *Store
 	server *httptest.Server
 
@@ -55,17 +55,17 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	x := &fixture{T: t, root: t.TempDir(), files: map[string]string{}}
+	x := &fixture{T: t, Files: hosttest.NewFiles(t, t.TempDir()), files: map[string]string{}}
 	x.store = New(host.Host{
-		Root: host.Root{Dir: x.root, Private: filepath.Join(x.root, "var/lib/refit")}, Disk: host.Disk{NoSync: true}, Clock: skippedClock{},
+		Root: host.Root{Dir: x.Dir, Private: x.Path("var/lib/refit")}, Disk: host.Disk{NoSync: true}, Clock: skippedClock{},
 	})
 	x.store.free = func(string) (uint64, error) { return 1 << 40, nil }
 	x.server = httptest.NewServer(http.HandlerFunc(x.serve))
 	t.Cleanup(x.server.Close)
-	x.put("/etc/passwd", fmt.Sprintf("root:x:%d:%d:root:/root:/bin/sh\n", os.Getuid(), os.Getgid()), 0o644)
-	x.put("/etc/group", fmt.Sprintf("root:x:%d:\n", os.Getgid()), 0o644)
+	x.Put("/etc/passwd", fmt.Sprintf("root:x:%d:%d:root:/root:/bin/sh\n", os.Getuid(), os.Getgid()))
+	x.Put("/etc/group", fmt.Sprintf("root:x:%d:\n", os.Getgid()))
 	for _, name := range Programs {
-		x.put("/usr/bin/"+name, program(name, before), 0o755)
+		x.PutMode("/usr/bin/"+name, program(name, before), 0o755)
 		x.files["/"+target+"/"+name] = program(name, target)
 	}
 	return x
@@ -95,42 +95,22 @@ func (x *fixture) serve(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(content))
 }
 
-func (x *fixture) path(p string) string { return filepath.Join(x.root, p) }
-
-func (x *fixture) put(p, content string, mode os.FileMode) {
-	x.Helper()
-	require.NoError(x, os.MkdirAll(filepath.Dir(x.path(p)), 0o755))
-	require.NoError(x, os.WriteFile(x.path(p), []byte(content), mode))
-	require.NoError(x, os.Chmod(x.path(p), mode))
-}
-
-// get returns what is in a file of the node, or "(missing)".
-func (x *fixture) get(p string) string {
-	x.Helper()
-	data, err := os.ReadFile(x.path(p))
-	if os.IsNotExist(err) {
-		return "(missing)"
-	}
-	require.NoError(x, err)
-	return string(data)
-}
-
 // script puts a stand-in in the place of one of the node's programs. It notes how it was called, and fails when it is called for the time
 // that /die says.
 func (x *fixture) script(name, text string) {
 	x.Helper()
-	x.put("/usr/bin/"+name, "#!/bin/sh\necho "+name+" $* >>$REFIT_ROOT/calls\n"+
+	x.PutMode("/usr/bin/"+name, "#!/bin/sh\necho "+name+" $* >>$REFIT_ROOT/calls\n"+
 		"if [ -e $REFIT_ROOT/die ] && [ $(wc -l <$REFIT_ROOT/calls) = $(cat $REFIT_ROOT/die) ]; then exit 137; fi\n"+text, 0o755)
 }
 
 // calls returns how the node's programs were called, and forgets it.
 func (x *fixture) calls() []string {
 	x.Helper()
-	text := x.get("/calls")
+	text := x.Get("/calls")
 	if text == "(missing)" {
 		return nil
 	}
-	require.NoError(x, os.Remove(x.path("/calls")))
+	require.NoError(x, os.Remove(x.Path("/calls")))
 	return strings.Split(strings.TrimSpace(text), "\n")
 }
 
@@ -166,7 +146,7 @@ func (x *fixture) versions() string {
 	x.Helper()
 	var all []string
 	for _, name := range Programs {
-		said, err := x.store.says(x.Context(), name, x.path("/usr/bin/"+name))
+		said, err := x.store.says(x.Context(), name, x.Path("/usr/bin/"+name))
 		require.NoError(x, err)
 		all = append(all, said)
 	}

@@ -28,20 +28,20 @@ for f; do :; done
 cat $f >>$REFIT_ROOT/imported`)
 	src := x.withImages()
 	require.Equal(t, []string{"a.tar", "b.tar"}, x.missing(src)[3:])
-	x.put("/fail-import", "", 0o644)
+	x.Put("/fail-import", "")
 	err := x.stage(src)
 	require.ErrorContains(t, err, "b.tar could not be imported")
 	require.ErrorContains(t, err, "no space")
 	require.Nil(t, x.find(target))
 
-	require.NoError(t, os.Remove(x.path("/fail-import")))
+	require.NoError(t, os.Remove(x.Path("/fail-import")))
 	x.calls()
 	require.NoError(t, x.stage(src))
 	require.Empty(t, x.missing(src))
-	require.Equal(t, "images aimages b", x.get("/imported"), "each is imported once")
-	to := x.path(Dir + "/v1.36.3/images-" + sum("images b")[:12])
+	require.Equal(t, "images aimages b", x.Get("/imported"), "each is imported once")
+	to := x.Path(Dir + "/v1.36.3/images-" + sum("images b")[:12])
 	require.Equal(t, []string{"ctr -n k8s.io images import --help", "ctr -n k8s.io images import --local " + to}, x.calls())
-	entries, err := os.ReadDir(x.path(Dir + "/v1.36.3"))
+	entries, err := os.ReadDir(x.Path(Dir + "/v1.36.3"))
 	require.NoError(t, err)
 	require.Len(t, entries, 4, "the archives are gone")
 
@@ -53,7 +53,7 @@ cat $f >>$REFIT_ROOT/imported`)
 	require.NotNil(t, x.find(target))
 	x.files["/c.tar"] = "images c"
 	require.NoError(t, x.stage(src))
-	require.Equal(t, "images aimages bimages c", x.get("/imported"))
+	require.Equal(t, "images aimages bimages c", x.Get("/imported"))
 }
 
 func TestImageArchivesOfAnOlderContainerd(t *testing.T) {
@@ -78,9 +78,9 @@ func TestPulling(t *testing.T) {
 	src.Images.Pull = true
 	require.Equal(t, "images of the control plane", x.missing(src)[3])
 	require.ErrorContains(t, x.stage(src), "kube-apiserver.yaml is missing")
-	x.put(apiServerManifest, staticpodtest.Pod(apiServer, "kube-apiserver:v1.36.1"), 0o600)
+	x.PutMode(apiServerManifest, staticpodtest.Pod(apiServer, "kube-apiserver:v1.36.1"), 0o600)
 	require.ErrorContains(t, x.stage(src), "not one of kube-apiserver in a registry")
-	x.put(apiServerManifest, staticpodtest.Pod(apiServer, "mirror.example.com:5000/k8s/kube-apiserver:v1.36.1"), 0o600)
+	x.PutMode(apiServerManifest, staticpodtest.Pod(apiServer, "mirror.example.com:5000/k8s/kube-apiserver:v1.36.1"), 0o600)
 	require.NoError(t, x.stage(src))
 	pulled := []string{"kubeadm config images pull --kubernetes-version v1.36.3 --image-repository mirror.example.com:5000/k8s"}
 	require.Equal(t, pulled, x.calls())
@@ -97,7 +97,7 @@ func TestPulling(t *testing.T) {
 
 func TestPullingFromARegistryThatIsAway(t *testing.T) {
 	x := newFixture(t)
-	x.put(apiServerManifest, staticpodtest.Pod(apiServer, "mirror.example.com/kube-apiserver:v1.36.1"), 0o600)
+	x.PutMode(apiServerManifest, staticpodtest.Pod(apiServer, "mirror.example.com/kube-apiserver:v1.36.1"), 0o600)
 	// kubeadm says it like this.
 	x.files["/v1.36.3/kubeadm"] = program(kubeadm, target) + `[ -e $REFIT_ROOT/away ] || exit 0
 cat >&2 <<'EOC'
@@ -110,14 +110,14 @@ exit 1
 	src := x.binaries()
 	src.Checksums[0] = checksum(kubeadm, x.files["/v1.36.3/kubeadm"])
 	src.Images.Pull = true
-	x.put("/away", "", 0o644)
+	x.Put("/away", "")
 	err := x.stage(src)
 	require.ErrorContains(t, err, "could not be pulled from mirror.example.com: ")
 	require.ErrorContains(t, err, ": 503 Service Unavailable", "the cause is told, and is not the last line")
 	require.NotContains(t, err.Error(), "stack trace")
 	require.Nil(t, x.find(target))
 
-	require.NoError(t, os.Remove(x.path("/away")))
+	require.NoError(t, os.Remove(x.Path("/away")))
 	asked := len(x.requests)
 	require.NoError(t, x.stage(src))
 	require.NotNil(t, x.find(target))
@@ -139,21 +139,21 @@ esac`
 func TestImagesThatTheKubeletHasCollected(t *testing.T) {
 	x := newFixture(t)
 	x.script("ctr", containerd)
-	x.put("/listed", "registry.example/pause:3.10\n", 0o644)
+	x.Put("/listed", "registry.example/pause:3.10\n")
 	src := x.withImages()
 	require.NoError(t, x.stage(src))
 	require.Empty(t, x.missing(src))
 	asked := len(x.requests)
 
-	x.put("/listed", "registry.example/pause:3.10\nregistry.example/images-b:v1.36.3\n", 0o644)
-	x.put("/away", "", 0o644)
+	x.Put("/listed", "registry.example/pause:3.10\nregistry.example/images-b:v1.36.3\n")
+	x.Put("/away", "")
 	require.Empty(t, x.missing(src), "what can't be asked counts as there")
-	require.NoError(t, os.Remove(x.path("/away")))
+	require.NoError(t, os.Remove(x.Path("/away")))
 	require.Equal(t, []string{"a.tar"}, x.missing(src))
 	require.NotNil(t, x.find(target), "the programs are there all the same")
 	require.NoError(t, x.stage(src))
 	require.Equal(t, []string{"/a.tar"}, x.requests[asked:], "only what is gone is fetched again")
-	require.Contains(t, x.get("/listed"), "registry.example/images-a:v1.36.3")
+	require.Contains(t, x.Get("/listed"), "registry.example/images-a:v1.36.3")
 	require.Empty(t, x.missing(src))
 	require.NotNil(t, x.find(target))
 }
@@ -170,7 +170,7 @@ func TestImagesOfWhichTheNamesAreNotKnown(t *testing.T) {
 			x.script("ctr", ctr)
 			src := x.withImages()
 			require.NoError(t, x.stage(src))
-			require.NotContains(t, x.get(Dir+"/v1.36.3/staged.json"), `"images"`)
+			require.NotContains(t, x.Get(Dir+"/v1.36.3/staged.json"), `"images"`)
 			x.script("ctr", "")
 			require.Empty(t, x.missing(src))
 		})

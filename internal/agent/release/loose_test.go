@@ -86,9 +86,9 @@ func TestArchives(t *testing.T) {
 			}
 			require.NoError(t, err)
 			require.Empty(t, x.missing(src))
-			require.Equal(t, c.kubectl, x.get(Dir+"/v1.36.3/kubectl"))
-			require.Equal(t, "(missing)", x.get(Dir+"/v1.36.3/archive"))
-			require.Equal(t, "(missing)", x.get(Dir+"/v1.36.3/kube-proxy"))
+			require.Equal(t, c.kubectl, x.Get(Dir+"/v1.36.3/kubectl"))
+			require.Equal(t, "(missing)", x.Get(Dir+"/v1.36.3/archive"))
+			require.Equal(t, "(missing)", x.Get(Dir+"/v1.36.3/kube-proxy"))
 			require.NoError(t, x.install(target, Programs...))
 			want := "v1.36.3,v1.36.3," + map[bool]string{true: before, false: target}[c.kubectl == "(missing)"]
 			require.Equal(t, want, x.versions())
@@ -104,12 +104,12 @@ func TestDirectories(t *testing.T) {
 	src.Binaries, src.Directory = nil, &node.Directory{Path: "/srv/{version}"}
 	require.ErrorContains(t, x.stage(src), "the node has no /srv/v1.36.3/kubeadm")
 	for _, name := range Programs {
-		x.put("/srv/v1.36.3/"+name, program(name, target), 0o644)
+		x.Put("/srv/v1.36.3/"+name, program(name, target))
 	}
-	x.put("/srv/v1.36.3/kubelet", "another one", 0o755)
+	x.PutMode("/srv/v1.36.3/kubelet", "another one", 0o755)
 	require.ErrorContains(t, x.stage(src), "it is not used")
-	require.Equal(t, "(missing)", x.get(Dir+"/v1.36.3/kubelet"))
-	x.put("/srv/v1.36.3/kubelet", program(kubelet, target), 0o755)
+	require.Equal(t, "(missing)", x.Get(Dir+"/v1.36.3/kubelet"))
+	x.PutMode("/srv/v1.36.3/kubelet", program(kubelet, target), 0o755)
 	require.NoError(t, x.stage(src))
 	require.NoError(t, x.install(target, Programs...))
 	require.Equal(t, "v1.36.3,v1.36.3,v1.36.3", x.versions())
@@ -121,29 +121,29 @@ func TestDirectories(t *testing.T) {
 func TestProgramsAreReplacedWhereTheyAre(t *testing.T) {
 	x := newFixture(t)
 	for _, name := range Programs {
-		require.NoError(t, os.Remove(x.path("/usr/bin/"+name)))
+		require.NoError(t, os.Remove(x.Path("/usr/bin/"+name)))
 	}
-	x.put("/opt/kubernetes/kubelet", program(kubelet, before), 0o700)
-	x.put("/usr/local/bin/kubeadm", program(kubeadm, before), 0o755)
-	require.NoError(t, os.Symlink("/opt/kubernetes/kubelet", x.path("/usr/bin/kubelet")))
+	x.PutMode("/opt/kubernetes/kubelet", program(kubelet, before), 0o700)
+	x.PutMode("/usr/local/bin/kubeadm", program(kubeadm, before), 0o755)
+	require.NoError(t, os.Symlink("/opt/kubernetes/kubelet", x.Path("/usr/bin/kubelet")))
 	require.NoError(t, x.stage(x.binaries()))
 	for range 2 {
 		require.NoError(t, x.install(target, Programs...))
-		require.Equal(t, program(kubelet, target), x.get("/opt/kubernetes/kubelet"))
-		require.Equal(t, program(kubeadm, target), x.get("/usr/local/bin/kubeadm"))
-		require.Equal(t, "(missing)", x.get("/usr/bin/kubectl"), "a node without kubectl stays without")
+		require.Equal(t, program(kubelet, target), x.Get("/opt/kubernetes/kubelet"))
+		require.Equal(t, program(kubeadm, target), x.Get("/usr/local/bin/kubeadm"))
+		require.Equal(t, "(missing)", x.Get("/usr/bin/kubectl"), "a node without kubectl stays without")
 	}
-	to, err := os.Readlink(x.path("/usr/bin/kubelet"))
+	to, err := os.Readlink(x.Path("/usr/bin/kubelet"))
 	require.NoError(t, err)
 	require.Equal(t, "/opt/kubernetes/kubelet", to)
-	info, err := os.Stat(x.path("/opt/kubernetes/kubelet"))
+	info, err := os.Stat(x.Path("/opt/kubernetes/kubelet"))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o755), info.Mode().Perm())
 
-	was, err := os.Stat(x.path("/usr/local/bin/kubeadm"))
+	was, err := os.Stat(x.Path("/usr/local/bin/kubeadm"))
 	require.NoError(t, err)
 	require.NoError(t, x.install(target, kubeadm))
-	now, err := os.Stat(x.path("/usr/local/bin/kubeadm"))
+	now, err := os.Stat(x.Path("/usr/local/bin/kubeadm"))
 	require.NoError(t, err)
 	require.True(t, os.SameFile(was, now), "what is there already stays")
 }
@@ -152,14 +152,14 @@ func TestWhatWasAlteredIsNotInstalled(t *testing.T) {
 	x := newFixture(t)
 	require.NoError(t, x.stage(x.binaries()))
 	other := strings.Replace(program(kubelet, target), "echo", "eval", 1) // as long as before
-	x.put(Dir+"/v1.36.3/kubelet", other, 0o700)
+	x.PutMode(Dir+"/v1.36.3/kubelet", other, 0o700)
 	require.ErrorContains(t, x.install(target, kubelet), "has to be")
-	require.Equal(t, program(kubelet, before), x.get("/usr/bin/kubelet"))
-	left, err := filepath.Glob(x.path("/usr/bin/.refit*"))
+	require.Equal(t, program(kubelet, before), x.Get("/usr/bin/kubelet"))
+	left, err := filepath.Glob(x.Path("/usr/bin/.refit*"))
 	require.NoError(t, err)
 	require.Empty(t, left)
 
-	x.put(Dir+"/v1.36.3/kubelet", "shorter", 0o700)
+	x.PutMode(Dir+"/v1.36.3/kubelet", "shorter", 0o700)
 	require.Nil(t, x.find(target), "without its kubelet it is no release")
 	require.NotEmpty(t, x.missing(x.binaries()))
 	require.NoError(t, x.stage(x.binaries()))
@@ -170,7 +170,7 @@ func TestWhatWasAlteredIsNotInstalled(t *testing.T) {
 
 func TestAKubeadmOfAnotherVersionIsNotKept(t *testing.T) {
 	x := newFixture(t)
-	x.put("/usr/bin/kubeadm", program(kubeadm, "v1.36.2"), 0o755)
+	x.PutMode("/usr/bin/kubeadm", program(kubeadm, "v1.36.2"), 0o755)
 	require.NoError(t, x.stage(x.binaries()))
 	require.Equal(t, &Release{Version: before}, x.find(before))
 	require.ErrorContains(t, x.install(before, kubeadm), "the release has no kubeadm")
@@ -178,29 +178,29 @@ func TestAKubeadmOfAnotherVersionIsNotKept(t *testing.T) {
 
 func TestAKubeadmThatIsMissingComesBesideTheKubelet(t *testing.T) {
 	x := newFixture(t)
-	require.NoError(t, os.Remove(x.path("/usr/bin/kubeadm")))
+	require.NoError(t, os.Remove(x.Path("/usr/bin/kubeadm")))
 	require.NoError(t, x.stage(x.binaries()))
 	require.NoError(t, x.install(target, kubeadm))
-	require.Equal(t, program(kubeadm, target), x.get("/usr/bin/kubeadm"))
+	require.Equal(t, program(kubeadm, target), x.Get("/usr/bin/kubeadm"))
 }
 
 func TestPrune(t *testing.T) {
 	x := newFixture(t)
 	require.NoError(t, x.store.Prune("v1.36.3"), "nothing was ever staged")
 	require.NoError(t, x.stage(x.binaries()))
-	x.put(Dir+"/v1.36.0/staged.json", `{"version":"v1.36.0"}`, 0o600)
-	x.put(Dir+"/v1.35.9/image.raw", "", 0o600)
-	require.NoError(t, os.MkdirAll(x.path("/etc/extensions"), 0o755))
-	require.NoError(t, os.Symlink(Dir+"/v1.35.9/image.raw", x.path("/etc/extensions/image.raw")))
-	x.put(Dir+"/notes/of-somebody", "", 0o600)
+	x.PutMode(Dir+"/v1.36.0/staged.json", `{"version":"v1.36.0"}`, 0o600)
+	x.PutMode(Dir+"/v1.35.9/image.raw", "", 0o600)
+	require.NoError(t, os.MkdirAll(x.Path("/etc/extensions"), 0o755))
+	require.NoError(t, os.Symlink(Dir+"/v1.35.9/image.raw", x.Path("/etc/extensions/image.raw")))
+	x.PutMode(Dir+"/notes/of-somebody", "", 0o600)
 	require.NoError(t, x.stage(x.binaries()), "makes room: one goes back from the one that is installed only")
-	require.NoDirExists(t, x.path(Dir+"/v1.36.0"))
+	require.NoDirExists(t, x.Path(Dir+"/v1.36.0"))
 	require.NoError(t, x.store.Prune(before, target))
 	require.NotNil(t, x.find(before))
 	require.NoError(t, x.store.Prune(target))
-	names, err := filepath.Glob(x.path(Dir + "/*"))
+	names, err := filepath.Glob(x.Path(Dir + "/*"))
 	require.NoError(t, err)
-	require.Equal(t, []string{x.path(Dir + "/notes"), x.path(Dir + "/v1.35.9"), x.path(Dir + "/v1.36.3")}, names)
+	require.Equal(t, []string{x.Path(Dir + "/notes"), x.Path(Dir + "/v1.35.9"), x.Path(Dir + "/v1.36.3")}, names)
 }
 
 // cpio makes an archive as rpm2cpio does.
@@ -284,7 +284,7 @@ func FuzzRecord(f *testing.F) {
 func TestADamagedRecordIsNone(t *testing.T) {
 	x := newFixture(t)
 	require.NoError(t, x.stage(x.binaries()))
-	x.put(Dir+"/v1.36.3/staged.json", `{"version":"v1.36.3","form":"programs","files":[{"na`, 0o600)
+	x.PutMode(Dir+"/v1.36.3/staged.json", `{"version":"v1.36.3","form":"programs","files":[{"na`, 0o600)
 	require.Nil(t, x.find(target))
 	require.Len(t, x.missing(x.binaries()), 3)
 	require.NoError(t, x.stage(x.binaries()))
@@ -299,8 +299,8 @@ func TestInstallingThatIsCalledOff(t *testing.T) {
 	_, err := x.store.Install(ctx, target, Programs...)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions())
-	x.put("/usr/bin/.refit-1.tmp", "half", 0o600) // as if the agent had died while it wrote
+	x.PutMode("/usr/bin/.refit-1.tmp", "half", 0o600) // as if the agent had died while it wrote
 	require.NoError(t, x.install(target, Programs...))
 	require.Equal(t, "v1.36.3,v1.36.3,v1.36.3", x.versions())
-	require.Equal(t, "(missing)", x.get("/usr/bin/.refit-1.tmp"))
+	require.Equal(t, "(missing)", x.Get("/usr/bin/.refit-1.tmp"))
 }

@@ -86,16 +86,16 @@ func newAPT(t *testing.T) (*fixture, node.Source) {
 	} {
 		x.script(name, text)
 	}
-	x.put("/holds", "kubelet\nkubeadm\nlinux-image\n", 0o644)
-	x.put("/dpkg", "kubeadm 1.36.1-1.1 installed\nkubelet 1.36.1-1.1 installed\nkubectl 1.36.1-1.1 installed\nold 1 config-files\n", 0o644)
+	x.Put("/holds", "kubelet\nkubeadm\nlinux-image\n")
+	x.Put("/dpkg", "kubeadm 1.36.1-1.1 installed\nkubelet 1.36.1-1.1 installed\nkubectl 1.36.1-1.1 installed\nold 1 config-files\n")
 	for _, name := range Programs {
 		table := ""
 		for _, v := range []string{"1.36.1-1.1", "1.36.3-1.10", "1.36.3-1.9", "1.36.4-1.1"} {
 			table += fmt.Sprintf("   %s | %s | https://pkgs.example.com/deb  Packages\n", name, v)
 		}
-		x.put("/madison-"+name, table+name+" | 1.36.3-9.9 | https://pkgs.example.com/deb  Sources\n", 0o644)
-		x.put("/pool/"+name+"_1.36.3-1.10_amd64.deb", deb(t, name, target), 0o644)
-		x.put("/pool/"+name+"_1.36.1-1.1_amd64.deb", deb(t, name, before), 0o644)
+		x.Put("/madison-"+name, table+name+" | 1.36.3-9.9 | https://pkgs.example.com/deb  Sources\n")
+		x.Put("/pool/"+name+"_1.36.3-1.10_amd64.deb", deb(t, name, target))
+		x.Put("/pool/"+name+"_1.36.1-1.1_amd64.deb", deb(t, name, before))
 	}
 	return x, node.Source{Name: "inside", Version: target, Packages: &node.Packages{
 		Manager: node.APT, PackageVersion: "{number}-*", Key: "the key",
@@ -126,16 +126,16 @@ func TestAPT(t *testing.T) {
 	require.Equal(t, []string{"package kubeadm v1.36.3", "package kubelet v1.36.3"}, x.missing(src))
 	require.NoError(t, x.stage(src))
 	require.Empty(t, x.missing(src))
-	require.Equal(t, &Release{Version: target, Kubeadm: x.path(Dir + "/v1.36.3/kubeadm"), Packages: true}, x.find(target))
+	require.Equal(t, &Release{Version: target, Kubeadm: x.Path(Dir + "/v1.36.3/kubeadm"), Packages: true}, x.find(target))
 	require.NotNil(t, x.find(before))
-	require.Equal(t, "the key", x.get(Dir+"/v1.36.3/repository.asc"))
-	require.Equal(t, "deb [signed-by="+x.path(Dir+"/v1.36.3/repository.asc")+"] https://pkgs.example.com/v1.36/deb/ /\n", x.get(Dir+"/v1.36.3/repository.list"))
-	require.Equal(t, "(missing)", x.get(Dir+"/v1.36.3/kubelet"), "it is in its package")
+	require.Equal(t, "the key", x.Get(Dir+"/v1.36.3/repository.asc"))
+	require.Equal(t, "deb [signed-by="+x.Path(Dir+"/v1.36.3/repository.asc")+"] https://pkgs.example.com/v1.36/deb/ /\n", x.Get(Dir+"/v1.36.3/repository.list"))
+	require.Equal(t, "(missing)", x.Get(Dir+"/v1.36.3/kubelet"), "it is in its package")
 	calls := x.calls()
 	require.NotContains(t, strings.Join(calls, ""), "secret")
 	update := shows(calls, "apt-get update")
 	require.Len(t, update, 1)
-	require.Contains(t, update[0], "Dir::Etc::sourcelist="+x.path(Dir+"/v1.36.3/repository.list")+" -o Dir::Etc::sourceparts=/dev/null ")
+	require.Contains(t, update[0], "Dir::Etc::sourcelist="+x.Path(Dir+"/v1.36.3/repository.list")+" -o Dir::Etc::sourceparts=/dev/null ")
 	require.Empty(t, shows(calls, "apt-mark"), "staging disturbs nothing")
 	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions())
 
@@ -148,11 +148,11 @@ func TestAPT(t *testing.T) {
 
 	require.NoError(t, x.install(target, kubelet, kubectl))
 	require.Equal(t, "v1.36.3,v1.36.3,v1.36.3", x.versions())
-	require.ElementsMatch(t, []string{"kubelet", "kubeadm", "linux-image"}, strings.Fields(x.get("/holds")), "kubectl was not held")
+	require.ElementsMatch(t, []string{"kubelet", "kubeadm", "linux-image"}, strings.Fields(x.Get("/holds")), "kubectl was not held")
 	require.NoError(t, x.install(before, Programs...))
 	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions())
-	require.Contains(t, x.get("/dpkg"), "kubelet 1.36.1-1.1 installed")
-	require.ElementsMatch(t, []string{"kubelet", "kubeadm", "linux-image"}, strings.Fields(x.get("/holds")))
+	require.Contains(t, x.Get("/dpkg"), "kubelet 1.36.1-1.1 installed")
+	require.ElementsMatch(t, []string{"kubelet", "kubeadm", "linux-image"}, strings.Fields(x.Get("/holds")))
 }
 
 func TestAPTCannotStage(t *testing.T) {
@@ -167,15 +167,15 @@ func TestAPTCannotStage(t *testing.T) {
 		"trust in anybody":     {func(_ *fixture, src *node.Source) { src.Packages.Repository = "deb [trusted=yes] http://x /" }, "need no signature"},
 		"trust in other words": {func(_ *fixture, src *node.Source) { src.Packages.Repository = "Types: deb\nTrusted: enable\n" }, "need no signature"},
 		"a package that is gone": {func(x *fixture, _ *node.Source) {
-			require.NoError(x, os.Remove(x.path("/pool/kubelet_1.36.3-1.10_amd64.deb")))
+			require.NoError(x, os.Remove(x.Path("/pool/kubelet_1.36.3-1.10_amd64.deb")))
 		}, "was not found"},
 		"another version within": {func(x *fixture, _ *node.Source) {
-			x.put("/pool/kubelet_1.36.3-1.10_amd64.deb", deb(x.T, kubelet, "v1.36.2"), 0o644)
+			x.Put("/pool/kubelet_1.36.3-1.10_amd64.deb", deb(x.T, kubelet, "v1.36.2"))
 		}, `kubelet is of version "v1.36.2"`},
 		"no program within": {func(x *fixture, _ *node.Source) {
-			x.put("/pool/kubelet_1.36.3-1.10_amd64.deb", deb(x.T, "kubelet-extra", target), 0o644)
+			x.Put("/pool/kubelet_1.36.3-1.10_amd64.deb", deb(x.T, "kubelet-extra", target))
 		}, "has no program of that name"},
-		"a kubelet of no package": {func(x *fixture, _ *node.Source) { x.put("/dpkg", "kubelet 1.36.0-1.1 config-files\n", 0o644) },
+		"a kubelet of no package": {func(x *fixture, _ *node.Source) { x.Put("/dpkg", "kubelet 1.36.0-1.1 config-files\n") },
 			"not of a package"},
 		"a password in what apt says": {func(x *fixture, _ *node.Source) {
 			x.script("apt-get", "echo 'E: https://me:secret@pkgs.example.com is away' >&2; exit 100")
@@ -194,7 +194,7 @@ func TestAPTCannotStage(t *testing.T) {
 
 func TestAPTFallsBackToCopies(t *testing.T) {
 	x, src := newAPT(t)
-	require.NoError(t, os.Remove(x.path("/pool/kubelet_1.36.1-1.1_amd64.deb")))
+	require.NoError(t, os.Remove(x.Path("/pool/kubelet_1.36.1-1.1_amd64.deb")))
 	require.NoError(t, x.stage(src))
 	require.Contains(t, strings.Join(x.told, "\n"), "the packages of v1.36.1 can't be had any more")
 	require.NoError(t, x.install(target, Programs...))
@@ -206,11 +206,11 @@ func TestAPTFallsBackToCopies(t *testing.T) {
 
 func TestAPTBringsWhatPackagesNeed(t *testing.T) {
 	x, src := newAPT(t)
-	x.put("/pool/needed.deb", tarred(t, packed{name: "./usr/bin/crictl", content: "#!", mode: 0o755}), 0o644)
+	x.Put("/pool/needed.deb", tarred(t, packed{name: "./usr/bin/crictl", content: "#!", mode: 0o755}))
 	require.NoError(t, x.stage(src))
 	require.NoError(t, x.install(target, kubeadm))
-	require.Equal(t, "#!", x.get("/usr/bin/crictl"))
-	x.put(Dir+"/v1.36.3/packages/kubelet_1.36.3-1.10_amd64.deb", x.get("/pool/kubelet_1.36.1-1.1_amd64.deb"), 0o600)
+	require.Equal(t, "#!", x.Get("/usr/bin/crictl"))
+	x.PutMode(Dir+"/v1.36.3/packages/kubelet_1.36.3-1.10_amd64.deb", x.Get("/pool/kubelet_1.36.1-1.1_amd64.deb"), 0o600)
 	require.ErrorContains(t, x.install(target, kubelet), "no longer what was staged")
 }
 
@@ -218,7 +218,7 @@ func TestAPTListsOfOtherForms(t *testing.T) {
 	x, src := newAPT(t)
 	src.Packages.Repository = "Types: deb\nURIs: file:/srv/mirror\nSuites: /\nSigned-By: {keyring}\n"
 	require.NoError(t, x.stage(src))
-	require.Contains(t, x.get(Dir+"/v1.36.3/repository.sources"), "URIs: copy:/srv/mirror\n")
+	require.Contains(t, x.Get(Dir+"/v1.36.3/repository.sources"), "URIs: copy:/srv/mirror\n")
 
 	x, src = newAPT(t)
 	src.Packages.Repository = ""
@@ -252,21 +252,21 @@ func TestInstallingPackagesSurvivesDeathAnywhere(t *testing.T) {
 			for n := 1; ; n++ {
 				x, src := c.make(t)
 				if name == "dnf" {
-					x.put(c.locks, "kubelet-0:1.36.1-150500.1.1.*\n", 0o644)
+					x.Put(c.locks, "kubelet-0:1.36.1-150500.1.1.*\n")
 				}
 				require.NoError(t, x.stage(src))
 				x.calls()
-				x.put("/die", fmt.Sprint(n), 0o644)
+				x.Put("/die", fmt.Sprint(n))
 				err := x.install(target, Programs...)
 				if err == nil && len(x.calls()) < n {
 					break
 				}
 				deaths++
-				require.NoError(t, os.Remove(x.path("/die")))
+				require.NoError(t, os.Remove(x.Path("/die")))
 				require.NoError(t, x.install(target, Programs...), n)
 				require.Equal(t, "v1.36.3,v1.36.3,v1.36.3", x.versions(), n)
-				require.ElementsMatch(t, c.want, strings.Fields(x.get(c.locks)), n)
-				require.Equal(t, "(missing)", x.get(Dir+"/held.json"), n)
+				require.ElementsMatch(t, c.want, strings.Fields(x.Get(c.locks)), n)
+				require.Equal(t, "(missing)", x.Get(Dir+"/held.json"), n)
 			}
 			require.GreaterOrEqual(t, deaths, c.least)
 		})

@@ -26,10 +26,10 @@ func TestBinariesAreStagedAndInstalledAndTakenBack(t *testing.T) {
 
 	require.NoError(t, x.stage(src))
 	require.Empty(t, x.missing(src))
-	require.Equal(t, &Release{Version: target, Kubeadm: x.path(Dir + "/v1.36.3/kubeadm")}, x.find(target))
-	require.Equal(t, &Release{Version: before, Kubeadm: x.path(Dir + "/v1.36.1/kubeadm")}, x.find(before))
+	require.Equal(t, &Release{Version: target, Kubeadm: x.Path(Dir + "/v1.36.3/kubeadm")}, x.find(target))
+	require.Equal(t, &Release{Version: before, Kubeadm: x.Path(Dir + "/v1.36.1/kubeadm")}, x.find(before))
 	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions(), "staging disturbs nothing")
-	entries, err := os.ReadDir(x.path(Dir + "/v1.36.3"))
+	entries, err := os.ReadDir(x.Path(Dir + "/v1.36.3"))
 	require.NoError(t, err)
 	require.Len(t, entries, 4, "the programs and the record")
 
@@ -76,8 +76,8 @@ func TestSourcesThatCannotBeUsed(t *testing.T) {
 		"a read-only /usr": {func(x *fixture, _ *node.Source) {
 			x.store.writable = func(string) error { return syscall.EROFS }
 		}, "read-only file system.*systemExtension"},
-		"two kubelets": {func(x *fixture, _ *node.Source) { x.put("/opt/bin/kubelet", "", 0o755) }, "more than one kubelet"},
-		"no kubelet": {func(x *fixture, _ *node.Source) { require.NoError(x, os.Remove(x.path("/usr/bin/kubelet"))) },
+		"two kubelets": {func(x *fixture, _ *node.Source) { x.PutMode("/opt/bin/kubelet", "", 0o755) }, "more than one kubelet"},
+		"no kubelet": {func(x *fixture, _ *node.Source) { require.NoError(x, os.Remove(x.Path("/usr/bin/kubelet"))) },
 			"the node has no kubelet"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestSourcesThatCannotBeUsed(t *testing.T) {
 			}
 			require.ErrorContains(t, x.install(src.Version, kubelet), "can't be installed")
 			for _, name := range []string{kubeadm, kubectl} {
-				require.Equal(t, program(name, before), x.get("/usr/bin/"+name))
+				require.Equal(t, program(name, before), x.Get("/usr/bin/"+name))
 			}
 		})
 	}
@@ -150,7 +150,7 @@ func TestStagingSurvivesDeathAnywhere(t *testing.T) {
 		require.Empty(t, x.missing(src))
 		require.NotNil(t, x.find(target))
 		require.NotNil(t, x.find(before))
-		left, err := filepath.Glob(x.path(Dir + "/*/.*"))
+		left, err := filepath.Glob(x.Path(Dir + "/*/.*"))
 		require.NoError(t, err)
 		require.Empty(t, left)
 	}
@@ -191,16 +191,16 @@ func TestStageBesideARun(t *testing.T) {
 	require.NoError(t, x.stage(src))
 	require.NoError(t, x.install(target, Programs...))
 	for _, name := range Programs {
-		x.put("/pool/"+name+"_1.36.4-1.1_amd64.deb", deb(t, name, "v1.36.4"), 0o644)
+		x.Put("/pool/"+name+"_1.36.4-1.1_amd64.deb", deb(t, name, "v1.36.4"))
 	}
 	src.Version = "v1.36.4"
-	x.put("/holds", "", 0o644)
-	x.put(Dir+"/held.json", `{"manager":"apt","packages":["kubelet"]}`, 0o600)
+	x.Put("/holds", "")
+	x.PutMode(Dir+"/held.json", `{"manager":"apt","packages":["kubelet"]}`, 0o600)
 	require.NoError(t, x.store.StageBesideRun(t.Context(), src, true, nil))
 	require.Empty(t, x.missing(src))
 	require.NotNil(t, x.find(before))
 	require.Empty(t, x.holds())
-	require.NotEqual(t, "(missing)", x.get(Dir+"/held.json"))
+	require.NotEqual(t, "(missing)", x.Get(Dir+"/held.json"))
 
 	require.NoError(t, x.stage(src))
 	require.Nil(t, x.find(before), "without a run there is nothing to go back to but what is installed")
@@ -229,7 +229,7 @@ func TestTheReleaseOfTheKubeletThatRunsStays(t *testing.T) {
 				return true
 			}
 			for _, p := range []string{staticpod.KubeletConfig, "/var/lib/kubelet/pki/kubelet-client-current.pem"} {
-				x.put(p, n.Get(p), 0o600)
+				x.PutMode(p, n.Get(p), 0o600)
 			}
 			require.NoError(t, x.stage(x.binaries()))
 			require.NoError(t, x.install(target, Programs...))

@@ -34,9 +34,9 @@ func newSysext(t *testing.T) (*fixture, node.Source) {
 	x := newFixture(t)
 	x.script("systemd-sysext", systemdSysext)
 	x.script("systemd-dissect", systemdDissect)
-	x.put("/opt/extensions/kubernetes-v1.36.1.raw", image(t, before), 0o644)
-	require.NoError(t, os.MkdirAll(x.path("/etc/extensions"), 0o755))
-	require.NoError(t, os.Symlink("/opt/extensions/kubernetes-v1.36.1.raw", x.path("/etc/extensions/kubernetes.raw")))
+	x.Put("/opt/extensions/kubernetes-v1.36.1.raw", image(t, before))
+	require.NoError(t, os.MkdirAll(x.Path("/etc/extensions"), 0o755))
+	require.NoError(t, os.Symlink("/opt/extensions/kubernetes-v1.36.1.raw", x.Path("/etc/extensions/kubernetes.raw")))
 	content := image(t, target)
 	x.files["/kubernetes-v1.36.3.raw"] = content
 	// The programs are on a read-only file system.
@@ -49,7 +49,7 @@ func newSysext(t *testing.T) (*fixture, node.Source) {
 
 func (x *fixture) leads() string {
 	x.Helper()
-	to, err := os.Readlink(x.path("/etc/extensions/kubernetes.raw"))
+	to, err := os.Readlink(x.Path("/etc/extensions/kubernetes.raw"))
 	require.NoError(x, err)
 	return to
 }
@@ -59,7 +59,7 @@ func TestSystemExtensions(t *testing.T) {
 	require.Equal(t, []string{"system extension kubernetes v1.36.3"}, x.missing(src))
 	require.NoError(t, x.stage(src))
 	require.Empty(t, x.missing(src))
-	require.Equal(t, &Release{Version: target, Kubeadm: x.path(Dir + "/v1.36.3/kubeadm"), Extension: true}, x.find(target))
+	require.Equal(t, &Release{Version: target, Kubeadm: x.Path(Dir + "/v1.36.3/kubeadm"), Extension: true}, x.find(target))
 	require.Equal(t, &Release{Version: before, Extension: true}, x.find(before))
 	require.Equal(t, "/opt/extensions/kubernetes-v1.36.1.raw", x.leads(), "staging disturbs nothing")
 	x.calls()
@@ -82,12 +82,12 @@ func TestSystemExtensionsGoBack(t *testing.T) {
 	require.Equal(t, "/opt/extensions/kubernetes-v1.36.1.raw", x.leads())
 	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions())
 	require.NoError(t, x.install(target, kubelet))
-	require.NoError(t, os.Remove(x.path("/opt/extensions/kubernetes-v1.36.1.raw")))
+	require.NoError(t, os.Remove(x.Path("/opt/extensions/kubernetes-v1.36.1.raw")))
 	require.ErrorContains(t, x.install(before, kubelet), "is gone")
 
 	x, src = newSysext(t)
-	require.NoError(t, os.Remove(x.path("/etc/extensions/kubernetes.raw")))
-	x.put("/etc/extensions/kubernetes.raw", image(t, before), 0o644)
+	require.NoError(t, os.Remove(x.Path("/etc/extensions/kubernetes.raw")))
+	x.Put("/etc/extensions/kubernetes.raw", image(t, before))
 	require.NoError(t, x.stage(src))
 	require.NoError(t, x.install(target, kubelet))
 	require.NoError(t, x.install(before, kubelet))
@@ -108,24 +108,24 @@ func TestSystemExtensionsThatWereNotMerged(t *testing.T) {
 	const old = "/opt/extensions/kubernetes-v1.36.1.raw"
 	x, src := newSysext(t)
 	require.NoError(t, x.stage(src))
-	x.put("/fail-refresh", "", 0o644)
+	x.Put("/fail-refresh", "")
 	require.ErrorContains(t, x.install(target, kubelet), "no suitable extension")
 	require.Equal(t, old, x.leads())
 	require.Equal(t, "v1.36.1,v1.36.1,v1.36.1", x.versions())
-	require.NoError(t, os.Remove(x.path("/fail-refresh")))
-	require.NoError(t, os.Symlink("nowhere", x.path("/etc/extensions/.refit-link.tmp")))
+	require.NoError(t, os.Remove(x.Path("/fail-refresh")))
+	require.NoError(t, os.Symlink("nowhere", x.Path("/etc/extensions/.refit-link.tmp")))
 	require.NoError(t, x.install(target, kubelet))
 	require.Equal(t, "v1.36.3,v1.36.3,v1.36.3", x.versions())
 	require.NoError(t, x.install(before, kubelet))
-	left, err := filepath.Glob(x.path("/etc/extensions/.*"))
+	left, err := filepath.Glob(x.Path("/etc/extensions/.*"))
 	require.NoError(t, err)
 	require.Empty(t, left)
 
 	require.NoError(t, x.install(target, kubelet))
-	x.put("/fail-refresh", "", 0o644)
+	x.Put("/fail-refresh", "")
 	require.ErrorContains(t, x.install(before, kubelet), "no suitable extension")
 	require.Equal(t, old, x.leads(), "going back does not end at the new one")
-	require.NoError(t, os.Remove(x.path("/fail-refresh")))
+	require.NoError(t, os.Remove(x.Path("/fail-refresh")))
 
 	require.NoError(t, x.install(before, kubelet))
 	x.script("systemd-sysext", "")
@@ -147,8 +147,8 @@ func TestSystemExtensionsAfterDeathBeforeTheMerge(t *testing.T) {
 	for version, leads := range map[string]string{before: "/opt/extensions/kubernetes-v1.36.1.raw", target: Dir + "/v1.36.3/kubernetes.raw"} {
 		x, src := newSysext(t)
 		require.NoError(t, x.stage(src))
-		require.NoError(t, os.Remove(x.path("/etc/extensions/kubernetes.raw")))
-		require.NoError(t, os.Symlink(Dir+"/v1.36.3/kubernetes.raw", x.path("/etc/extensions/kubernetes.raw")))
+		require.NoError(t, os.Remove(x.Path("/etc/extensions/kubernetes.raw")))
+		require.NoError(t, os.Symlink(Dir+"/v1.36.3/kubernetes.raw", x.Path("/etc/extensions/kubernetes.raw")))
 		require.NoError(t, x.install(version, kubelet))
 		require.Equal(t, leads, x.leads())
 		require.Equal(t, strings.Repeat(version+",", 2)+version, x.versions())
@@ -166,10 +166,10 @@ func TestForward(t *testing.T) {
 // An image that was no link went away with it, so its copy is what the next boot merges.
 func TestSystemExtensionsThatWereNoLinkAndWereNotMerged(t *testing.T) {
 	x, src := newSysext(t)
-	require.NoError(t, os.Remove(x.path("/etc/extensions/kubernetes.raw")))
-	x.put("/etc/extensions/kubernetes.raw", image(t, before), 0o644)
+	require.NoError(t, os.Remove(x.Path("/etc/extensions/kubernetes.raw")))
+	x.Put("/etc/extensions/kubernetes.raw", image(t, before))
 	require.NoError(t, x.stage(src))
-	x.put("/fail-refresh", "", 0o644)
+	x.Put("/fail-refresh", "")
 	require.ErrorContains(t, x.install(target, kubelet), "no suitable extension")
 	require.Equal(t, Dir+"/v1.36.1/kubernetes.raw", x.leads())
 }
@@ -187,9 +187,9 @@ func TestSystemExtensionsThatCannotBeUsed(t *testing.T) {
 		"no checksum":           {func(_ *fixture, src *node.Source) { src.Checksums = nil }, "no checksum of kubernetes-v1.36.3.raw"},
 		"a name with a path":    {func(_ *fixture, src *node.Source) { src.SystemExtension.Name = "../x" }, "not the name of a system extension"},
 		"another one":           {func(_ *fixture, src *node.Source) { src.SystemExtension.Name = "k8s" }, "the node has no /etc/extensions/k8s.raw"},
-		"no systemd-sysext":     {func(x *fixture, _ *node.Source) { require.NoError(x, os.Remove(x.path("/usr/bin/systemd-sysext"))) }, "no such program"},
+		"no systemd-sysext":     {func(x *fixture, _ *node.Source) { require.NoError(x, os.Remove(x.Path("/usr/bin/systemd-sysext"))) }, "no such program"},
 		"images to be pulled": {func(x *fixture, src *node.Source) {
-			x.put("/fail-dissect", "", 0o644)
+			x.Put("/fail-dissect", "")
 			src.Images.Pull = true
 		}, "use images.archives"},
 	} {
@@ -204,9 +204,9 @@ func TestSystemExtensionsThatCannotBeUsed(t *testing.T) {
 
 func TestSystemExtensionsThatCannotBeLookedInto(t *testing.T) {
 	x, src := newSysext(t)
-	require.NoError(t, os.Remove(x.path("/usr/bin/systemd-dissect")))
+	require.NoError(t, os.Remove(x.Path("/usr/bin/systemd-dissect")))
 	require.NoError(t, x.stage(src))
 	require.Equal(t, &Release{Version: target, Extension: true}, x.find(target))
-	x.put(Dir+"/v1.36.3/kubernetes.raw", image(t, "v1.36.2"), 0o600) // as long as before
+	x.PutMode(Dir+"/v1.36.3/kubernetes.raw", image(t, "v1.36.2"), 0o600) // as long as before
 	require.ErrorContains(t, x.install(target, kubelet), "no longer what was staged")
 }

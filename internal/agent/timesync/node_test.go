@@ -5,23 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/agent/host/hosttest"
 	"github.com/capi-refit/refit/internal/agent/kind"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 )
-
-// tb is what a test and a check of rapid's have in common.
-type tb interface {
-	require.TestingT
-	Helper()
-}
 
 const (
 	debianConf = "/etc/chrony/chrony.conf"
@@ -31,18 +25,18 @@ const (
 
 // testNode is a directory that stands for a node.
 type testNode struct {
-	t     tb
-	root  string
+	hosttest.Files
+	t     hosttest.T
 	units *fakeUnits
 	kind  *Kind
 }
 
-func newNode(t tb, root string) *testNode {
+func newNode(t hosttest.T, root string) *testNode {
 	t.Helper()
-	n := &testNode{t: t, root: root, units: &fakeUnits{states: map[string]host.UnitState{}, dies: -1}}
+	n := &testNode{Files: hosttest.NewFiles(t, root), t: t, units: newFakeUnits()}
 	n.kind = New(host.Host{Root: host.Root{Dir: root}, Disk: host.Disk{NoSync: true}, Units: n.units})
-	n.put("/etc/passwd", fmt.Sprintf("root:x:%d:%d::/root:/bin/sh\n", os.Getuid(), os.Getgid()))
-	n.put("/etc/group", fmt.Sprintf("root:x:%d:\n", os.Getgid()))
+	n.Put("/etc/passwd", fmt.Sprintf("root:x:%d:%d::/root:/bin/sh\n", os.Getuid(), os.Getgid()))
+	n.Put("/etc/group", fmt.Sprintf("root:x:%d:\n", os.Getgid()))
 	return n
 }
 
@@ -51,40 +45,22 @@ var running = host.UnitState{LoadState: "loaded", ActiveState: "active", UnitFil
 // withTimesyncd has the node keep its time by systemd-timesyncd.
 func (n *testNode) withTimesyncd() *testNode {
 	n.t.Helper()
-	n.put("/usr/lib/systemd/systemd-timesyncd", "")
-	n.put(timesyncdConf, "[Time]\n#NTP=\n")
-	n.units.states[timesyncdU] = running
+	n.Put("/usr/lib/systemd/systemd-timesyncd", "")
+	n.Put(timesyncdConf, "[Time]\n#NTP=\n")
+	n.units.States[timesyncdU] = running
 	return n
 }
 
 // withChrony has the node keep its time by chrony.
 func (n *testNode) withChrony(unit, conf string) *testNode {
 	n.t.Helper()
-	n.put("/usr/sbin/chronyd", "")
-	n.put(conf, distribution)
-	n.units.states[unit] = running
+	n.Put("/usr/sbin/chronyd", "")
+	n.Put(conf, distribution)
+	n.units.States[unit] = running
 	return n
 }
 
 const distribution = "# Welcome to the chrony configuration file.\nconfdir /etc/chrony/conf.d\n\npool 2.debian.pool.ntp.org iburst\n Server  10.0.0.1 prefer\nmakestep 1 3\n"
-
-func (n *testNode) put(p, content string) {
-	n.t.Helper()
-	at := filepath.Join(n.root, p)
-	require.NoError(n.t, os.MkdirAll(filepath.Dir(at), 0o755))
-	require.NoError(n.t, os.WriteFile(at, []byte(content), 0o644))
-	require.NoError(n.t, os.Chmod(at, 0o644))
-}
-
-func (n *testNode) read(p string) string {
-	n.t.Helper()
-	data, err := os.ReadFile(filepath.Join(n.root, p))
-	if os.IsNotExist(err) {
-		return "(missing)"
-	}
-	require.NoError(n.t, err)
-	return string(data)
-}
 
 // snapshot is all that there is about time on the node.
 func (n *testNode) snapshot() string {
@@ -95,7 +71,7 @@ func (n *testNode) snapshot() string {
 		require.NoError(n.t, err)
 		fmt.Fprintln(&out, p, state)
 	}
-	return out.String() + fmt.Sprint(n.units.states)
+	return out.String() + fmt.Sprint(n.units.States)
 }
 
 func ask(was, desired *node.NTP) kind.Question {
@@ -144,53 +120,39 @@ func (n *testNode) shows(q kind.Question, drift []string) {
 	require.Subset(n.t, drift, a.Drift)
 }
 
-// fakeUnits is a service manager whose units do what they are told.
+// fakeUnits is a service manager that may die.
 type fakeUnits struct {
-	states map[string]host.UnitState
-	calls  []string
+	hosttest.Units
 	// dies says at which call from now systemctl dies, and after whether it has done its work by then. -1: never.
 	dies  int
 	after bool
 }
 
-func (f *fakeUnits) System(context.Context) (string, error) { return "running", nil }
-
-func (f *fakeUnits) Show(_ context.Context, unit string) (host.UnitState, error) {
-	if s, ok := f.states[unit]; ok {
-		return s, nil
+func newFakeUnits() *fakeUnits {
+	f := &fakeUnits{Units: hosttest.Units{States: map[string]host.UnitState{}}, dies: -1}
+	killed := func(after bool) error {
+		if f.dies == -1 && f.after == after {
+			return errors.New("signal: killed")
+		}
+		return nil
 	}
-	return host.UnitState{LoadState: "not-found", ActiveState: "inactive"}, nil
-}
-
-func (f *fakeUnits) Do(_ context.Context, verb, unit string) error {
-	f.calls = append(f.calls, verb+" "+unit)
-	f.dies--
-	dead := f.dies == -1
-	if dead && !f.after {
-		return errors.New("signal: killed")
+	f.Before = func(_, unit string) error {
+		f.dies--
+		if err := killed(false); err != nil {
+			return err
+		}
+		if _, ok := f.States[unit]; !ok {
+			return errors.New("exit status 5")
+		}
+		return nil
 	}
-	s, ok := f.states[unit]
-	if !ok {
-		return errors.New("exit status 5")
-	}
-	switch verb {
-	case "enable", "disable":
-		s.UnitFileState = verb + "d"
-	case "start":
-		s.ActiveState = "active"
-	case "stop":
-		s.ActiveState = "inactive"
-	}
-	f.states[unit] = s
-	if dead {
-		return errors.New("signal: killed")
-	}
-	return nil
+	f.After = func(string, string) error { return killed(true) }
+	return f
 }
 
 func (f *fakeUnits) took() []string {
-	calls := f.calls
-	f.calls = nil
+	calls := f.Calls
+	f.Calls = nil
 	slices.Sort(calls)
 	return calls
 }

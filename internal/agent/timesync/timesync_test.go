@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -34,7 +33,7 @@ func TestTimesyncd(t *testing.T) {
 	q := ask(nil, on("a.example", "10.0.0.2"))
 	a := n.make(q)
 	require.Equal(t, restart(timesyncdU), a.Actions)
-	require.Equal(t, dropInAbout+"[Time]\nNTP=\nNTP=a.example 10.0.0.2\n", n.read(dropIn))
+	require.Equal(t, dropInAbout+"[Time]\nNTP=\nNTP=a.example 10.0.0.2\n", n.Get(dropIn))
 	require.NoError(t, n.kind.Undo(context.Background(), change(q, a)))
 	require.Equal(t, before, n.snapshot())
 
@@ -56,36 +55,36 @@ func TestTimesyncd(t *testing.T) {
 func TestTimesyncdAfterCloudInit(t *testing.T) {
 	const laidDown = "# cloud-init generated file\n[Time]\nNTP=a.example b.example \n"
 	n := newNode(t, t.TempDir()).withTimesyncd()
-	n.put(cloudInitDropIn, laidDown)
+	n.Put(cloudInitDropIn, laidDown)
 	was := on("a.example", "b.example")
 	require.Equal(t, kind.Answer{}, n.plan(ask(was, was)), "as bootstrap laid it down")
 	q := ask(was, on("b.example"))
 	a := n.make(q)
 	require.False(t, a.Conflict)
-	require.Equal(t, "(missing)", n.read(cloudInitDropIn), "a server that is gone is gone")
+	require.Equal(t, "(missing)", n.Get(cloudInitDropIn), "a server that is gone is gone")
 	require.NoError(t, n.kind.Undo(context.Background(), change(q, a)))
-	require.Equal(t, laidDown, n.read(cloudInitDropIn))
+	require.Equal(t, laidDown, n.Get(cloudInitDropIn))
 	n.make(ask(was, on()))
-	require.Equal(t, "(missing)", n.read(cloudInitDropIn))
+	require.Equal(t, "(missing)", n.Get(cloudInitDropIn))
 
-	n.put(cloudInitDropIn, "[Time]\nNTP=somebodys.example\n")
+	n.Put(cloudInitDropIn, "[Time]\nNTP=somebodys.example\n")
 	require.True(t, n.make(ask(was, on("c.example"))).Conflict)
-	require.Equal(t, "[Time]\nNTP=somebodys.example\n", n.read(cloudInitDropIn), "what refit's file takes the place of stays")
+	require.Equal(t, "[Time]\nNTP=somebodys.example\n", n.Get(cloudInitDropIn), "what refit's file takes the place of stays")
 }
 
 func TestTimesyncdEffective(t *testing.T) {
 	n := newNode(t, t.TempDir()).withTimesyncd()
-	n.put(timesyncdConf, "[Time]\nNTP=main.example\n[Other]\nNTP=x\n")
-	n.put("/usr/lib/systemd/timesyncd.conf.d/10-vendor.conf", "[Time]\nNTP=vendor.example\n")
-	n.put("/usr/lib/systemd/timesyncd.conf.d/20-hidden.conf", "[Time]\nNTP=hidden.example\n")
-	n.put("/run/systemd/timesyncd.conf.d/30-run.conf", "[Time]\n NTP = run.example main.example\nFallbackNTP=y\n;NTP=\n")
-	n.put("/run/systemd/timesyncd.conf.d/README", "[Time]\nNTP=readme.example\n")
-	require.NoError(t, os.MkdirAll(filepath.Join(n.root, "/etc/systemd/timesyncd.conf.d"), 0o755))
-	require.NoError(t, os.Symlink("/dev/null", filepath.Join(n.root, "/etc/systemd/timesyncd.conf.d/20-hidden.conf")))
+	n.Put(timesyncdConf, "[Time]\nNTP=main.example\n[Other]\nNTP=x\n")
+	n.Put("/usr/lib/systemd/timesyncd.conf.d/10-vendor.conf", "[Time]\nNTP=vendor.example\n")
+	n.Put("/usr/lib/systemd/timesyncd.conf.d/20-hidden.conf", "[Time]\nNTP=hidden.example\n")
+	n.Put("/run/systemd/timesyncd.conf.d/30-run.conf", "[Time]\n NTP = run.example main.example\nFallbackNTP=y\n;NTP=\n")
+	n.Put("/run/systemd/timesyncd.conf.d/README", "[Time]\nNTP=readme.example\n")
+	require.NoError(t, os.MkdirAll(n.Path("/etc/systemd/timesyncd.conf.d"), 0o755))
+	require.NoError(t, os.Symlink("/dev/null", n.Path("/etc/systemd/timesyncd.conf.d/20-hidden.conf")))
 	c, err := n.kind.readTimesyncd()
 	require.NoError(t, err)
 	require.Equal(t, []string{"main.example", "vendor.example", "run.example"}, c.effective())
-	n.put("/etc/systemd/timesyncd.conf.d/25-reset.conf", "[Time]\nNTP=\n")
+	n.Put("/etc/systemd/timesyncd.conf.d/25-reset.conf", "[Time]\nNTP=\n")
 	c, err = n.kind.readTimesyncd()
 	require.NoError(t, err)
 	require.Equal(t, []string{"run.example", "main.example"}, c.effective())
@@ -98,13 +97,13 @@ func TestChrony(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, t.TempDir()).withChrony(tc.unit, tc.conf).withTimesyncd()
-			n.units.states[timesyncdU] = host.UnitState{LoadState: "loaded", ActiveState: "inactive", UnitFileState: "disabled"}
+			n.units.States[timesyncdU] = host.UnitState{LoadState: "loaded", ActiveState: "inactive", UnitFileState: "disabled"}
 			before := n.snapshot()
 			q := ask(nil, on("a.example", "b.example", "a.example"))
 			a := n.make(q)
 			require.Equal(t, restart(tc.unit), a.Actions, "the rule means the unit that the node has")
 			require.Equal(t, "# Welcome to the chrony configuration file.\nconfdir /etc/chrony/conf.d\n\n#refit# pool 2.debian.pool.ntp.org iburst\n"+
-				"#refit#  Server  10.0.0.1 prefer\nmakestep 1 3\n"+blockBegin+"\n"+blockAbout+"\nserver a.example iburst\nserver b.example iburst\n"+blockEnd+"\n", n.read(tc.conf))
+				"#refit#  Server  10.0.0.1 prefer\nmakestep 1 3\n"+blockBegin+"\n"+blockAbout+"\nserver a.example iburst\nserver b.example iburst\n"+blockEnd+"\n", n.Get(tc.conf))
 			require.NoError(t, n.kind.Undo(context.Background(), change(q, a)))
 			require.Equal(t, before, n.snapshot())
 			n.make(q)
@@ -117,7 +116,7 @@ func TestChrony(t *testing.T) {
 
 func TestChronyAfterCloudInit(t *testing.T) {
 	n := newNode(t, t.TempDir()).withChrony("chrony.service", debianConf)
-	n.put(debianConf, "# servers\nserver a.example iburst\nserver b.example iburst\nmakestep 1 3\n")
+	n.Put(debianConf, "# servers\nserver a.example iburst\nserver b.example iburst\nmakestep 1 3\n")
 	was := on("a.example", "b.example")
 	require.Equal(t, kind.Answer{}, n.plan(ask(was, was)), "as bootstrap laid it down")
 	q := ask(was, on())
@@ -125,10 +124,10 @@ func TestChronyAfterCloudInit(t *testing.T) {
 	note, err := n.kind.Make(context.Background(), change(q, a))
 	require.NoError(t, err)
 	require.Contains(t, note, "lists no server any more")
-	require.Equal(t, "# servers\nmakestep 1 3\n", n.read(debianConf))
+	require.Equal(t, "# servers\nmakestep 1 3\n", n.Get(debianConf))
 	require.NoError(t, n.kind.Undo(context.Background(), change(q, a)))
 	n.make(ask(was, on("c.example")))
-	require.Equal(t, "# servers\nmakestep 1 3\n"+blockOf([]string{"c.example"}), n.read(debianConf))
+	require.Equal(t, "# servers\nmakestep 1 3\n"+blockOf([]string{"c.example"}), n.Get(debianConf))
 }
 
 func TestPlan(t *testing.T) {
@@ -138,7 +137,7 @@ func TestPlan(t *testing.T) {
 			n.withTimesyncd()
 			s := running
 			edit(&s)
-			n.units.states[timesyncdU] = s
+			n.units.States[timesyncdU] = s
 		}
 	}
 	masked := state(func(s *host.UnitState) { s.LoadState, s.ActiveState, s.UnitFileState = "masked", "inactive", "masked" })
@@ -159,13 +158,13 @@ func TestPlan(t *testing.T) {
 		"no program, and nothing is to keep time": {desired: off()},
 		"no program, and the specs are silent":    {was: on("a")},
 		"ntpd": {
-			prepare: func(n *testNode) { n.put("/usr/sbin/ntpd", "") }, desired: off(), blocked: "keeps its time by ntpd, which refit does not know",
+			prepare: func(n *testNode) { n.Put("/usr/sbin/ntpd", "") }, desired: off(), blocked: "keeps its time by ntpd, which refit does not know",
 		},
 		"no systemd": {
 			prepare: func(n *testNode) { n.withTimesyncd(); n.kind.host.Units = nil }, desired: off(), blocked: "no systemctl",
 		},
 		"a unit without its program": {
-			prepare: func(n *testNode) { n.units.states[timesyncdU] = running }, desired: on("a"), blocked: "no program that keeps its time",
+			prepare: func(n *testNode) { n.units.States[timesyncdU] = running }, desired: on("a"), blocked: "no program that keeps its time",
 		},
 		"a server that is two":            {prepare: timesyncd, desired: on("a b"), blocked: `"a b" is not the name or the address of a server`},
 		"a server that is a line":         {prepare: timesyncd, desired: on("a\nb"), blocked: `is not the name or the address of a server`},
@@ -230,7 +229,7 @@ func TestLaws(t *testing.T) {
 		} else {
 			n.withTimesyncd()
 			if rapid.Bool().Draw(rt, "cloud-init's") {
-				n.put(cloudInitDropIn, "[Time]\nNTP=a.example b.example\n")
+				n.Put(cloudInitDropIn, "[Time]\nNTP=a.example b.example\n")
 			}
 		}
 		n.settle(drawNTP(rt, "first"))

@@ -1,58 +1,18 @@
 package unit
 
 import (
-	"context"
-	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/agent/host/hosttest"
 	"github.com/capi-refit/refit/internal/agent/kind"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 )
 
 const name = "chrony.service"
-
-// fakeUnits is a service manager whose units do what they are told.
-type fakeUnits struct {
-	states map[string]host.UnitState
-	calls  []string
-	// fails is the call that does not work.
-	fails string
-}
-
-func (f *fakeUnits) System(context.Context) (string, error) { return "running", nil }
-
-func (f *fakeUnits) Show(_ context.Context, unit string) (host.UnitState, error) {
-	if s, ok := f.states[unit]; ok {
-		return s, nil
-	}
-	return host.UnitState{LoadState: "not-found", ActiveState: "inactive"}, nil
-}
-
-func (f *fakeUnits) Do(_ context.Context, verb, unit string) error {
-	f.calls = append(f.calls, verb+" "+unit)
-	if f.fails == verb {
-		return errors.New("exit status 1")
-	}
-	s := f.states[unit]
-	switch verb {
-	case "enable", "disable":
-		s.UnitFileState = verb + "d"
-	case "start":
-		s.ActiveState = "active"
-	case "stop":
-		s.ActiveState = "inactive"
-	case "mask":
-		s.LoadState, s.UnitFileState = "masked", "masked"
-	case "unmask":
-		s.LoadState, s.UnitFileState = "loaded", "disabled"
-	}
-	f.states[unit] = s
-	return nil
-}
 
 var (
 	running = host.UnitState{LoadState: "loaded", ActiveState: "active", UnitFileState: "enabled"}
@@ -70,8 +30,8 @@ func wanted(edit func(u *node.Unit)) *node.Resource {
 func on(u *node.Unit)  { u.Enabled, u.Active = new(true), new(true) }
 func off(u *node.Unit) { u.Enabled, u.Active = new(false), new(false) }
 
-func newUnit(s host.UnitState) (*Kind, *fakeUnits) {
-	f := &fakeUnits{states: map[string]host.UnitState{name: s}}
+func newUnit(s host.UnitState) (*Kind, *hosttest.Units) {
+	f := &hosttest.Units{States: map[string]host.UnitState{name: s}}
 	return New(host.Host{Units: f}), f
 }
 
@@ -112,7 +72,7 @@ func TestPlan(t *testing.T) {
 			require.Equal(t, tc.conflict, a.Conflict)
 			require.Equal(t, tc.drift, a.Drift)
 			require.Empty(t, a.Blocked)
-			require.Empty(t, units.calls, "planning changes nothing")
+			require.Empty(t, units.Calls, "planning changes nothing")
 			if a.Operation != "" {
 				require.Equal(t, []disruption.Action{{Type: disruption.None}}, a.Actions)
 			}
@@ -152,20 +112,20 @@ func TestMakeAndUndo(t *testing.T) {
 			require.NoError(t, err)
 			c := kind.Change{Desired: q.Desired, Before: a.Before}
 			for range 2 {
-				units.calls = nil
+				units.Calls = nil
 				_, err := k.Make(t.Context(), c)
 				require.NoError(t, err)
-				require.Equal(t, of(tc.make), units.calls)
+				require.Equal(t, of(tc.make), units.Calls)
 			}
 			verified, err := k.Plan(t.Context(), kind.Question{Was: q.Desired, Known: true, Desired: q.Desired})
 			require.NoError(t, err)
 			require.Equal(t, kind.Answer{}, verified)
 			for range 2 {
-				units.calls = nil
+				units.Calls = nil
 				require.NoError(t, k.Undo(t.Context(), c))
-				require.Equal(t, of(tc.undo), units.calls)
+				require.Equal(t, of(tc.undo), units.Calls)
 			}
-			require.Equal(t, tc.is, units.states[name])
+			require.Equal(t, tc.is, units.States[name])
 		})
 	}
 }
@@ -184,12 +144,12 @@ func TestFailures(t *testing.T) {
 	a, err := k.Plan(t.Context(), q)
 	require.NoError(t, err)
 	c := kind.Change{Desired: q.Desired, Before: a.Before}
-	units.fails = "stop"
+	units.Fails = "stop"
 	_, err = k.Make(t.Context(), c)
 	require.ErrorContains(t, err, "systemctl stop chrony.service")
 	require.ErrorContains(t, err, "journalctl -u chrony.service")
 	require.NoError(t, k.Undo(t.Context(), c))
-	require.Equal(t, running, units.states[name])
+	require.Equal(t, running, units.States[name])
 	c.Before = nil
 	require.ErrorContains(t, k.Undo(t.Context(), c), "can't be read")
 }

@@ -65,7 +65,7 @@ func TestBlocked(t *testing.T) {
 			was: bob(), desired: keysOfBob(keyBob), want: "has a second name",
 			prepare: func(n *testNode) {
 				n.keys("bob", keyAlice)
-				require.NoError(n.t, os.Link(n.path("/home/bob/.ssh/authorized_keys"), n.path("/secret")))
+				require.NoError(n.t, os.Link(n.Path("/home/bob/.ssh/authorized_keys"), n.Path("/secret")))
 			},
 		},
 		"more keys than can be": {
@@ -81,8 +81,8 @@ func TestBlocked(t *testing.T) {
 		"no rule for users, and only keys": {
 			was: bob(), desired: keysOfBob(keyBob), ask: func(q *kind.Question) { delete(q.Rules.Domains, disruption.Users) },
 		},
-		"root's password is not locked":       {desired: &node.User{Name: "root"}, prepare: func(n *testNode) { n.put("/etc/shadow", "root:$6$root:1:0:99999:7:::\n", 0o600) }},
-		"root's password is not to be locked": {desired: &node.User{Name: "root", LockPassword: new(true)}, prepare: func(n *testNode) { n.put("/etc/shadow", "root:$6$root:1:0:99999:7:::\n", 0o600) }, want: "of root nothing but its SSH keys"},
+		"root's password is not locked":       {desired: &node.User{Name: "root"}, prepare: func(n *testNode) { n.PutMode("/etc/shadow", "root:$6$root:1:0:99999:7:::\n", 0o600) }},
+		"root's password is not to be locked": {desired: &node.User{Name: "root", LockPassword: new(true)}, prepare: func(n *testNode) { n.PutMode("/etc/shadow", "root:$6$root:1:0:99999:7:::\n", 0o600) }, want: "of root nothing but its SSH keys"},
 		"root's shell":                        {desired: &node.User{Name: "root", Shell: "/bin/bash"}, want: "the shell differs"},
 		"root is not expired":                 {desired: &node.User{Name: "root", Inactive: true}, want: "the expiry differs"},
 		"root's keys, with the one by which refit comes in": {
@@ -151,11 +151,11 @@ func TestBlocked(t *testing.T) {
 		},
 		"the login loses its rule": {
 			was: with(unlocked, func(u *node.User) { u.Sudo = everything }), desired: unlocked, ask: loginAsBob, want: "leave it without sudo",
-			prepare: func(n *testNode) { n.put(cloudInitSudoers, cloudInitRules, 0o440) },
+			prepare: func(n *testNode) { n.PutMode(cloudInitSudoers, cloudInitRules, 0o440) },
 		},
 		"the login needs a password": {
 			was: with(unlocked, func(u *node.User) { u.Sudo = everything }), desired: with(unlocked, func(u *node.User) { u.Sudo = "ALL=(ALL) ALL" }), ask: loginAsBob,
-			prepare: func(n *testNode) { n.put(cloudInitSudoers, cloudInitRules, 0o440) }, want: "leave it without sudo",
+			prepare: func(n *testNode) { n.PutMode(cloudInitSudoers, cloudInitRules, 0o440) }, want: "leave it without sudo",
 		},
 		"the login gets a rule that will do": {
 			was: unlocked, desired: with(unlocked, func(u *node.User) { u.Sudo = "ALL = (ALL:ALL) NOPASSWD: ALL" }), ask: loginAsBob,
@@ -190,7 +190,7 @@ func TestBlocked(t *testing.T) {
 
 func (n *testNode) remove(p string) {
 	n.t.Helper()
-	require.NoError(n.t, os.RemoveAll(n.path(p)))
+	require.NoError(n.t, os.RemoveAll(n.Path(p)))
 }
 
 func TestKeysNoted(t *testing.T) {
@@ -203,9 +203,9 @@ func TestKeysNoted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
-			n.put("/etc/ssh/sshd_config", tc.config, 0o600)
-			n.put("/etc/ssh/conf.d/0.conf", "Match User x\n  AuthorizedKeysFile none\n", 0o600)
-			n.put("/etc/ssh/conf.d/1.conf", "AuthorizedKeysFile /etc/ssh/included/%u\n", 0o600)
+			n.PutMode("/etc/ssh/sshd_config", tc.config, 0o600)
+			n.PutMode("/etc/ssh/conf.d/0.conf", "Match User x\n  AuthorizedKeysFile none\n", 0o600)
+			n.PutMode("/etc/ssh/conf.d/1.conf", "AuthorizedKeysFile /etc/ssh/included/%u\n", 0o600)
 			a := n.plan(ask(bob(), with(bob(), func(u *node.User) { u.SSHAuthorizedKeys = []string{keyBob} })))
 			require.Contains(t, strings.Join(a.Notes, "\n"), tc.want)
 			require.Equal(t, tc.want == "", len(a.Notes) == 0)
@@ -232,9 +232,9 @@ func TestAKeyThatGoesIsNotReadElsewhere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
 			n.keys("bob", keyBob, keyAlice)
-			n.put("/etc/ssh/sshd_config", tc.config, 0o600)
-			n.put("/etc/ssh/conf.d/1.conf", "AuthorizedKeysFile=\"/etc/ssh/keys/%u\"\n", 0o600)
-			n.put(tc.file, tc.keys+"\n", 0o644)
+			n.PutMode("/etc/ssh/sshd_config", tc.config, 0o600)
+			n.PutMode("/etc/ssh/conf.d/1.conf", "AuthorizedKeysFile=\"/etc/ssh/keys/%u\"\n", 0o600)
+			n.Put(tc.file, tc.keys+"\n")
 			a := n.plan(revoke())
 			require.Equal(t, tc.blocked, strings.Contains(a.Blocked, "a key that the specs take away is also in "+tc.file), a.Blocked)
 			require.NotContains(t, a.Blocked, "AAAAC3")
@@ -280,12 +280,12 @@ func TestExchangedKeys(t *testing.T) {
 			q := ask(bob(), with(bob(), func(u *node.User) { u.SSHAuthorizedKeys = []string{keyAlice} }))
 			a := n.plan(q)
 			attack(n)
-			before := n.read("/etc/shadow")
+			before := n.Get("/etc/shadow")
 			_, err := n.kind.Make(context.Background(), change(q, a))
 			require.Error(t, err)
 			require.Error(t, n.kind.Undo(context.Background(), change(q, a)))
-			require.Equal(t, before, n.read("/etc/shadow"))
-			require.Equal(t, "(missing)", n.read("/etc/authorized_keys"))
+			require.Equal(t, before, n.Get("/etc/shadow"))
+			require.Equal(t, "(missing)", n.Get("/etc/authorized_keys"))
 		})
 	}
 }

@@ -36,12 +36,12 @@ func drawNode(t *rapid.T, dir string) *testNode {
 	require.NoError(t, err)
 	n := layOut(t, root)
 	if rapid.Bool().Draw(t, "cloud-init's rules") {
-		n.put(cloudInitSudoers, cloudInitRules, 0o440)
+		n.PutMode(cloudInitSudoers, cloudInitRules, 0o440)
 	}
 	if keys := pick(rapid.Uint8Range(0, 15).Draw(t, "keys that are there")); len(keys) > 0 {
 		n.keys("bob", append(keys, "# bob's own")...)
 	}
-	n.put("/etc/shadow", "root:*:1:0:99999:7:::\nbob:"+rapid.SampledFrom([]string{"$6$bob", "!$6$bob", "!", "*", "!!"}).Draw(t, "shadow")+
+	n.PutMode("/etc/shadow", "root:*:1:0:99999:7:::\nbob:"+rapid.SampledFrom([]string{"$6$bob", "!$6$bob", "!", "*", "!!"}).Draw(t, "shadow")+
 		":1:0:99999:7::"+rapid.SampledFrom([]string{"", "1", "30000"}).Draw(t, "expires")+":\n", 0o600)
 	return n
 }
@@ -96,7 +96,7 @@ func crashed(t *rapid.T, n *testNode, do func() error) {
 		err = do()
 	}
 	require.NoError(t, err)
-	_ = os.Remove(n.path("/dies"))
+	_ = os.Remove(n.Path("/dies"))
 }
 
 func requireVerified(t *rapid.T, n *testNode, q kind.Question, drift []string) {
@@ -112,7 +112,7 @@ func requireVerified(t *rapid.T, n *testNode, q kind.Question, drift []string) {
 
 // die lets a program die at its nth call from now.
 func (n *testNode) die(nth int, when string) {
-	n.put("/dies", fmt.Sprintf("%d %s\n", nth, when), 0o644)
+	n.Put("/dies", fmt.Sprintf("%d %s\n", nth, when))
 }
 
 // TestCrashes lets each program die at each of its calls, and then either goes on or goes back.
@@ -142,7 +142,7 @@ func crashAt(t *testing.T, q kind.Question, nth int, when string, back bool) boo
 	n := newNode(t)
 	defer n.gone()
 	n.keys("bob", keyBob)
-	n.put(cloudInitSudoers, cloudInitRules, 0o440)
+	n.PutMode(cloudInitSudoers, cloudInitRules, 0o440)
 	before := n.snapshot("bob", "alice")
 	c := change(q, n.plan(q))
 	n.die(nth, when)

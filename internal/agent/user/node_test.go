@@ -11,21 +11,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/agent/host/hosttest"
 	"github.com/capi-refit/refit/internal/agent/kind"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 )
 
-// tb is what a test and a check of rapid's have in common.
-type tb interface {
-	require.TestingT
-	Helper()
-}
-
 // testNode is a directory that stands for a node.
 type testNode struct {
-	t    tb
-	root string
+	hosttest.Files
+	t    hosttest.T
 	kind *Kind
 }
 
@@ -37,30 +32,30 @@ func newNode(t *testing.T) *testNode {
 	return layOut(t, memoryDir(t))
 }
 
-func layOut(t tb, root string) *testNode {
+func layOut(t hosttest.T, root string) *testNode {
 	t.Helper()
 	h := host.Host{Root: host.Root{Dir: root}, Disk: host.Disk{NoSync: true}}
-	n := &testNode{t: t, root: root, kind: New(h)}
+	n := &testNode{Files: hosttest.NewFiles(t, root), t: t, kind: New(h)}
 	uid := os.Getuid()
-	n.put("/etc/passwd", fmt.Sprintf("root:x:%d:%d:root:/root:/bin/sh\nbob:x:%d:1500:Bob:/home/bob:/bin/sh\n", uid, os.Getgid(), n.id(1500)), 0o644)
-	n.put("/etc/shadow", "root:*:1:0:99999:7:::\nbob:$6$bob:1:0:99999:7:::\n", 0o600)
-	n.put("/etc/group", fmt.Sprintf("root:x:%d:\nbob:x:1500:\nsudo:x:27:bob\nvideo:x:44:\n", os.Getgid()), 0o644)
-	n.put("/bin/sh", "", 0o755)
-	n.put("/bin/bash", "", 0o755)
-	n.put("/usr/sbin/nologin", "", 0o755)
+	n.Put("/etc/passwd", fmt.Sprintf("root:x:%d:%d:root:/root:/bin/sh\nbob:x:%d:1500:Bob:/home/bob:/bin/sh\n", uid, os.Getgid(), n.id(1500)))
+	n.PutMode("/etc/shadow", "root:*:1:0:99999:7:::\nbob:$6$bob:1:0:99999:7:::\n", 0o600)
+	n.Put("/etc/group", fmt.Sprintf("root:x:%d:\nbob:x:1500:\nsudo:x:27:bob\nvideo:x:44:\n", os.Getgid()))
+	n.PutMode("/bin/sh", "", 0o755)
+	n.PutMode("/bin/bash", "", 0o755)
+	n.PutMode("/usr/sbin/nologin", "", 0o755)
 	n.dir("/home/bob", 1500)
 	n.dir("/root", uid)
 	n.dir("/etc/sudoers.d", uid)
-	n.put("/etc/sudoers", "root ALL=(ALL:ALL) ALL\n%sudo ALL=(ALL:ALL) ALL\n@includedir /etc/sudoers.d\n", 0o440)
+	n.PutMode("/etc/sudoers", "root ALL=(ALL:ALL) ALL\n%sudo ALL=(ALL:ALL) ALL\n@includedir /etc/sudoers.d\n", 0o440)
 	if uid != 0 {
-		n.put("/ids", fmt.Sprint(uid), 0o644)
+		n.Put("/ids", fmt.Sprint(uid))
 	}
 	script, err := filepath.Abs("testdata/shadow.sh")
 	require.NoError(t, err)
 	content, err := os.ReadFile(script)
 	require.NoError(t, err)
 	for _, p := range programs {
-		n.put("/usr/sbin/"+p, string(content), 0o755)
+		n.PutMode("/usr/sbin/"+p, string(content), 0o755)
 	}
 	return n
 }
@@ -85,21 +80,12 @@ func (n *testNode) id(uid int) int {
 }
 
 // gone frees the memory that the directory takes.
-func (n *testNode) gone() { _ = os.RemoveAll(n.root) }
-
-func (n *testNode) path(p string) string { return filepath.Join(n.root, p) }
-
-func (n *testNode) put(p, content string, mode os.FileMode) {
-	n.t.Helper()
-	require.NoError(n.t, os.MkdirAll(filepath.Dir(n.path(p)), 0o755))
-	require.NoError(n.t, os.WriteFile(n.path(p), []byte(content), mode))
-	require.NoError(n.t, os.Chmod(n.path(p), mode))
-}
+func (n *testNode) gone() { _ = os.RemoveAll(n.Dir) }
 
 func (n *testNode) dir(p string, uid int) {
 	n.t.Helper()
-	require.NoError(n.t, os.MkdirAll(n.path(p), 0o755))
-	require.NoError(n.t, os.Chown(n.path(p), n.id(uid), -1))
+	require.NoError(n.t, os.MkdirAll(n.Path(p), 0o755))
+	require.NoError(n.t, os.Chown(n.Path(p), n.id(uid), -1))
 }
 
 // keys lays down keys as bootstrap does.
@@ -111,19 +97,9 @@ func (n *testNode) keys(user string, lines ...string) {
 		home = "/root"
 	}
 	n.dir(home+"/.ssh", uid)
-	require.NoError(n.t, os.Chmod(n.path(home+"/.ssh"), 0o700))
-	n.put(home+"/.ssh/authorized_keys", strings.Join(lines, "\n")+"\n", 0o600)
-	require.NoError(n.t, os.Chown(n.path(home+"/.ssh/authorized_keys"), n.id(uid), -1))
-}
-
-func (n *testNode) read(p string) string {
-	n.t.Helper()
-	data, err := os.ReadFile(n.path(p))
-	if os.IsNotExist(err) {
-		return "(missing)"
-	}
-	require.NoError(n.t, err)
-	return string(data)
+	require.NoError(n.t, os.Chmod(n.Path(home+"/.ssh"), 0o700))
+	n.PutMode(home+"/.ssh/authorized_keys", strings.Join(lines, "\n")+"\n", 0o600)
+	require.NoError(n.t, os.Chown(n.Path(home+"/.ssh/authorized_keys"), n.id(uid), -1))
 }
 
 func (n *testNode) view(name string) view {
@@ -136,8 +112,8 @@ func (n *testNode) view(name string) view {
 // calls returns the programs that have been run, and forgets them.
 func (n *testNode) calls() []string {
 	n.t.Helper()
-	text := n.read("/calls")
-	_ = os.Remove(n.path("/calls"))
+	text := n.Get("/calls")
+	_ = os.Remove(n.Path("/calls"))
 	if text == "(missing)" {
 		return nil
 	}
@@ -149,18 +125,18 @@ func (n *testNode) snapshot(names ...string) string {
 	n.t.Helper()
 	var out strings.Builder
 	for _, p := range []string{"/etc/passwd", "/etc/shadow", "/etc/group"} {
-		fmt.Fprintf(&out, "%s\n", n.read(p))
+		fmt.Fprintf(&out, "%s\n", n.Get(p))
 	}
 	for _, name := range names {
 		v := n.view(name)
 		fmt.Fprintf(&out, "%s: %q %+v %+v\n", name, v.keys.Content, v.keys.File, v.keys.Dir)
 	}
-	entries, err := os.ReadDir(n.path("/etc/sudoers.d"))
+	entries, err := os.ReadDir(n.Path("/etc/sudoers.d"))
 	require.NoError(n.t, err)
 	for _, e := range entries {
 		info, err := e.Info()
 		require.NoError(n.t, err)
-		fmt.Fprintf(&out, "%s %s %s\n", e.Name(), info.Mode(), n.read("/etc/sudoers.d/"+e.Name()))
+		fmt.Fprintf(&out, "%s %s %s\n", e.Name(), info.Mode(), n.Get("/etc/sudoers.d/"+e.Name()))
 	}
 	return out.String()
 }

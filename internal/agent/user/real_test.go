@@ -29,9 +29,9 @@ func newRealNode(t *testing.T) *testNode {
 		if err != nil {
 			t.Skipf("this machine has no %s", p)
 		}
-		n.put("/usr/sbin/"+p, fmt.Sprintf("#!/bin/sh\necho \"%s $*\" >>\"$REFIT_ROOT/calls\"\nexec %s -R \"$REFIT_ROOT\" \"$@\"\n", p, program), 0o755)
+		n.PutMode("/usr/sbin/"+p, fmt.Sprintf("#!/bin/sh\necho \"%s $*\" >>\"$REFIT_ROOT/calls\"\nexec %s -R \"$REFIT_ROOT\" \"$@\"\n", p, program), 0o755)
 	}
-	n.put("/etc/login.defs", "USERGROUPS_ENAB yes\nUID_MIN 1000\nUID_MAX 60000\nGID_MIN 1000\nGID_MAX 60000\nENCRYPT_METHOD SHA512\n", 0o644)
+	n.Put("/etc/login.defs", "USERGROUPS_ENAB yes\nUID_MIN 1000\nUID_MAX 60000\nGID_MIN 1000\nGID_MAX 60000\nENCRYPT_METHOD SHA512\n")
 	return n
 }
 
@@ -73,7 +73,7 @@ func TestRealPrograms(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newRealNode(t)
 			if tc.shadow != "" || strings.Contains(name, "without a password") {
-				n.put("/etc/shadow", "root:*:1:0:99999:7:::\nbob:"+tc.shadow+":1:0:99999:7:::\n", 0o600)
+				n.PutMode("/etc/shadow", "root:*:1:0:99999:7:::\nbob:"+tc.shadow+":1:0:99999:7:::\n", 0o600)
 			}
 			before := n.accounts()
 			a := n.plan(tc.q)

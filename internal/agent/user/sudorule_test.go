@@ -117,9 +117,9 @@ func TestShellsThatRunNoCommand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
-			n.put(tc.shell, "", 0o755)
+			n.PutMode(tc.shell, "", 0o755)
 			if tc.shells != "" {
-				n.put("/etc/shells", tc.shells, 0o644)
+				n.Put("/etc/shells", tc.shells)
 			}
 			q := ask(bob(), with(bob(), func(u *node.User) { u.Shell = tc.shell }))
 			q.Login = node.Login{User: "bob"}
@@ -142,9 +142,9 @@ if [ -e "$REFIT_ROOT/etc/sudoers.d/90-refit-bob" ] && [ -e "$REFIT_ROOT/no" ]; t
 	for name, refuses := range map[string]bool{"sudo says yes": false, "sudo says no": true} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
-			n.put("/usr/bin/sudo", fakeSudo, 0o755)
+			n.PutMode("/usr/bin/sudo", fakeSudo, 0o755)
 			if refuses {
-				n.put("/no", "", 0o644)
+				n.Put("/no", "")
 			}
 			before := n.snapshot("bob")
 			q := loginRule(node.Login{User: "bob", Keys: []string{keyRefit}, Gate: true}, "ALL=(root) NOPASSWD: "+node.DefaultGate)

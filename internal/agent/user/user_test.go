@@ -59,12 +59,12 @@ func TestAddedUser(t *testing.T) {
 	require.Equal(t, "!$6$alice", is.Password, "locked, as cloud-init has it")
 	require.Equal(t, []string{"ops", "sudo"}, is.Groups)
 	require.Equal(t, "/home/alice", is.Home)
-	require.Equal(t, sudoersAbout+"alice "+everything+"\n", n.read("/etc/sudoers.d/90-refit-alice"))
-	require.Equal(t, blockBegin+"\n"+blockAbout+"\n"+keyAlice+"\n"+blockEnd+"\n", n.read("/home/alice/.ssh/authorized_keys"))
+	require.Equal(t, sudoersAbout+"alice "+everything+"\n", n.Get("/etc/sudoers.d/90-refit-alice"))
+	require.Equal(t, blockBegin+"\n"+blockAbout+"\n"+keyAlice+"\n"+blockEnd+"\n", n.Get("/home/alice/.ssh/authorized_keys"))
 	for p, mode := range map[string]os.FileMode{
 		"/home/alice/.ssh": 0o700 | os.ModeDir, "/home/alice/.ssh/authorized_keys": 0o600, "/etc/sudoers.d/90-refit-alice": 0o440,
 	} {
-		info, err := os.Stat(n.path(p))
+		info, err := os.Stat(n.Path(p))
 		require.NoError(t, err)
 		require.Equal(t, mode, info.Mode(), p)
 	}
@@ -75,7 +75,7 @@ func TestAddedUser(t *testing.T) {
 
 	require.NoError(t, n.kind.Undo(context.Background(), change(q, a)))
 	require.Equal(t, before, n.snapshot("alice"))
-	require.DirExists(t, n.path("/home/alice"), "somebody may have put something into it")
+	require.DirExists(t, n.Path("/home/alice"), "somebody may have put something into it")
 	require.NoError(t, n.kind.Undo(context.Background(), change(q, a)))
 	require.Equal(t, before, n.snapshot("alice"))
 
@@ -147,33 +147,33 @@ func TestChangedUser(t *testing.T) {
 		},
 		"an unlock": {
 			was: bob(), desired: with(bob(), func(u *node.User) { u.LockPassword = new(false) }), calls: []string{"usermod -U bob"},
-			prepare: func(n *testNode) { n.put("/etc/shadow", "bob:!$6$bob:1:0:99999:7:::\n", 0o600) },
+			prepare: func(n *testNode) { n.PutMode("/etc/shadow", "bob:!$6$bob:1:0:99999:7:::\n", 0o600) },
 			check:   func(t *testing.T, n *testNode) { require.Equal(t, "$6$bob", n.view("bob").account.Password) },
 		},
 		"an unlock of what is locked twice": {
 			was: bob(), desired: with(bob(), func(u *node.User) { u.LockPassword = new(false) }), calls: []string{"chpasswd -e"},
-			prepare: func(n *testNode) { n.put("/etc/shadow", "bob:!!$6$bob:1:0:99999:7:::\n", 0o600) },
+			prepare: func(n *testNode) { n.PutMode("/etc/shadow", "bob:!!$6$bob:1:0:99999:7:::\n", 0o600) },
 			check:   func(t *testing.T, n *testNode) { require.Equal(t, "$6$bob", n.view("bob").account.Password) },
 		},
 		"no longer inactive": {
 			was: with(bob(), func(u *node.User) { u.Inactive = true }), desired: bob(), calls: []string{"usermod -e  bob"},
-			prepare: func(n *testNode) { n.put("/etc/shadow", "bob:!:1:0:99999:7::1:\n", 0o600) },
+			prepare: func(n *testNode) { n.PutMode("/etc/shadow", "bob:!:1:0:99999:7::1:\n", 0o600) },
 		},
 		"a rule of sudo that cloud-init has written": {
 			was:     with(bob(), func(u *node.User) { u.Sudo = everything }),
 			desired: with(bob(), func(u *node.User) { u.Sudo = "ALL=(ALL) ALL" }),
-			prepare: func(n *testNode) { n.put(cloudInitSudoers, cloudInitRules, 0o440) },
+			prepare: func(n *testNode) { n.PutMode(cloudInitSudoers, cloudInitRules, 0o440) },
 			check: func(t *testing.T, n *testNode) {
-				require.Equal(t, "# Created by cloud-init\n\n\n# User rules for carol\ncarol "+everything+"\n", n.read(cloudInitSudoers))
-				require.Contains(t, n.read("/etc/sudoers.d/90-refit-bob"), "\nbob ALL=(ALL) ALL\n")
+				require.Equal(t, "# Created by cloud-init\n\n\n# User rules for carol\ncarol "+everything+"\n", n.Get(cloudInitSudoers))
+				require.Contains(t, n.Get("/etc/sudoers.d/90-refit-bob"), "\nbob ALL=(ALL) ALL\n")
 			},
 		},
 		"a rule of sudo that is taken away": {
 			was: with(bob(), func(u *node.User) { u.Sudo = everything }), desired: bob(),
-			prepare: func(n *testNode) { n.put(cloudInitSudoers, cloudInitRules, 0o440) },
+			prepare: func(n *testNode) { n.PutMode(cloudInitSudoers, cloudInitRules, 0o440) },
 			check: func(t *testing.T, n *testNode) {
-				require.NotContains(t, n.read(cloudInitSudoers), "bob")
-				require.Equal(t, "(missing)", n.read("/etc/sudoers.d/90-refit-bob"))
+				require.NotContains(t, n.Get(cloudInitSudoers), "bob")
+				require.Equal(t, "(missing)", n.Get("/etc/sudoers.d/90-refit-bob"))
 			},
 		},
 		"a key that is revoked, which bootstrap had laid down": {
@@ -181,13 +181,13 @@ func TestChangedUser(t *testing.T) {
 			desired: with(bob(), func(u *node.User) { u.SSHAuthorizedKeys = []string{keyBob} }),
 			prepare: func(n *testNode) { n.keys("bob", "# mine", keyBob, keyAlice2, keyAlice) },
 			check: func(t *testing.T, n *testNode) {
-				require.Equal(t, "# mine\n"+keyAlice2+"\n"+blockOf([]string{keyBob}), n.read("/home/bob/.ssh/authorized_keys"))
+				require.Equal(t, "# mine\n"+keyAlice2+"\n"+blockOf([]string{keyBob}), n.Get("/home/bob/.ssh/authorized_keys"))
 			},
 		},
 		"keys that are gone": {
 			was: with(bob(), func(u *node.User) { u.SSHAuthorizedKeys = []string{keyBob} }), desired: bob(),
 			prepare: func(n *testNode) { n.keys("bob", keyBob) },
-			check:   func(t *testing.T, n *testNode) { require.Empty(t, n.read("/home/bob/.ssh/authorized_keys")) },
+			check:   func(t *testing.T, n *testNode) { require.Empty(t, n.Get("/home/bob/.ssh/authorized_keys")) },
 		},
 		"what somebody has changed too is a conflict": {
 			was:     with(bob(), func(u *node.User) { u.Shell = "/usr/sbin/nologin" }),
@@ -204,7 +204,7 @@ func TestChangedUser(t *testing.T) {
 				tc.prepare(n)
 			}
 			if locks(*tc.was) && tc.prepare == nil && tc.was.Name == "bob" {
-				n.put("/etc/shadow", "bob:!$6$bob:1:0:99999:7:::\n", 0o600)
+				n.PutMode("/etc/shadow", "bob:!$6$bob:1:0:99999:7:::\n", 0o600)
 			}
 			q := ask(tc.was, tc.desired)
 			before := n.snapshot("bob")
@@ -249,14 +249,14 @@ func withoutVisudo(calls []string) []string {
 func TestRemovedUser(t *testing.T) {
 	n := newNode(t)
 	n.keys("bob", keyBob, keyAlice2)
-	n.put(cloudInitSudoers, cloudInitRules, 0o440)
+	n.PutMode(cloudInitSudoers, cloudInitRules, 0o440)
 	before := n.snapshot("bob")
 	q := ask(with(bob(), func(u *node.User) { u.SSHAuthorizedKeys, u.Sudo = []string{keyBob}, everything }), nil)
 	a := n.make(q)
 	require.Equal(t, node.Remove, a.Operation)
 	require.Equal(t, []string{"usermod -e 1 -L bob"}, withoutVisudo(n.calls()))
-	require.Equal(t, keyAlice2+"\n", n.read("/home/bob/.ssh/authorized_keys"), "what is not refit's stays, and lets nobody in")
-	require.NotContains(t, n.read(cloudInitSudoers), "bob")
+	require.Equal(t, keyAlice2+"\n", n.Get("/home/bob/.ssh/authorized_keys"), "what is not refit's stays, and lets nobody in")
+	require.NotContains(t, n.Get(cloudInitSudoers), "bob")
 	require.NoError(t, n.kind.Undo(context.Background(), change(q, a)))
 	require.Equal(t, before, n.snapshot("bob"))
 
@@ -269,8 +269,8 @@ func TestRemovedUser(t *testing.T) {
 func TestUserUnchanged(t *testing.T) {
 	asCloudInit := func(n *testNode) {
 		n.keys("bob", keyBob)
-		n.put(cloudInitSudoers, cloudInitRules, 0o440)
-		n.put("/etc/shadow", "bob:!$6$bob:1:0:99999:7:::\n", 0o600)
+		n.PutMode(cloudInitSudoers, cloudInitRules, 0o440)
+		n.PutMode("/etc/shadow", "bob:!$6$bob:1:0:99999:7:::\n", 0o600)
 	}
 	spec := with(bob(), func(u *node.User) {
 		u.Gecos, u.Shell, u.Groups, u.PasswordHash, u.Sudo, u.SSHAuthorizedKeys = "Bob", "/bin/sh", []string{"sudo"}, "$6$bob", everything, []string{keyBob}
@@ -281,19 +281,19 @@ func TestUserUnchanged(t *testing.T) {
 	}{
 		"as bootstrap laid it down":     {edit: func(*testNode) {}},
 		"touched":                       {edit: func(n *testNode) { n.keys("bob", "# somebody's", keyBob, keyAlice) }},
-		"another password, not locked":  {edit: func(n *testNode) { n.put("/etc/shadow", "bob:$6$other:1:0:99999:7:::\n", 0o600) }, drift: []string{"password", "lock"}},
-		"expired":                       {edit: func(n *testNode) { n.put("/etc/shadow", "bob:!$6$bob:1:0:99999:7::1:\n", 0o600) }, drift: []string{"expiry"}},
+		"another password, not locked":  {edit: func(n *testNode) { n.PutMode("/etc/shadow", "bob:$6$other:1:0:99999:7:::\n", 0o600) }, drift: []string{"password", "lock"}},
+		"expired":                       {edit: func(n *testNode) { n.PutMode("/etc/shadow", "bob:!$6$bob:1:0:99999:7::1:\n", 0o600) }, drift: []string{"expiry"}},
 		"another shell and comment":     {edit: func(n *testNode) { n.passwd("bob", "Robert", "/bin/bash") }, drift: []string{"shell", "gecos"}},
-		"another group":                 {edit: func(n *testNode) { n.put("/etc/group", "root:x:0:\nbob:x:1500:\nsudo:x:27:\n", 0o644) }, drift: []string{"groups"}},
+		"another group":                 {edit: func(n *testNode) { n.Put("/etc/group", "root:x:0:\nbob:x:1500:\nsudo:x:27:\n") }, drift: []string{"groups"}},
 		"a key less":                    {edit: func(n *testNode) { n.keys("bob", keyAlice) }, drift: []string{"keys"}},
 		"a key with other options":      {edit: func(n *testNode) { n.keys("bob", `command="false" `+keyBob) }, drift: []string{"keys"}},
-		"keys that sshd does not read":  {edit: func(n *testNode) { require.NoError(t, os.Chmod(n.path("/home/bob/.ssh"), 0o777)) }, drift: []string{"keys"}},
-		"keys that others read":         {edit: func(n *testNode) { require.NoError(t, os.Chmod(n.path("/home/bob/.ssh/authorized_keys"), 0o644)) }, drift: []string{"keys"}},
-		"another rule of sudo":          {edit: func(n *testNode) { n.put(cloudInitSudoers, "bob ALL=(ALL) ALL\n", 0o440) }, drift: []string{"sudo"}},
-		"the account is gone":           {edit: func(n *testNode) { n.put("/etc/passwd", "root:x:0:0::/root:/bin/sh\n", 0o644) }, drift: []string{"missing"}},
+		"keys that sshd does not read":  {edit: func(n *testNode) { require.NoError(t, os.Chmod(n.Path("/home/bob/.ssh"), 0o777)) }, drift: []string{"keys"}},
+		"keys that others read":         {edit: func(n *testNode) { require.NoError(t, os.Chmod(n.Path("/home/bob/.ssh/authorized_keys"), 0o644)) }, drift: []string{"keys"}},
+		"another rule of sudo":          {edit: func(n *testNode) { n.PutMode(cloudInitSudoers, "bob ALL=(ALL) ALL\n", 0o440) }, drift: []string{"sudo"}},
+		"the account is gone":           {edit: func(n *testNode) { n.Put("/etc/passwd", "root:x:0:0::/root:/bin/sh\n") }, drift: []string{"missing"}},
 		"the keys are a link elsewhere": {edit: func(n *testNode) { n.link("/home/bob/.ssh/authorized_keys", "/etc/shadow") }, drift: []string{"keys"}},
 		"somebody's own groups for root": {edit: func(n *testNode) {
-			n.put("/etc/group", "root:x:0:\nbob:x:1500:\nsudo:x:27:bob,root\nvideo:x:44:root\n", 0o644)
+			n.Put("/etc/group", "root:x:0:\nbob:x:1500:\nsudo:x:27:bob,root\nvideo:x:44:root\n")
 		}},
 	}
 	for name, tc := range tests {
@@ -327,19 +327,19 @@ func TestUserUnchanged(t *testing.T) {
 func (n *testNode) passwd(name, gecos, shell string) {
 	n.t.Helper()
 	var out strings.Builder
-	for line := range strings.Lines(n.read("/etc/passwd")) {
+	for line := range strings.Lines(n.Get("/etc/passwd")) {
 		if c := strings.Split(line, ":"); c[0] == name {
 			line = strings.Join(append(c[:4], gecos, c[5], shell+"\n"), ":")
 		}
 		out.WriteString(line)
 	}
-	n.put("/etc/passwd", out.String(), 0o644)
+	n.Put("/etc/passwd", out.String())
 }
 
 // link makes a symbolic link in the place of a file.
 func (n *testNode) link(p, target string) {
 	n.t.Helper()
-	require.NoError(n.t, os.RemoveAll(n.path(p)))
-	require.NoError(n.t, os.MkdirAll(filepath.Dir(n.path(p)), 0o755))
-	require.NoError(n.t, os.Symlink(target, n.path(p)))
+	require.NoError(n.t, os.RemoveAll(n.Path(p)))
+	require.NoError(n.t, os.MkdirAll(filepath.Dir(n.Path(p)), 0o755))
+	require.NoError(n.t, os.Symlink(target, n.Path(p)))
 }

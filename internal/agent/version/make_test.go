@@ -153,7 +153,7 @@ func TestEtcdIsAskedAgainBeforeItIsTouched(t *testing.T) {
 			w := newControlPlane(t, newVersion)
 			w.Put("/etcd-tag", tc.tag)
 			c := w.change(newVersion)
-			w.set(func() { w.etcds = tc.etcds })
+			w.Set(func(n *staticpodtest.Node) { n.Members = tc.etcds })
 			w.clock.impatient = &staticpodtest.Impatient{Left: 3}
 			_, err := w.kind.Make(t.Context(), c)
 			require.ErrorContains(t, err, "etcd has no member to spare")

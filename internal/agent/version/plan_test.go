@@ -105,8 +105,8 @@ func TestPlanOfAWorker(t *testing.T) {
 }
 
 func TestPlanOfAControlPlane(t *testing.T) {
-	alone := func(w *world) { w.etcds = `{"name":"a"}` }
-	weak := func(w *world) { w.etcds = `{"name":"a"},{"name":"b"},` + sickMember }
+	alone := func(w *world) { w.Members = `{"name":"a"}` }
+	weak := func(w *world) { w.Members = `{"name":"a"},{"name":"b"},` + sickMember }
 	for name, tc := range map[string]struct {
 		was, want string
 		prepare   func(w *world)
@@ -147,7 +147,7 @@ func TestPlanOfAControlPlane(t *testing.T) {
 			w.clock.ahead = 10 * time.Minute
 			alone(w)
 		}},
-		"no room for a snapshot of etcd": {was: oldVersion, want: newVersion, prepare: func(w *world) { w.database = "1152921504606846976" }, blocked: "no room on the node for a snapshot of etcd in /var/lib/refit/etcd: "},
+		"no room for a snapshot of etcd": {was: oldVersion, want: newVersion, prepare: func(w *world) { w.DatabaseSize = "1152921504606846976" }, blocked: "no room on the node for a snapshot of etcd in /var/lib/refit/etcd: "},
 		"no room for a copy of etcd": {was: oldVersion, want: newVersion, blocked: "kubeadm's copy of etcd's data in /etc/kubernetes/tmp", prepare: func(w *world) {
 			w.Put("/etcd-tag", "3.6.9-0")
 			w.largeEtcd()
@@ -189,7 +189,7 @@ func (w *world) largeEtcd() {
 
 func TestRoomIsNotAskedForWhileARunIsUnderWay(t *testing.T) {
 	w := newControlPlane(t, newVersion)
-	w.database = "1152921504606846976"
+	w.DatabaseSize = "1152921504606846976"
 	q := w.question(oldVersion, newVersion)
 	q.UnderWay = true
 	a, err := w.kind.Plan(t.Context(), q)
@@ -205,7 +205,7 @@ func TestRoomIsNotAskedForWhileARunIsUnderWay(t *testing.T) {
 func TestARunTakesUpWhatItHasLeftOfEtcd(t *testing.T) {
 	for name, leave := range map[string]func(*world){
 		"its manifest is away":  func(w *world) { w.remove("/etc/kubernetes/manifests/etcd.yaml") },
-		"a member does not run": func(w *world) { w.etcds = `{"name":"a"},{"name":"b"},` + sickMember },
+		"a member does not run": func(w *world) { w.Members = `{"name":"a"},{"name":"b"},` + sickMember },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newControlPlane(t, newVersion)
@@ -238,7 +238,7 @@ func TestPlanErrors(t *testing.T) {
 	})
 	t.Run("a kubeadm that names no etcd", func(t *testing.T) {
 		w := newControlPlane(t, newVersion)
-		w.Put("/releases/"+newVersion+"/kubeadm", "#!/bin/sh\necho registry.k8s.io/pause:3.10\n")
+		w.PutMode("/releases/"+newVersion+"/kubeadm", "#!/bin/sh\necho registry.k8s.io/pause:3.10\n", 0o700)
 		_, err := w.kind.Plan(t.Context(), w.question(oldVersion, newVersion))
 		require.ErrorContains(t, err, "kubeadm names no image of etcd")
 	})

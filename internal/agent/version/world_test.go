@@ -1,7 +1,6 @@
 package version
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -10,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -94,9 +92,6 @@ type world struct {
 	calls      []string
 	// silent has the API server not answer about Nodes.
 	silent bool
-	etcds  string
-	// database is how many bytes etcd says that it has.
-	database string
 }
 
 // sickMember is one of etcd's that has not been started.
@@ -106,7 +101,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
 		Node: staticpodtest.NewNode(t), clock: &clock{ahead: -10 * time.Minute}, reported: oldVersion, serves: newVersion,
-		broken: map[string]bool{}, up: true, ready: true, etcds: `{"name":"a"},{"name":"b"},{"name":"c"}`, database: "16384",
+		broken: map[string]bool{}, up: true, ready: true,
 	}
 	w.releases = &releases{w: w}
 	w.Answer = w.answer
@@ -119,8 +114,7 @@ func newWorld(t *testing.T) *world {
 	for _, v := range []string{oldVersion, newVersion, nextMinor} {
 		w.Put("/releases/"+v+"/kubelet", "#!/bin/sh\necho Kubernetes "+v+"\n")
 		w.Put("/releases/"+v+"/kubectl", "#!/bin/sh\necho Client Version: "+v+"\n")
-		w.Put("/releases/"+v+"/kubeadm", fmt.Sprintf(kubeadmScript, v))
-		require.NoError(t, os.Chmod(w.Path("/releases/"+v+"/kubeadm"), 0o700))
+		w.PutMode("/releases/"+v+"/kubeadm", fmt.Sprintf(kubeadmScript, v), 0o700)
 	}
 	w.Put("/help", helpWithAddons)
 	w.Put("/etcd-tag", "3.6.8-0")
@@ -142,11 +136,7 @@ func newControlPlane(t *testing.T, version string) *world {
 		w.Put("/etc/kubernetes/manifests/"+name+".yaml", w.manifest(name, oldVersion))
 		w.Put("/next/"+name+".yaml", w.manifest(name, version))
 	}
-	cert, key := w.CA.Issue("kube-etcd-healthcheck-client")
-	w.Put("/etc/kubernetes/pki/etcd/ca.crt", string(w.CA.PEM))
-	w.Put("/etc/kubernetes/pki/etcd/ca.key", string(w.CA.KeyPEM))
-	w.Put("/etc/kubernetes/pki/etcd/healthcheck-client.crt", string(cert))
-	w.Put("/etc/kubernetes/pki/etcd/healthcheck-client.key", string(key))
+	w.WithEtcd()
 	w.configure(version)
 	return w
 }
@@ -185,8 +175,6 @@ func (w *world) healthz(rw http.ResponseWriter, _ *http.Request) {
 func (w *world) answer(rw http.ResponseWriter, r *http.Request) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	database := bytes.Repeat([]byte("etcd"), 4096)
-	digest := sha256.Sum256(database)
 	switch r.URL.Path {
 	case "/version":
 		_, _ = io.WriteString(rw, `{"gitVersion":"`+w.serves+`"}`)
@@ -199,15 +187,6 @@ func (w *world) answer(rw http.ResponseWriter, r *http.Request) bool {
 		_, _ = fmt.Fprintf(rw, `{"status":{"nodeInfo":{"kubeletVersion":%q},"conditions":[{"type":"Ready","status":%q}]}}`, w.reported, status)
 	case "/api/v1/pods":
 		_ = json.NewEncoder(rw).Encode(map[string]any{"items": w.mirrors()})
-	case "/v3/cluster/member/list":
-		_, _ = io.WriteString(rw, `{"members":[`+strings.ReplaceAll(w.etcds, `"}`, `","clientURLs":["`+w.API.URL+`"]}`)+`]}`)
-	case "/v3/maintenance/status":
-		_, _ = io.WriteString(rw, `{"dbSize":"`+w.database+`"}`)
-	case "/v3/maintenance/snapshot":
-		_ = json.NewEncoder(rw).Encode(map[string]any{"result": map[string]any{"blob": database}})
-		_ = json.NewEncoder(rw).Encode(map[string]any{"result": map[string]any{"blob": digest[:]}})
-	case "/health":
-		_, _ = io.WriteString(rw, `{"health":"true"}`)
 	default:
 		return false
 	}

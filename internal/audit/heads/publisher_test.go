@@ -18,16 +18,17 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/capi-refit/refit/internal/audit"
+	"github.com/capi-refit/refit/internal/managementtest"
+	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
-var start = time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC)
+var start = managementtest.Start
 
 // world is an API server and the directory of a log.
 type world struct {
@@ -43,27 +44,12 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	w := &world{T: t, path: filepath.Join(t.TempDir(), "audit.jsonl"), clock: clocktesting.NewFakeClock(start), events: events.NewFakeRecorder(100)}
-	w.client = fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-			if w.down != nil {
-				return w.down
-			}
-			return c.Get(ctx, key, obj, opts...)
-		},
-		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
-			if w.down != nil {
-				return w.down
-			}
-			return c.Create(ctx, obj, opts...)
-		},
-		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-			if w.down != nil {
-				return w.down
-			}
+	w.client = workloadtest.Before(managementtest.New(), func(verb string, _ runtime.Object) error {
+		if verb == "patch" && w.down == nil {
 			w.writes++
-			return c.Patch(ctx, obj, patch, opts...)
-		},
-	}).Build()
+		}
+		return w.down
+	})
 	return w
 }
 

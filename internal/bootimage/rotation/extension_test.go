@@ -116,7 +116,7 @@ func (w *world) requireStays(f family, name string, state refitv1.BootImageTarge
 // requireRotatedIfAllowed requires that the target is brought to the image when machines may be replaced.
 func (w *world) requireRotatedIfAllowed() {
 	w.T.Helper()
-	w.change(func(s *refitv1.BootImagePolicySpec) { s.Rotation.Replacement = refitv1.AllowReplacement })
+	w.Change("p", func(s *refitv1.BootImagePolicySpec) { s.Rotation.Replacement = refitv1.AllowReplacement })
 	w.settle()
 	require.Equal(w.T, refitv1.TargetRotated, w.target().State, "machines may be replaced")
 }

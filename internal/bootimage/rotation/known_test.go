@@ -139,7 +139,7 @@ func TestOvertaken(t *testing.T) {
 func TestForgotten(t *testing.T) {
 	for name, out := range map[string]func(*world){
 		"it is gone":         func(w *world) { require.NoError(w.T, w.Delete(w.T.Context(), w.policy())) },
-		"it has no rotation": func(w *world) { w.change(func(s *refitv1.BootImagePolicySpec) { s.Rotation = nil }) },
+		"it has no rotation": func(w *world) { w.Change("p", func(s *refitv1.BootImagePolicySpec) { s.Rotation = nil }) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, append(basis(), deployment("workers", "Metal3MachineTemplate", "base"))...)

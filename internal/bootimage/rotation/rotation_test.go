@@ -188,7 +188,7 @@ func TestLeftAlone(t *testing.T) {
 				require.NoError(t, w.Update(t.Context(), tc.replace))
 			}
 			if tc.edit != nil {
-				w.change(tc.edit)
+				w.Change("p", tc.edit)
 			}
 			w.settle()
 			got := w.target()
@@ -219,7 +219,7 @@ func TestAPausedClusterIsLeftAlone(t *testing.T) {
 func TestReplacementAllowed(t *testing.T) {
 	cloud := made(infra("AWSMachineTemplate"), "cloud", object{"template": object{"spec": object{"ami": object{"id": "ami-1"}}}})
 	w := newWorld(t, append(basis(), cloud, deployment("workers", "AWSMachineTemplate", "cloud"))...)
-	w.change(func(s *refitv1.BootImagePolicySpec) {
+	w.Change("p", func(s *refitv1.BootImagePolicySpec) {
 		s.Rotation.Template.Kind, s.Rotation.Template.Fields = "AWSMachineTemplate", []refitv1.BootImageField{{Path: "ami.id"}}
 		s.Rotation.Replacement = refitv1.AllowReplacement
 	})
@@ -253,7 +253,7 @@ func TestNotSelected(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, append(basis(), tc.object)...)
 			if tc.edit != nil {
-				w.change(tc.edit)
+				w.Change("p", tc.edit)
 			}
 			w.settle()
 			require.Empty(t, w.policy().Status.Rotation.Targets)
@@ -278,7 +278,7 @@ func TestUnusable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, append(basis(), deployment("workers", "Metal3MachineTemplate", "base"))...)
-			w.change(tc.edit)
+			w.Change("p", tc.edit)
 			w.settle()
 			c := w.condition()
 			require.Equal(t, metav1.ConditionUnknown, c.Status)

@@ -62,7 +62,7 @@ func TestSetBackWithoutStatus(t *testing.T) {
 // TestOptingOut leaves all as it is.
 func TestOptingOut(t *testing.T) {
 	for name, out := range map[string]func(*world){
-		"the rotation goes": func(w *world) { w.change(func(s *refitv1.BootImagePolicySpec) { s.Rotation = nil }) },
+		"the rotation goes": func(w *world) { w.Change("p", func(s *refitv1.BootImagePolicySpec) { s.Rotation = nil }) },
 		"the policy goes":   func(w *world) { require.NoError(w.T, w.Delete(w.T.Context(), w.policy())) },
 		"the target is no longer selected": func(w *world) {
 			w.setBack(w.refersTo(deployments, "workers"), labelled("golden", "no"))

@@ -118,7 +118,7 @@ func TestAnImageThatDoesNotBoot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			workers := with(deployment("workers", "AWSMachineTemplate", "bad"), observed(2, 2))
 			w := newWorld(t, append(append(basis(), workers, cloud("good", "ami-1"), cloud("bad", "ami-2"), cloud("twin", "ami-2")), tc.sets...)...)
-			w.change(func(s *refitv1.BootImagePolicySpec) {
+			w.Change("p", func(s *refitv1.BootImagePolicySpec) {
 				s.Rotation.Template.Kind, s.Rotation.Template.Fields = "AWSMachineTemplate", []refitv1.BootImageField{{Path: "ami.id"}}
 				s.Rotation.Replacement = tc.replacement
 			})

@@ -23,6 +23,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/bootimage"
 	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/managementtest"
 	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/image"
@@ -98,12 +99,7 @@ func controlPlane(template string) *unstructured.Unstructured {
 }
 
 func crd(plural, kind string) *apiextensionsv1.CustomResourceDefinition {
-	return &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + infrastructure, Labels: map[string]string{"cluster.x-k8s.io/v1beta2": "v1beta1"}},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: infrastructure, Names: apiextensionsv1.CustomResourceDefinitionNames{Kind: kind},
-		},
-	}
+	return managementtest.CRD(plural, infra(kind))
 }
 
 func stream(image string) string {
@@ -114,10 +110,12 @@ func images(data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "golden"}, Data: data}
 }
 
+var kind policykindtest.Kind[*refitv1.BootImagePolicy, refitv1.BootImagePolicySpec]
+
 // policy keeps the Metal3MachineTemplates of all that is labelled golden at the golden image.
 func policy(name string) *refitv1.BootImagePolicy {
 	labelled := &metav1.LabelSelector{MatchLabels: map[string]string{"golden": "yes"}}
-	p := &refitv1.BootImagePolicy{ObjectMeta: policykindtest.Meta(name)}
+	p := kind.Policy(name)
 	p.Spec.Selection.Mode = refitv1.AllBootImages
 	p.Spec.Rotation = &refitv1.BootImageRotation{
 		ConfigMap: "golden", Platform: "metal", Architecture: "amd64",
@@ -132,7 +130,7 @@ func policy(name string) *refitv1.BootImagePolicy {
 
 // world is a management cluster, a fake of one, with a policy, a Cluster, a template and what refers to it.
 type world struct {
-	*policykindtest.World
+	*policykindtest.Policies[*refitv1.BootImagePolicy, refitv1.BootImagePolicySpec]
 	controller *Controller
 	// creates, patches and deletes are writes of templates and of targets that an API server would have done.
 	creates, patches, deletes int
@@ -151,7 +149,7 @@ func basis() []client.Object {
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	w := &world{}
-	w.World = policykindtest.New(t, policykindtest.Kinds(addKinds), policykindtest.With(objects...), policykindtest.Intercept(w.intercept()))
+	w.Policies = kind.World(t, policykindtest.Kinds(addKinds), policykindtest.With(objects...), policykindtest.Intercept(w.intercept()))
 	w.controller = &Controller{
 		Client: w.Client, Live: w.Client, Updaters: inplace.UpdatersFunc(w.updaters), Recorder: w.Events, Clock: w.Clock, rollouts: newRollouts(),
 	}
@@ -247,16 +245,7 @@ func (w *world) requireSettling(says string) {
 	require.Equal(w.T, refitv1.TargetRotated, w.target().State)
 }
 
-func (w *world) policy() *refitv1.BootImagePolicy {
-	w.T.Helper()
-	return policykindtest.Get(w.World, "p", &refitv1.BootImagePolicy{})
-}
-
-// change changes the policy p as an API server does.
-func (w *world) change(edit func(*refitv1.BootImagePolicySpec)) {
-	w.T.Helper()
-	policykindtest.Change(w.World, "p", &refitv1.BootImagePolicy{}, func(p *refitv1.BootImagePolicy) { edit(&p.Spec) })
-}
+func (w *world) policy() *refitv1.BootImagePolicy { return w.Policy("p") }
 
 // target is what the status of the policy says of the only target.
 func (w *world) target() refitv1.BootImageTarget {

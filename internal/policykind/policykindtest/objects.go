@@ -1,13 +1,13 @@
 package policykindtest
 
 import (
-	"maps"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"github.com/capi-refit/refit/internal/managementtest"
 )
 
 // Namespace is that of all that is made here.
@@ -21,24 +21,14 @@ func Key(name string) types.NamespacedName {
 // Request returns the request to reconcile what has a name.
 func Request(name string) ctrl.Request { return ctrl.Request{NamespacedName: Key(name)} }
 
-// Meta returns the metadata of a policy as it was created.
-func Meta(name string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: Namespace, Name: name, UID: types.UID("uid-" + name), Generation: 1}
-}
-
 // Cluster returns a Cluster with labels.
 func Cluster(name string, labels map[string]string) *clusterv1.Cluster {
-	return &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name, Labels: maps.Clone(labels)}}
+	return managementtest.Cluster(Namespace, name, labels)
 }
 
 // Machine returns a worker of a Cluster.
 func Machine(name, cluster string, edits ...func(*clusterv1.Machine)) *clusterv1.Machine {
-	m := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name, UID: types.UID("uid-" + name)}}
-	m.Spec.ClusterName = cluster
-	for _, e := range edits {
-		e(m)
-	}
-	return m
+	return managementtest.Machine(Namespace, name, cluster, edits...)
 }
 
 // Label has a Machine with a label.

@@ -6,11 +6,8 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -18,13 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-
-	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/managementtest"
 )
-
-// Start is the time on the clock of a new World: a Saturday, 20:00 UTC.
-var Start = time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC)
 
 // ErrDown is the error of reads while the API server is down.
 var ErrDown = errors.New("the API server is down")
@@ -67,24 +59,15 @@ func Intercept(funcs interceptor.Funcs) Option {
 	}
 }
 
-// New returns a World with the kinds of core, CustomResourceDefinitions, Cluster API's core and refit. The statuses of refit's kinds are
-// subresources.
+// New returns a World with the kinds of managementtest.
 func New(t testing.TB, options ...Option) *World {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, apiextensionsv1.AddToScheme, clusterv1.AddToScheme, refitv1.AddToScheme,
-	} {
-		require.NoError(t, add(scheme))
-	}
-	b := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(
-		&refitv1.MachineUpdate{}, &refitv1.ChangeManagementPolicy{}, &refitv1.NodeDisruptionPolicy{}, &refitv1.BootImagePolicy{},
-		&refitv1.KubernetesSource{},
-	)
+	scheme := managementtest.NewScheme()
+	b := managementtest.NewBuilder(scheme)
 	for _, o := range options {
 		require.NoError(t, o(scheme, b))
 	}
-	return &World{Client: b.Build(), T: t, Clock: clocktesting.NewFakeClock(Start), Events: events.NewFakeRecorder(1000)}
+	return &World{Client: b.Build(), T: t, Clock: clocktesting.NewFakeClock(managementtest.Start), Events: events.NewFakeRecorder(1000)}
 }
 
 // Get implements client.Reader.

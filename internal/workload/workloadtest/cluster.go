@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	apiversion "k8s.io/apimachinery/pkg/version"
 	discoveryfake "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/kubernetes"
@@ -23,7 +23,6 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/capi-refit/refit/internal/workload"
 )
@@ -68,22 +67,23 @@ func NewBuilder(scheme *runtime.Scheme) *fake.ClientBuilder {
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker)
 }
 
-// New returns a Cluster of objects, whose API server has a clock of its own: it answers who creates a Lease as a dry run with its time.
+// NewClient returns a client of an API server that has objects, the Namespace of leases and a clock of its own.
+func NewClient(now clock.PassiveClock, objects ...client.Object) client.WithWatch {
+	store := &leaseStore{now: now, revision: 100, leases: map[types.NamespacedName][]byte{}}
+	all := []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: LeaseNamespace}}}
+	for _, obj := range objects {
+		if lease, ok := obj.(*coordinationv1.Lease); ok {
+			utilruntime.Must(store.create(lease.DeepCopy()))
+			continue
+		}
+		all = append(all, obj)
+	}
+	return NewBuilder(Scheme()).WithObjects(all...).WithStatusSubresource(&corev1.Node{}).WithInterceptorFuncs(store.intercept()).Build()
+}
+
+// New returns a Cluster with what NewClient returns.
 func New(now clock.PassiveClock, objects ...client.Object) *Cluster {
-	c := NewBuilder(Scheme()).WithObjects(objects...).WithStatusSubresource(&corev1.Node{}).WithInterceptorFuncs(interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
-			_, lease := obj.(*coordinationv1.Lease)
-			if lease {
-				obj.SetUID(uuid.NewUUID()) // without one a lease is never seen to lapse
-			}
-			err := c.Create(ctx, obj, opts...)
-			if lease && len((&client.CreateOptions{}).ApplyOptions(opts).DryRun) > 0 {
-				obj.SetCreationTimestamp(metav1.NewTime(now.Now()))
-			}
-			return err
-		},
-	}).Build()
 	clientset := kubernetesfake.NewClientset()
 	clientset.Discovery().(*discoveryfake.FakeDiscovery).FakedServerVersion = &apiversion.Info{GitVersion: ServerVersion}
-	return &Cluster{Client: c, Clientset: clientset}
+	return &Cluster{Client: NewClient(now, objects...), Clientset: clientset}
 }

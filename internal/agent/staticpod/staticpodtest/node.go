@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/agent/host/hosttest"
 	"github.com/capi-refit/refit/internal/agent/staticpod"
 )
 
@@ -27,7 +28,7 @@ const Name = "cp-1"
 // Node is a directory that stands for a control-plane node, with its API server.
 type Node struct {
 	testing.TB
-	Dir  string
+	hosttest.Files
 	Host host.Host
 	CA   *Authority
 	// API answers for the cluster, and for the API server of the node.
@@ -44,15 +45,18 @@ type Node struct {
 	Answer func(w http.ResponseWriter, r *http.Request) bool
 	// Containers, if it is set, returns the statuses of a pod's containers, by the pod's name without that of the node.
 	Containers func(name string) []staticpod.ContainerStatus
-	shown      map[string]staticpod.Manifest
-	serves     tls.Certificate
-	first      map[string]string
+	// Members is the list of members that etcd answers with, and DatabaseSize how many bytes it says that it has.
+	Members, DatabaseSize string
+
+	shown  map[string]staticpod.Manifest
+	serves tls.Certificate
+	first  map[string]string
 }
 
 // NewNode lays out a node. It has no manifests yet.
 func NewNode(t testing.TB) *Node {
 	t.Helper()
-	n := &Node{TB: t, Dir: t.TempDir(), CA: NewAuthority(t), Broken: map[string]bool{}}
+	n := &Node{TB: t, Files: hosttest.NewFiles(t, t.TempDir()), CA: NewAuthority(t), Broken: map[string]bool{}}
 	root := host.Root{Dir: n.Dir, Private: filepath.Join(n.Dir, "var/lib/refit")}
 	require.NoError(t, os.MkdirAll(root.Private, 0o700))
 	n.Host = host.Host{Root: root, Disk: host.Disk{NoSync: true}, Clock: Clock{}}
@@ -102,32 +106,16 @@ users:
 %s`, n.API.URL, base64.StdEncoding.EncodeToString(n.CA.PEM), user)
 }
 
-// Path returns where a file of the node is.
-func (n *Node) Path(p string) string { return filepath.Join(n.Dir, p) }
-
-// Put writes a file of the node.
+// Put writes a file of the node, which only root may read.
 func (n *Node) Put(p, content string) {
 	n.Helper()
-	require.NoError(n, os.MkdirAll(filepath.Dir(n.Path(p)), 0o750))
-	require.NoError(n, os.WriteFile(n.Path(p), []byte(content), 0o600))
-}
-
-// Get returns what is in a file of the node, or "(missing)".
-func (n *Node) Get(p string) string {
-	n.Helper()
-	data, err := os.ReadFile(n.Path(p))
-	if os.IsNotExist(err) {
-		return "(missing)"
-	}
-	require.NoError(n, err)
-	return string(data)
+	n.PutMode(p, content, 0o600)
 }
 
 // Program puts a shell script in the place of one of the node's programs.
 func (n *Node) Program(name, script string) {
 	n.Helper()
-	n.Put("/usr/bin/"+name, "#!/bin/sh\n"+script)
-	require.NoError(n, os.Chmod(n.Path("/usr/bin/"+name), 0o700)) //nolint:gosec // a program
+	n.PutMode("/usr/bin/"+name, "#!/bin/sh\n"+script, 0o700)
 }
 
 // Set changes how the node behaves.
@@ -141,7 +129,7 @@ func (n *Node) serve(w http.ResponseWriter, r *http.Request) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
-	case n.Answer != nil && n.Answer(w, r):
+	case n.Answer != nil && n.Answer(w, r), n.etcd(w, r):
 	case n.Down > 0:
 		n.Down--
 		http.Error(w, "no", http.StatusServiceUnavailable)

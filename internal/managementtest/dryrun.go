@@ -1,5 +1,4 @@
-// Package rollbacktest has a fake API server that answers dry runs of server-side apply, which the fake client does not.
-package rollbacktest
+package managementtest
 
 import (
 	"context"
@@ -13,10 +12,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// NewClient returns a fake client of the objects that shows managed fields and answers dry runs. The status of those kinds is a
-// subresource.
-func NewClient(scheme *runtime.Scheme, withStatus []client.Object, objects ...client.Object) client.WithWatch {
-	c := fake.NewClientBuilder().WithScheme(scheme).WithReturnManagedFields().WithStatusSubresource(withStatus...).WithObjects(objects...).Build()
+// NewForApply returns a client of an API server that has objects, shows managed fields, and answers dry runs of server-side apply, which
+// the fake client does not.
+func NewForApply(scheme *runtime.Scheme, objects ...client.Object) client.WithWatch {
+	c := fake.NewClientBuilder().WithScheme(scheme).WithReturnManagedFields().WithStatusSubresource(Statuses()...).WithObjects(objects...).Build()
 	return interceptor.NewClient(c, interceptor.Funcs{Apply: apply})
 }
 
