@@ -113,7 +113,8 @@ func (d Decision) hear(updater string, claim Claim, change Change) error {
 	return nil
 }
 
-// Desire returns the resources that all updaters want on the machine's node.
+// Desire returns the resources that all updaters want on the machine's node. What one of them wants of a unit counts, and not that the unit
+// is enabled with its file.
 func (r *Registry) Desire(d Desired) ([]Resource, error) {
 	var resources []Resource
 	for _, u := range r.updaters {
@@ -127,5 +128,13 @@ func (r *Registry) Desire(d Desired) ([]Resource, error) {
 		}
 		resources = append(resources, rs...)
 	}
-	return resources, nil
+	wanted := map[string]bool{}
+	for _, resource := range resources {
+		if u := resource.Unit; u != nil && u.File == "" {
+			wanted[u.Name] = true
+		}
+	}
+	return slices.DeleteFunc(resources, func(resource Resource) bool {
+		return resource.Unit != nil && resource.Unit.File != "" && wanted[resource.Unit.Name]
+	}), nil
 }

@@ -56,3 +56,27 @@ func TestWith(t *testing.T) {
 		})
 	}
 }
+
+// wants stands in for an updater that wants resources.
+type wants struct {
+	claims
+	resources []updaters.Resource
+}
+
+func (w wants) Desire(updaters.Desired) ([]updaters.Resource, error) { return w.resources, nil }
+
+func TestDesireTakesWhatIsSaidOfAUnitBeforeWhatItsFileSays(t *testing.T) {
+	const path = "/etc/systemd/system/a.service"
+	ofFile := updaters.Resource{Unit: &updaters.Unit{Name: "a.service", Enabled: new(true), File: path}}
+	own := updaters.Resource{Unit: &updaters.Unit{Name: "a.service", Enabled: new(false)}}
+	other := updaters.Resource{Unit: &updaters.Unit{Name: "b.service", Active: new(true)}}
+	desire := func(resources ...updaters.Resource) []updaters.Resource {
+		r, err := updaters.NewRegistry(wants{claims{name: "files"}, []updaters.Resource{ofFile}}, wants{claims{name: "vendor"}, resources})
+		require.NoError(t, err)
+		all, err := r.Desire(updaters.Desired{})
+		require.NoError(t, err)
+		return all
+	}
+	require.Equal(t, []updaters.Resource{ofFile, other}, desire(other))
+	require.Equal(t, []updaters.Resource{own}, desire(own))
+}

@@ -72,3 +72,14 @@ func TestWhatAFailedRunHasLeftIsTakenBack(t *testing.T) {
 		require.Len(t, plan.Drift, 1)
 	})
 }
+
+func TestAFileThatAFailedRunHasLeftGoesWithTheSpecs(t *testing.T) {
+	n := newTestNode(t)
+	n.succeed(request(1, "/etc/quiet/a", "1"))
+	n.units.fails["restart kubelet.service"] = errRefused
+	n.fail(onFailure(disruption.StopOnFailure, 2, "/etc/quiet/a", "1", "/etc/kubelet/new", "1"))
+	delete(n.units.fails, "restart kubelet.service")
+	n.succeed(request(3, "/etc/quiet/a", "1", "/etc/kubelet/new", "1"))
+	n.succeed(request(4, "/etc/quiet/a", "1"))
+	require.Equal(t, "(missing)", n.content("/etc/kubelet/new"), "it was not there before refit brought it")
+}

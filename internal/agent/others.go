@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,7 +83,7 @@ func (p *planner) decideOther(ctx context.Context, ref node.Ref) error {
 		return fmt.Errorf("%s: %w", ref, err)
 	}
 	if q.Desired != nil {
-		p.work.Next.Others[ref.String()] = *q.Desired
+		p.work.Next.Others[ref.String()] = *cmp.Or(answer.Applied, q.Desired)
 	}
 	if len(answer.Drift) > 0 {
 		p.work.Plan.Drift = append(p.work.Plan.Drift, node.Drift{Ref: ref, What: answer.Drift})
@@ -117,10 +118,24 @@ func (p *planner) question(ref node.Ref) kind.Question {
 			q.Was = &r
 		}
 	}
+	if q.Desired != nil && q.Desired.Unit != nil {
+		q.New = p.brings(q.Desired.Unit.File)
+	}
 	if p.req.Repair {
 		q.Desired = p.passwordAsApplied(q.Desired, q.Was)
 	}
 	return q
+}
+
+// brings reports whether there was nothing at the path of a file before the plan, or before a failed run that has left the file.
+func (p *planner) brings(path string) bool {
+	if p.applied != nil {
+		if _, ok := p.applied.Files[path]; ok {
+			return false
+		}
+	}
+	_, written := p.work.Contents[path]
+	return p.work.Next.Files[path].Origin == originNone && (written || p.isLeft(path))
 }
 
 // passwordAsApplied returns what a repair may bring of a user: the password that was applied. The one that is desired may come from a

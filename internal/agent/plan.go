@@ -208,6 +208,9 @@ func (p *planner) keepOriginal(path string, observed, want host.State) error {
 	if err != nil {
 		return err
 	}
+	if left, is := p.work.Left[path]; is && left == observed && !ok {
+		return nil // there was nothing before the failed run that has left it
+	}
 	if ok || observed.Exists && (p.applied != nil || observed != want) {
 		e := p.work.Next.Files[path]
 		e.Origin = originKept

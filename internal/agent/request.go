@@ -138,12 +138,18 @@ func validFile(f node.File) (node.File, error) {
 }
 
 // validUnit returns an error unless a unit may be started, stopped, enabled or masked, for each of which it is treated as one that
-// is to be restarted.
+// is to be restarted, or may be enabled because its file is new.
 func validUnit(u node.Unit) error {
 	if !disruption.ValidUnit(u.Name) {
 		return fmt.Errorf("%q is not the name of a systemd unit", u.Name)
 	}
-	return disruption.CheckUnit(disruption.Restart, u.Name)
+	if u.File == "" {
+		return disruption.CheckUnit(disruption.Restart, u.Name)
+	}
+	if of, ok := disruption.UnitOfFile(u.File); !ok || of != u.Name || u.Active != nil || u.Masked != nil {
+		return fmt.Errorf("unit %s can't be that of the file %s, or is wanted otherwise than enabled", u.Name, u.File)
+	}
+	return disruption.CheckUnit(disruption.None, u.Name) // enabling stops nothing that uses a mount, for example
 }
 
 // validateBaseline checks paths only. Bootstrap data lists a path twice where a later file replaces an earlier one.

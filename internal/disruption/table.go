@@ -155,6 +155,12 @@ func within(p string, paths ...string) bool {
 	return slices.ContainsFunc(paths, func(dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") })
 }
 
+// UnitOfFile returns the unit whose own file has that path, or false if there can be none. A template is no unit.
+func UnitOfFile(p string) (string, bool) {
+	unit, ok := unitOf(p)
+	return unit, ok && p == systemdUnits+"/"+unit
+}
+
 // unitOf returns the unit that a path below /etc/systemd/system configures.
 func unitOf(p string) (string, bool) {
 	rest, ok := strings.CutPrefix(p, systemdUnits+"/")

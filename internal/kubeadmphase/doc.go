@@ -5,5 +5,5 @@
 // Refit runs "kubeadm upgrade node phase control-plane", and for another version of Kubernetes all of "kubeadm upgrade node". What kubeadm
 // does only when it makes or joins a machine is not done again.
 //
-// The agent links this package, so it needs no library of Kubernetes.
+// The agent links this package, so of Kubernetes' libraries it needs only the one that compares versions.
 package kubeadmphase

@@ -4,11 +4,16 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/capi-refit/refit/internal/skew"
 )
 
 // etcds are the tags of etcd's image that kubeadm takes for a minor version of Kubernetes where the configuration names none: the oldest and
 // the newest that its patch releases are known to take.
-var etcds = map[int]struct{ oldest, newest string }{
+var etcds = map[uint]struct{ oldest, newest string }{
 	31: {"3.5.15-0", "3.5.24-0"},
 	32: {"3.5.16-0", "3.5.24-0"},
 	33: {"3.5.21-0", "3.5.24-0"},
@@ -20,12 +25,12 @@ var etcds = map[int]struct{ oldest, newest string }{
 // Etcd returns why kubeadm would not bring a node from one tag of etcd's image to another, or nil: it fails when it can't compare them, and
 // leaves etcd as it is when the one that is wanted is older (performEtcdStaticPodUpgrade). A tag is empty where the configuration names none
 // and kubeadm chooses one by the version of Kubernetes, which is empty if it is not known. The error is for people.
-func Etcd(version, was, want string) error {
+func Etcd(kubernetes, was, want string) error {
 	for _, tag := range []string{was, want} {
 		if tag == "" {
 			continue
 		}
-		if _, err := ParseTag(tag); err != nil {
+		if _, err := parseTag(tag); err != nil {
 			return fmt.Errorf("%w, so kubeadm can't compare it with another, and fails whenever it makes etcd's static pod anew", err)
 		}
 	}
@@ -33,9 +38,9 @@ func Etcd(version, was, want string) error {
 	case was == "" && want == "":
 		return nil
 	case was == "":
-		return named(version, want)
+		return named(kubernetes, want)
 	case want == "":
-		return unnamed(version, was)
+		return unnamed(kubernetes, was)
 	}
 	if older(want, was) {
 		return fmt.Errorf("kubeadm does not take etcd back from %s to %s, and leaves it as it is; etcd can't go back to an earlier minor version "+
@@ -53,22 +58,22 @@ func RunningEtcd(runs, want string) error {
 }
 
 // named: the node runs what kubeadm has chosen, which is one of several.
-func named(version, want string) error {
-	chosen, ok := chosenFor(version)
+func named(kubernetes, want string) error {
+	chosen, ok := chosenFor(kubernetes)
 	if !ok {
 		return fmt.Errorf("which etcd the node runs is not in the specs, and which one kubeadm of %s has chosen is not known here, "+
-			"so it can't be told whether %s would be older", cmp.Or(version, "an unknown version"), want)
+			"so it can't be told whether %s would be older", cmp.Or(kubernetes, "an unknown version"), want)
 	}
 	if older(want, chosen.newest) {
 		return fmt.Errorf("which etcd the node runs is not in the specs; kubeadm of Kubernetes %s has chosen up to %s, and does not go back to %s",
-			version, chosen.newest, want)
+			kubernetes, chosen.newest, want)
 	}
 	return nil
 }
 
 // unnamed: kubeadm chooses, and has to choose a newer one. Of the same one refit could not tell that the choice is made.
-func unnamed(version, was string) error {
-	chosen, ok := chosenFor(version)
+func unnamed(kubernetes, was string) error {
+	chosen, ok := chosenFor(kubernetes)
 	if ok && older(was, chosen.oldest) {
 		return nil
 	}
@@ -76,18 +81,27 @@ func unnamed(version, was string) error {
 		"name the tag to go to instead", was)
 }
 
-func chosenFor(version string) (chosen struct{ oldest, newest string }, ok bool) {
-	n, err := Parse(version)
-	if err != nil || n.Major != 1 {
+func chosenFor(kubernetes string) (chosen struct{ oldest, newest string }, ok bool) {
+	v, err := skew.Parse(kubernetes)
+	if err != nil || v.Major() != 1 {
 		return chosen, false
 	}
-	chosen, ok = etcds[n.Minor]
+	chosen, ok = etcds[v.Minor()]
 	return chosen, ok
 }
 
 // older reports whether a tag is before another. Both can be read.
 func older(tag, than string) bool {
-	a, err := ParseTag(tag)
-	b, otherErr := ParseTag(than)
-	return err == nil && otherErr == nil && a.Compare(b) < 0
+	a, err := parseTag(tag)
+	b, otherErr := parseTag(than)
+	return err == nil && otherErr == nil && a.LessThan(b)
+}
+
+// parseTag reads the tag of an image of etcd, as kubeadm does: in it "_" stands for "+", and it may begin with "v".
+func parseTag(tag string) (*version.Version, error) {
+	v, err := version.ParseSemantic(strings.Replace(tag, "_", "+", 1))
+	if err != nil {
+		return nil, fmt.Errorf("the tag %q is not a version such as 3.6.8-0", tag)
+	}
+	return v, nil
 }

@@ -1,6 +1,10 @@
 package kubeadmphase
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/capi-refit/refit/internal/skew"
+)
 
 // newest is the newest minor version of kubeadm of which the tables speak.
 const newest = 36
@@ -8,9 +12,9 @@ const newest = 36
 // gate is a feature gate of kubeadm's.
 type gate struct {
 	// since is the first minor version that knows it, gone the first that does not; 0: the newest still does.
-	since, gone int
+	since, gone uint
 	// on is the minor version since which it is on unless it is said otherwise; 0: it is off.
-	on int
+	on uint
 	// phase reports whether the phase control-plane goes by it, upgrade whether the other phases of kubeadm upgrade node do.
 	phase, upgrade bool
 	// acts is what it acts on, for people.
@@ -38,15 +42,15 @@ func Gate(version, name string, was, want *bool, whole bool) error {
 	if version == "" {
 		return g.anyVersion(name)
 	}
-	n, err := Parse(version)
+	v, err := skew.Parse(version)
 	switch {
 	case err != nil:
 		return err
-	case n.Major != 1 || n.Minor > newest:
+	case v.Major() != 1 || v.Minor() > newest:
 		return fmt.Errorf("this version of refit does not know what kubeadm of %s does about the feature gate %s", version, name)
-	case want != nil && !g.known(n.Minor):
+	case want != nil && !g.known(v.Minor()):
 		return fmt.Errorf("kubeadm of %s has no feature gate %s, and takes no configuration that names it", version, name)
-	case !known, g.made(n.Minor, was, want, whole): // what no kubeadm has heard of can only go
+	case !known, g.made(v.Minor(), was, want, whole): // what no kubeadm has heard of can only go
 		return nil
 	default:
 		return fmt.Errorf("the feature gate %s acts on %s, which kubeadm of %s does not do again when it makes the static pods anew; a new machine has it",
@@ -63,16 +67,16 @@ func (g gate) anyVersion(name string) error {
 }
 
 // made reports whether kubeadm makes a change, or there is none to make.
-func (g gate) made(minor int, was, want *bool, whole bool) bool {
+func (g gate) made(minor uint, was, want *bool, whole bool) bool {
 	return g.phase || g.upgrade && whole || g.effect(minor, was) == g.effect(minor, want)
 }
 
-func (g gate) known(minor int) bool {
+func (g gate) known(minor uint) bool {
 	return g.since != 0 && minor >= g.since && (g.gone == 0 || minor < g.gone)
 }
 
 // effect reports whether the gate is on: as it is said, or as kubeadm has it. One that is gone stays as it was at last.
-func (g gate) effect(minor int, said *bool) bool {
+func (g gate) effect(minor uint, said *bool) bool {
 	if said != nil {
 		return *said
 	}

@@ -107,6 +107,10 @@ type Unit struct {
 	Active *bool `json:"active,omitempty"`
 	// Masked reports whether the unit can't be started at all.
 	Masked *bool `json:"masked,omitempty"`
+	// File is the path of the unit's file, for a unit that comes with a file of the specs. It is enabled when that file brings it to a node
+	// that does not have the unit, and disabled when the file goes. In a unit that the node has already, nothing is changed. Empty: the state
+	// of the unit is wanted whoever brings the unit.
+	File string `json:"file,omitempty"`
 }
 
 // NTP is how the node keeps its time. Which program does it, systemd-timesyncd or chrony, is the node's.

@@ -49,7 +49,7 @@ func (c Change) Check(cluster Cluster) []string {
 	if c.From.EqualTo(c.To) {
 		return nil
 	}
-	if err := step(c.From, c.To); err != nil {
+	if err := Follow(c.From, c.To); err != nil {
 		return []string{fmt.Sprintf("Node %s runs v%s: %s", c.Name, c.From, err)}
 	}
 	if c.ControlPlane {

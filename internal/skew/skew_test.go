@@ -133,3 +133,21 @@ func FuzzStep(f *testing.F) {
 		}
 	})
 }
+
+func TestParseExact(t *testing.T) {
+	ordered := []string{
+		"v1.36.0-alpha.1", "v1.36.0-beta", "v1.36.0-beta.2", "v1.36.0-beta.11", "v1.36.0-rc.1", "v1.36.0", "v1.36.1-eks-1", "v1.36.1+build",
+		"v1.36.9", "v1.36.10", "v1.37.0", "v2.0.0",
+	}
+	for i, a := range ordered[1:] {
+		was, err := skew.ParseExact(ordered[i])
+		require.NoError(t, err)
+		v, err := skew.ParseExact(a)
+		require.NoError(t, err)
+		require.True(t, was.LessThan(v), "%s %s", was, v)
+	}
+	for _, text := range []string{"", "1.36.1", "v1.36", "v1.36.01", "v1.36.1-", "v1.36.1+", "latest", "v99999999999999999999.0.0"} {
+		_, err := skew.ParseExact(text)
+		require.ErrorContains(t, err, "is not a version of Kubernetes", text)
+	}
+}

@@ -51,38 +51,39 @@ func Step(from, to string) error {
 	if to == "" {
 		return errors.New("a machine that has a version keeps one")
 	}
-	was, err := parseMachine(from)
+	was, err := ParseExact(from)
 	if err != nil {
 		return errors.New("the version that the machine has is not of the form v1.36.3")
 	}
-	want, err := parseMachine(to)
+	want, err := ParseExact(to)
 	if err != nil {
 		return errors.New("the version is not of the form v1.36.3")
 	}
 	if want.EqualTo(was) {
 		return errors.New("another build of the same version is not brought to a node in place")
 	}
-	return step(was, want)
+	return Follow(was, want)
 }
 
-// parseMachine reads a version as Cluster API writes it. Of these all parts count: which build of a release is asked for is no matter of
-// skew.
-func parseMachine(text string) (*version.Version, error) {
-	if !strings.HasPrefix(text, "v") {
-		return nil, errors.New("it does not begin with v")
+// ParseExact reads a version as Cluster API and the components themselves write it, with a "v". Unlike with Parse all parts count: which
+// build of a release is asked for is no matter of skew. The error is for people.
+func ParseExact(text string) (*version.Version, error) {
+	v, err := version.ParseSemantic(text)
+	if err != nil || !strings.HasPrefix(text, "v") {
+		return nil, fmt.Errorf("%q is not a version of Kubernetes such as v1.36.3", text)
 	}
-	return version.ParseSemantic(text)
+	return v, nil
 }
 
-// step returns why one version does not follow another, or nil. Equal versions do.
-func step(was, want *version.Version) error {
+// Follow returns why one version does not follow another on a node, and what to do, or nil. Equal versions do.
+func Follow(was, want *version.Version) error {
 	switch {
 	case want.LessThan(was):
-		return errors.New("a node is not taken back to an older version")
+		return fmt.Errorf("a node is not taken back to an older version; set the version to v%s or a newer one, or have the machine replaced", was)
 	case want.Major() != was.Major():
-		return errors.New("a node is not brought to another major version in place")
+		return errors.New("a node is not brought to another major version in place; have the machine replaced")
 	case want.Minor() > was.Minor()+1:
-		return errors.New("kubeadm can't skip a minor version; go to the next one first")
+		return fmt.Errorf("kubeadm can't skip a minor version; go to v%d.%d first", was.Major(), was.Minor()+1)
 	default:
 		return nil
 	}

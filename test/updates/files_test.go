@@ -83,6 +83,54 @@ func TestFiles(t *testing.T) {
 	})
 }
 
+// TestNewUnitsAreThereAfterAReboot has a unit come with a file, and go with it.
+func TestNewUnitsAreThereAfterAReboot(t *testing.T) {
+	m := newMachine(t)
+	m.rules.Files = append(m.rules.Files, disruption.Rule{Path: "/opt/boots", Actions: []disruption.Action{{Type: disruption.Reboot}}})
+	const path, link = "/etc/systemd/system/lasting.service", "/etc/systemd/system/multi-user.target.wants/lasting.service"
+	const service, install = "[Service]\nExecStart=/bin/sleep infinity\n", "[Install]\nWantedBy=multi-user.target\n"
+	unit := file(path, service+install)
+	state := func() string {
+		return m.sh("systemctl is-enabled lasting.service; systemctl is-active lasting.service || true")
+	}
+
+	m.run("it is enabled, and started by the node that boots", func(t *testing.T) {
+		m.update(spec(unit))
+		require.Equal(t, "enabled\nactive", state())
+		m.update(spec(unit, file("/opt/boots/a", "1\n")))
+		require.Equal(t, "enabled\nactive", state())
+	})
+	m.run("what somebody disables stays disabled", func(t *testing.T) {
+		m.sh("systemctl disable lasting.service")
+		status := m.apply(m.request(spec(file(path, service+"Nice=1\n"+install), file("/opt/boots/a", "1\n"))))
+		require.Equal(t, "Succeeded", string(status.State), status.Message)
+		m.sh("test ! -L " + link)
+		m.sh("systemctl enable lasting.service")
+	})
+	m.run("it is disabled when its file no longer says what for", func(t *testing.T) {
+		m.update(spec(file(path, service), file("/opt/boots/a", "1\n")))
+		m.sh("test ! -L " + link)
+		require.Equal(t, "active", m.sh("systemctl is-active lasting.service"))
+		m.update(spec(file("/opt/boots/a", "1\n")))
+	})
+	m.run("one that does not start leaves no link", func(t *testing.T) {
+		m.fail(spec(file(path, service+"ExecStartPre=/bin/false\n"+install), file("/opt/boots/a", "1\n")))
+		m.sh("test ! -e " + path + " && test ! -L " + link)
+	})
+	m.run("it goes with its file, and for good", func(t *testing.T) {
+		m.update(spec(unit, file("/opt/boots/a", "1\n")))
+		m.sh("test -L " + link)
+		m.update(spec(file("/opt/boots/a", "1\n")))
+		m.sh("test ! -L " + link)
+		require.Equal(t, "inactive", m.sh("systemctl is-active lasting.service || true"))
+	})
+	m.run("a unit that the node has is left as it is", func(t *testing.T) {
+		m.sh("printf '" + `[Service]\nExecStart=/bin/sleep 1000000\n[Install]\nWantedBy=multi-user.target\n` + "' >" + path + " && systemctl daemon-reload")
+		m.update(spec(unit, file("/opt/boots/a", "1\n")))
+		m.sh("test ! -L " + link)
+	})
+}
+
 func TestWhatBecomesOfAFailure(t *testing.T) {
 	m := newMachine(t)
 	const dropIn = "/etc/systemd/system/demo.service.d/10-text.conf"

@@ -101,7 +101,7 @@ func (j *judge) file(path string) ([]disruption.Action, error) {
 }
 
 // Desire implements updaters.NodeUpdater. Files that can't be made in place are named as unmanaged: the agent leaves
-// them as bootstrap made them.
+// them as bootstrap made them. With the file of a unit comes the unit, if it can be enabled.
 func (u *Updater) Desire(d updaters.Desired) ([]node.Resource, error) {
 	if !kubeadmconfig.Is(d.BootstrapConfig) {
 		return nil, nil
@@ -117,6 +117,9 @@ func (u *Updater) Desire(d updaters.Desired) ([]node.Resource, error) {
 			return nil, fmt.Errorf("file %s: %w", f.path(), err)
 		}
 		resources = append(resources, r)
+		if enabled, ok := unit(*r.File); ok {
+			resources = append(resources, enabled)
+		}
 	}
 	return resources, nil
 }

@@ -56,6 +56,8 @@ type Question struct {
 	UnderWay bool
 	// Files are those that the same plan changes before the resource, by path: what will be in them, or nil if they will be gone.
 	Files map[string][]byte
+	// New reports of a unit that comes with a file that nothing was at its path before the plan, or before a failed run that has left it.
+	New bool
 }
 
 // Changed reports whether the specs have changed the resource since it was applied, as far as that is known, or whether it is to be
@@ -79,6 +81,8 @@ type Answer struct {
 	Conflict bool
 	// Actions are what the change takes.
 	Actions []disruption.Action
+	// Applied is what is recorded as applied, where that is not all that is desired.
+	Applied *node.Resource
 	// Drift says what the node shows otherwise than what is desired, where the specs did not change it. It contains no values.
 	Drift []string
 	// Stage lists what has to be brought to the node first.

@@ -64,7 +64,7 @@ func newDNF(t *testing.T) (*fixture, node.Source) {
 		x.PutMode("/list-"+name, fmt.Sprintf("Available Packages\n%[1]s.x86_64  1.36.3-150500.1.9  kubernetes\n%[1]s.x86_64  1.36.3-150500.1.10  kubernetes\n"+
 			"%[1]s.src  1.36.3-150500.1.99  kubernetes\n%[1]s.x86_64  1.36.4-150500.1.1  kubernetes\n", name), 0o644)
 		for release, version := range map[string]string{"1.36.3-150500.1.10": target, "1.36.1-150500.1.1": before} {
-			x.Put("/pool/"+name+"-"+release+".x86_64.rpm", cpio(packed{"./usr/bin/" + name, program(name, version), 0o100755, 0}))
+			x.Put("/pool/"+name+"-"+release+".x86_64.rpm", cpioOf(packed{"./usr/bin/" + name, program(name, version), 0o100755, 0}))
 			x.PutMode("/unpacked/"+name+"-"+release, program(name, version), 0o755)
 		}
 	}
@@ -135,7 +135,7 @@ func TestDNFCannotStage(t *testing.T) {
 		}, "remove that lock"},
 		"a kubelet of no package": {func(x *fixture, _ *node.Source) { x.Put("/rpmdb", "") }, "not of a package"},
 		"another version within": {func(x *fixture, _ *node.Source) {
-			x.Put("/pool/kubelet-1.36.3-150500.1.10.x86_64.rpm", cpio(packed{"./usr/bin/kubelet", program(kubelet, "v1.36.2"), 0o100755, 0}))
+			x.Put("/pool/kubelet-1.36.3-150500.1.10.x86_64.rpm", cpioOf(packed{"./usr/bin/kubelet", program(kubelet, "v1.36.2"), 0o100755, 0}))
 		}, `kubelet is of version "v1.36.2"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -208,5 +208,7 @@ func TestVersionsOfRPM(t *testing.T) {
 	require.False(t, older("1.36-1", "1.036-1"))
 	require.False(t, older("0:1-1", "1-1"))
 	require.True(t, older("1.a-1", "1.1-1"))
+	require.True(t, older("1.36.3-1", "1.36.3^-1"))
+	require.True(t, older("1.36.3~rc.1-1", "1.36.3~rc.1^git1-1"))
 	require.Equal(t, []string{"1.36.3-1"}, listed(strings.Repeat("x\n", 3)+"kubelet.x86_64 1.36.3-1 r\nkubelet-x.x86_64 1 r\n", kubelet))
 }

@@ -32,7 +32,7 @@ func (v versionLocks) locked(_ context.Context, names []string) ([]string, error
 		}
 		if lists(string(data), func(line string) bool {
 			rest, ok := strings.CutPrefix(strings.TrimSpace(line), name+"-")
-			return ok && rest != "" && digit(rune(rest[0]))
+			return ok && rest != "" && rest[0] >= '0' && rest[0] <= '9'
 		}) {
 			all = append(all, name)
 		}

@@ -11,8 +11,9 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/cavaliergopher/cpio"
 )
 
 const (
@@ -88,87 +89,41 @@ func readTar(r io.Reader, each func(e entry) error) error {
 	return fmt.Errorf("it has more than %d entries", maxEntries)
 }
 
-// readCPIO calls each for the regular files of a cpio archive in the "new" format, which rpm2cpio writes (cpio(5)): each has a header, the
-// name, and the content; name and content end at a multiple of 4 bytes.
+// whole is a reader that breaks off where it ends: what is read of it says itself where that is.
+type whole struct{ io.Reader }
+
+// Read implements io.Reader.
+func (w whole) Read(p []byte) (int, error) {
+	n, err := w.Reader.Read(p)
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// readCPIO calls each for the regular files of a cpio archive in the "new" format, which rpm2cpio writes (cpio(5)). One without the entry
+// that ends it is refused.
 func readCPIO(r io.Reader, each func(e entry) error) error {
-	const format, regular = 0o170000, 0o100000
-	in := &counted{r: bufio.NewReader(&bounded{r, maxUnpacked})}
+	all := cpio.NewReader(whole{bufio.NewReader(&bounded{r, maxUnpacked})})
 	for range maxEntries {
-		e, err := readHeader(in)
-		if err != nil {
-			return err
-		}
-		if e.name == "TRAILER!!!" {
+		h, err := all.Next()
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		content := &io.LimitedReader{R: in, N: e.size}
-		e.data = content
-		if e.mode&format == regular {
-			if err := each(e); err != nil {
-				return err
-			}
+		if err != nil {
+			return fmt.Errorf("it is not a whole cpio archive: %w", err)
 		}
-		if _, err := io.Copy(io.Discard, content); err != nil {
-			return err
+		if h.Size < 0 { // the library takes a sign for a part of a number, and would panic
+			return errors.New("it is not a cpio archive: a file has less than no bytes")
 		}
-		if content.N > 0 {
-			return errors.New("it is not a whole cpio archive")
+		if h.Mode&cpio.ModeType != cpio.TypeReg {
+			continue
 		}
-		if err := in.align(); err != nil {
+		if err := each(entry{name: h.Name, mode: int64(h.Mode), size: h.Size, data: all}); err != nil {
 			return err
 		}
 	}
 	return fmt.Errorf("it has more than %d entries", maxEntries)
-}
-
-// readHeader reads what is before a content: 6 digits of magic, 13 numbers of 8 hex digits, of which the second is the mode, the seventh the
-// size of the content and the twelfth that of the name, and the name.
-func readHeader(in *counted) (entry, error) {
-	const header, longest = 110, 4096
-	raw := make([]byte, header)
-	if _, err := io.ReadFull(in, raw); err != nil {
-		return entry{}, fmt.Errorf("it is not a whole cpio archive: %w", err)
-	}
-	if magic := string(raw[:6]); magic != "070701" && magic != "070702" {
-		return entry{}, errors.New("it is not a cpio archive in the new format")
-	}
-	var numbers [13]int64
-	for i := range numbers {
-		n, err := strconv.ParseUint(string(raw[6+8*i:14+8*i]), 16, 32)
-		if err != nil {
-			return entry{}, errors.New("it has a header that is no cpio header")
-		}
-		numbers[i] = int64(n)
-	}
-	length := numbers[11]
-	if length < 1 || length > longest {
-		return entry{}, errors.New("it has a header that is no cpio header")
-	}
-	name := make([]byte, length)
-	if _, err := io.ReadFull(in, name); err != nil {
-		return entry{}, fmt.Errorf("it is not a whole cpio archive: %w", err)
-	}
-	return entry{name: string(bytes.TrimRight(name, "\x00")), mode: numbers[1], size: numbers[6]}, in.align()
-}
-
-// counted knows how much of it was read.
-type counted struct {
-	r *bufio.Reader
-	n int64
-}
-
-// Read implements io.Reader.
-func (c *counted) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.n += int64(n)
-	return n, err
-}
-
-// align goes on to a multiple of 4 bytes.
-func (c *counted) align() error {
-	n, err := c.r.Discard(int(-c.n & 3))
-	c.n += int64(n)
-	return err
 }
 
 // unpack writes those programs of an archive into a directory, the way of reading it being read, and returns them by name. The archive

@@ -203,8 +203,8 @@ func TestPrune(t *testing.T) {
 	require.Equal(t, []string{x.Path(Dir + "/notes"), x.Path(Dir + "/v1.35.9"), x.Path(Dir + "/v1.36.3")}, names)
 }
 
-// cpio makes an archive as rpm2cpio does.
-func cpio(files ...packed) string {
+// cpioOf makes an archive as rpm2cpio does.
+func cpioOf(files ...packed) string {
 	var b bytes.Buffer
 	add := func(f packed) {
 		fmt.Fprintf(&b, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x", 0, f.mode, 0, 0, 1, 0, len(f.content), 0, 0, 0, 0, len(f.name)+1, 0)
@@ -221,7 +221,7 @@ func cpio(files ...packed) string {
 }
 
 func TestReadCPIO(t *testing.T) {
-	all := cpio(packed{"./usr/bin", "", 0o40755, 0}, packed{"./usr/bin/kubelet", "one", 0o100755, 0}, packed{"./usr/bin/kubeadm", "three", 0o100755, 0})
+	all := cpioOf(packed{"./usr/bin", "", 0o40755, 0}, packed{"./usr/bin/kubelet", "one", 0o100755, 0}, packed{"./usr/bin/kubeadm", "three", 0o100755, 0})
 	var found []string
 	read := func(text string) error {
 		found = nil
@@ -236,14 +236,19 @@ func TestReadCPIO(t *testing.T) {
 	for n := range len(all) - 4 {
 		require.Error(t, read(all[:n]), n)
 	}
-	require.ErrorContains(t, read("070707"+all[6:]), "not a cpio archive")
-	require.ErrorContains(t, read(all[:94]+"ffffffff"+all[102:]), "no cpio header")
+	require.ErrorContains(t, read("070707"+all[6:]), "invalid cpio header")
+	require.ErrorContains(t, read(all[:94]+"ffffffff"+all[102:]), "invalid cpio header")
+	require.ErrorContains(t, read(all[:54]+"-0000001"+all[62:]), "less than no bytes")
+	require.NoError(t, read(cpioOf(packed{"./usr/bin/kubelet", "one", 0o104755, 0})))
+	require.Equal(t, []string{"./usr/bin/kubelet kubelet one"}, found, "a bit more of the mode makes it no other kind of file")
 }
 
 func FuzzArchives(f *testing.F) {
 	f.Add([]byte(tarred(f, contents()...)))
 	f.Add([]byte(gzipped(f, tarred(f, contents()...))))
-	f.Add([]byte(cpio(packed{"./usr/bin/kubelet", "one", 0o100755, 0})))
+	one := cpioOf(packed{"./usr/bin/kubelet", "one", 0o100755, 0})
+	f.Add([]byte(one))
+	f.Add([]byte(one[:54] + "-0000001" + one[62:]))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, read := range []func(io.Reader, func(entry) error) error{readTar, readCPIO} {
 			total := int64(0)

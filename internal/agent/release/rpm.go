@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	rpmversion "github.com/knqyf263/go-rpm-version"
+
 	"github.com/capi-refit/refit/internal/agent/host"
 )
 
@@ -23,9 +25,12 @@ type shown struct {
 
 // label is what rpm knows an installed package by.
 func (s shown) label() string {
-	_, version := epoch(s.version)
-	return s.name + "-" + version + "." + s.arch
+	version := rpmversion.NewVersion(s.version)
+	return fmt.Sprintf("%s-%s-%s.%s", s.name, version.Version(), version.Release(), s.arch)
 }
+
+// older reports whether a version of a package of rpm's, with or without an epoch, is older than another one.
+func older(a, b string) bool { return rpmversion.NewVersion(a).LessThan(rpmversion.NewVersion(b)) }
 
 // query returns the packages that rpm shows, the one that was installed last at the end. That a package is not installed is no error.
 func (d dnf) query(ctx context.Context, args ...string) ([]shown, error) {

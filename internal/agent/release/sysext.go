@@ -191,7 +191,7 @@ func (x sysext) ledTo(link, name, version string) (string, error) {
 
 // forward reports whether a version is newer than the one that was there before. What is before a release is before it.
 func forward(was, version string) bool {
-	return was != "" && compareSegments(strings.ReplaceAll(was, "-", "~"), strings.ReplaceAll(version, "-", "~")) < 0
+	return was != "" && older(strings.ReplaceAll(was, "-", "~"), strings.ReplaceAll(version, "-", "~"))
 }
 
 // merge has systemd-sysext merge what the links lead to, and returns an error unless the node then has the release.

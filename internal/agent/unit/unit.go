@@ -2,6 +2,7 @@
 package unit
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,8 +23,12 @@ var _ kind.Kind = (*Kind)(nil)
 // New returns the kind for a node.
 func New(h host.Host) *Kind { return &Kind{host: h} }
 
-// Plan implements kind.Kind. A unit that the specs no longer list stays as it is: what it was before is for its package to say.
+// Plan implements kind.Kind. A unit that the specs no longer list stays as it is, unless it goes with its file: what it was before is for
+// its package to say.
 func (k *Kind) Plan(ctx context.Context, q kind.Question) (kind.Answer, error) {
+	if of := cmp.Or(q.Desired, q.Was); of.Unit.File != "" {
+		return k.planOfFile(ctx, q)
+	}
 	if q.Desired == nil {
 		return kind.Answer{}, nil
 	}
@@ -82,6 +87,9 @@ func differences(want node.Unit, is host.UnitState) []string {
 
 // Make implements kind.Kind.
 func (k *Kind) Make(ctx context.Context, c kind.Change) (string, error) {
+	if c.Desired == nil {
+		return "", k.bring(ctx, node.Unit{Name: c.Was.Unit.Name, Enabled: new(false)})
+	}
 	return "", k.bring(ctx, *c.Desired.Unit)
 }
 
@@ -91,14 +99,18 @@ func (k *Kind) Undo(ctx context.Context, c kind.Change) error {
 	if err := json.Unmarshal(c.Before, &before); err != nil {
 		return errors.New("what the unit was before can't be read")
 	}
-	want := node.Unit{Name: c.Desired.Unit.Name}
-	if c.Desired.Unit.Masked != nil {
+	made := node.Unit{Enabled: new(false)}
+	if c.Desired != nil {
+		made = *c.Desired.Unit
+	}
+	want := node.Unit{Name: cmp.Or(c.Desired, c.Was).Unit.Name}
+	if made.Masked != nil {
 		want.Masked = new(before.Masked())
 	}
-	if c.Desired.Unit.Enabled != nil && !before.Masked() {
+	if made.Enabled != nil && !before.Masked() {
 		want.Enabled = new(before.Enabled())
 	}
-	if c.Desired.Unit.Active != nil {
+	if made.Active != nil {
 		want.Active = new(before.Running())
 	}
 	return k.bring(ctx, want)

@@ -1,6 +1,8 @@
 package unit
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -115,7 +117,7 @@ func TestMakeAndUndo(t *testing.T) {
 				units.Calls = nil
 				_, err := k.Make(t.Context(), c)
 				require.NoError(t, err)
-				require.Equal(t, of(tc.make), units.Calls)
+				require.Equal(t, calls(tc.make...), units.Calls)
 			}
 			verified, err := k.Plan(t.Context(), kind.Question{Was: q.Desired, Known: true, Desired: q.Desired})
 			require.NoError(t, err)
@@ -123,19 +125,19 @@ func TestMakeAndUndo(t *testing.T) {
 			for range 2 {
 				units.Calls = nil
 				require.NoError(t, k.Undo(t.Context(), c))
-				require.Equal(t, of(tc.undo), units.Calls)
+				require.Equal(t, calls(tc.undo...), units.Calls)
 			}
 			require.Equal(t, tc.is, units.States[name])
 		})
 	}
 }
 
-func of(verbs []string) []string {
-	var calls []string
+func calls(verbs ...string) []string {
+	var all []string
 	for _, v := range verbs {
-		calls = append(calls, v+" "+name)
+		all = append(all, v+" "+name)
 	}
-	return calls
+	return all
 }
 
 func TestFailures(t *testing.T) {
@@ -152,4 +154,83 @@ func TestFailures(t *testing.T) {
 	require.Equal(t, running, units.States[name])
 	c.Before = nil
 	require.ErrorContains(t, k.Undo(t.Context(), c), "can't be read")
+}
+
+func TestPlanOfAUnitWithItsFile(t *testing.T) {
+	const path = "/etc/systemd/system/" + name
+	of := func(enabled *bool) *node.Resource {
+		return &node.Resource{Unit: &node.Unit{Name: name, Enabled: enabled, File: path}}
+	}
+	left := of(nil)
+	tests := map[string]struct {
+		is        host.UnitState
+		q         kind.Question
+		there     string // a file that the node has
+		operation node.Operation
+		applied   *node.Resource
+		drift     []string
+	}{
+		"new":                              {is: missing, q: kind.Question{Desired: of(new(true)), New: true}, operation: node.Write},
+		"new, and masked":                  {is: masked, q: kind.Question{Desired: of(new(true)), New: true}, applied: left},
+		"new, and enabled by a failed run": {is: running, q: kind.Question{Desired: of(new(true)), New: true}},
+		"new, and left by a failed run":    {is: stopped, q: kind.Question{Desired: of(new(true)), New: true}, operation: node.Write},
+		"new, and from a package too":      {is: stopped, q: kind.Question{Desired: of(new(true)), New: true}, there: "/lib/systemd/system/" + name, applied: left},
+		"new, and from a generator too":    {is: stopped, q: kind.Question{Desired: of(new(true)), New: true}, there: "/run/systemd/generator/" + name, applied: left},
+		"not new":                          {is: missing, q: kind.Question{Desired: of(new(true))}, applied: left},
+		"somebody's":                       {is: stopped, q: kind.Question{Was: left, Desired: of(new(true))}, applied: left},
+		"somebody's, and repaired":         {is: stopped, q: kind.Question{Was: left, Desired: of(new(true)), Repair: true}, applied: left},
+		"as it was made":                   {is: running, q: kind.Question{Was: of(new(true)), Desired: of(new(true))}, applied: of(new(true))},
+		"disabled by somebody":             {is: stopped, q: kind.Question{Was: of(new(true)), Desired: of(new(true))}, applied: of(new(true)), drift: []string{"enabled"}},
+		"to be repaired":                   {is: stopped, q: kind.Question{Was: of(new(true)), Desired: of(new(true)), Repair: true}, operation: node.Write},
+		"masked, and to be repaired":       {is: masked, q: kind.Question{Was: of(new(true)), Desired: of(new(true)), Repair: true}, applied: of(new(true)), drift: []string{"enabled"}},
+		"its file goes":                    {is: running, q: kind.Question{Was: of(new(true)), Files: map[string][]byte{path: nil}}, operation: node.Remove},
+		"its file goes, and it is off":     {is: stopped, q: kind.Question{Was: of(new(true)), Files: map[string][]byte{path: nil}}},
+		"its file stays":                   {is: running, q: kind.Question{Was: of(new(true)), Files: map[string][]byte{}}},
+		"its file has no [Install] now":    {is: running, q: kind.Question{Was: of(new(true)), Files: map[string][]byte{path: {}}}, operation: node.Remove},
+		"the file of somebody's goes":      {is: running, q: kind.Question{Was: left, Files: map[string][]byte{path: nil}}, operation: node.Remove},
+		"what was before somebody's":       {is: running, q: kind.Question{Was: left, Files: map[string][]byte{path: {}}}},
+		"a package's unit stays":           {is: running, q: kind.Question{Was: left, Files: map[string][]byte{path: nil}}, there: "/usr/lib/systemd/system/" + name},
+		"gone, and looked at afterwards":   {is: missing, q: kind.Question{Was: of(new(true))}},
+		"gone, and still enabled":          {is: running, q: kind.Question{Was: of(new(true))}, operation: node.Remove},
+	}
+	for title, tc := range tests {
+		t.Run(title, func(t *testing.T) {
+			k, units := newUnit(tc.is)
+			k.host.Dir = t.TempDir()
+			if tc.there != "" {
+				require.NoError(t, os.MkdirAll(filepath.Join(k.host.Dir, filepath.Dir(tc.there)), 0o755))
+				require.NoError(t, os.WriteFile(filepath.Join(k.host.Dir, tc.there), nil, 0o644))
+			}
+			tc.q.Known = true
+			a, err := k.Plan(t.Context(), tc.q)
+			require.NoError(t, err)
+			require.Equal(t, tc.operation, a.Operation)
+			require.Equal(t, tc.applied, a.Applied)
+			require.Equal(t, tc.drift, a.Drift)
+			require.Empty(t, units.Calls)
+		})
+	}
+	t.Run("a node without systemd", func(t *testing.T) {
+		k := New(host.Host{Root: host.Root{Dir: t.TempDir()}})
+		_, err := k.Plan(t.Context(), kind.Question{Desired: of(new(true)), New: true})
+		require.ErrorContains(t, err, "no systemctl")
+		a, err := k.Plan(t.Context(), kind.Question{Desired: of(new(true))})
+		require.NoError(t, err, "what bootstrap has laid down is not asked for")
+		require.Equal(t, left, a.Applied)
+	})
+	t.Run("made and undone twice", func(t *testing.T) {
+		for verbs, c := range map[[2]string]kind.Change{
+			{"enable", "disable"}: {Desired: of(new(true)), Before: []byte(`{"LoadState":"not-found"}`)},
+			{"disable", "enable"}: {Was: of(new(true)), Before: []byte(`{"LoadState":"loaded","UnitFileState":"enabled"}`)},
+		} {
+			k, units := newUnit(stopped)
+			for range 2 {
+				_, err := k.Make(t.Context(), c)
+				require.NoError(t, err)
+			}
+			require.NoError(t, k.Undo(t.Context(), c))
+			require.NoError(t, k.Undo(t.Context(), c))
+			require.Equal(t, calls(verbs[0], verbs[0], verbs[1], verbs[1]), units.Calls)
+		}
+	})
 }

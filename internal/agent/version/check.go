@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/capi-refit/refit/internal/agent/staticpod"
-	"github.com/capi-refit/refit/internal/kubeadmphase"
+	"github.com/capi-refit/refit/internal/skew"
 )
 
 // inTheWay returns why the node can't be brought to a version now, wherever that comes from.
@@ -31,24 +31,18 @@ func (k *Kind) inTheWay(ctx context.Context, s *shown, want string) (why string,
 	return "", nil
 }
 
-// refuse returns why what is of one version can't be brought to another in place. These are the rules of Kubernetes' version skew policy
-// and of kubeadm: no way back, not of a patch either, and each minor version in turn.
+// refuse returns why what is of one version can't be brought to another in place.
 func refuse(is, want string) string {
-	from, err := kubeadmphase.Parse(is)
+	from, err := skew.ParseExact(is)
 	if err != nil {
 		return err.Error()
 	}
-	to, err := kubeadmphase.Parse(want)
+	to, err := skew.ParseExact(want)
 	if err != nil {
 		return err.Error()
 	}
-	switch {
-	case to.Compare(from) < 0:
-		return fmt.Sprintf("the node runs Kubernetes %s, and a downgrade to %s is not made in place; set the version to %s or a newer one, "+
-			"or have the machine replaced", is, want, is)
-	case to.Major != from.Major || to.Minor > from.Minor+1:
-		return fmt.Sprintf("the node runs Kubernetes %s, and %s skips a minor version, which kubeadm does not support; "+
-			"update to v%d.%d first", is, want, from.Major, from.Minor+1)
+	if err := skew.Follow(from, to); err != nil {
+		return fmt.Sprintf("the node runs Kubernetes %s and can't be brought to %s: %v", is, want, err)
 	}
 	return ""
 }
@@ -70,15 +64,15 @@ func (k *Kind) newerThanAPIServer(ctx context.Context, want string) (why string,
 	if err != nil {
 		return "", fmt.Errorf("the version of the API server is not known: %w", err)
 	}
-	is, err := kubeadmphase.Parse(serves.GitVersion)
+	is, err := skew.Parse(serves.GitVersion)
 	if err != nil {
 		return "", fmt.Errorf("the version of the API server is not known: %w", err)
 	}
-	to, err := kubeadmphase.Parse(want)
+	to, err := skew.Parse(want)
 	if err != nil {
 		return err.Error(), nil
 	}
-	if is.Compare(to) < 0 {
+	if is.LessThan(to) {
 		return fmt.Sprintf("the API server is of version %s, and a kubelet %s would be newer; have the control plane updated first",
 			serves.GitVersion, want), nil
 	}
