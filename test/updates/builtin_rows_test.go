@@ -98,7 +98,7 @@ var services = batch{
 			shows: "ss -Hltn", want: ":2201",
 		},
 		"/etc/ssh/sshd_config": {
-			files: []rowFile{{"/etc/ssh/sshd_config", "Include /etc/ssh/sshd_config.d/*.conf\nUsePAM yes\nPrintMotd no\nBanner /opt/row-banner\n", ""}},
+			files: []rowFile{{"/etc/ssh/sshd_config", "Include /etc/ssh/sshd_config.d/*.conf\nUsePAM yes\nPrintMotd no\nSubsystem sftp /usr/lib/openssh/sftp-server\nBanner /opt/row-banner\n", ""}},
 			shows: "ssh -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o BatchMode=yes nobody@127.0.0.1 true 2>&1 || true", want: "row-banner",
 		},
 		"/etc/systemd/system": {

@@ -58,6 +58,7 @@ func TestEveryBuiltinRow(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, strings.Contains(string(source), "\nfunc "+other.name+"(") || strings.Contains(string(source), "\nfunc (u *suite) "+other.name+"("),
 				"%s has no %s", other.file, other.name)
+			require.Contains(t, string(source), path, "%s is not about it", other.file)
 		})
 	}
 	for _, rule := range table {
