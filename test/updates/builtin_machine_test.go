@@ -16,7 +16,8 @@ import (
 // rowPackages are what reads the files of the rows, for all machines in one image: Debian has them beside one another.
 var rowPackages = []string{
 	"containerd", "systemd-resolved", "logrotate", "cron", "udev", "grub2-common", "initramfs-tools", "dracut-core",
-	"netplan.io", "network-manager", "libpam-systemd", "ifupdown", "curl", "skopeo",
+	"netplan.io", "network-manager", "libpam-systemd", "ifupdown", "curl",
+	"skopeo", "netavark", // one of those that skopeo's files need
 }
 
 // TestBuiltinRowsInEffect has the files of the rows come by the built-in rules, looks for each at what the machine does with it, has them go,
