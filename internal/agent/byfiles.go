@@ -54,6 +54,9 @@ func (a *Agent) ableByFiles(w *work, t disruption.ActionType) error {
 		return effect.Boot{Root: a.root}.CheckInitramfs(files)
 	case disruption.RebuildBootloader:
 		return effect.Boot{Root: a.root}.CheckLoader(files)
+	case disruption.TrustStoreUpdate:
+		_, err := a.findTrustStores(files)
+		return err
 	default:
 		return nil
 	}

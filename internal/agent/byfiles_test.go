@@ -68,11 +68,13 @@ func TestABootLoaderThatDoesNotReadTheFileFailsBeforeTheReboot(t *testing.T) {
 
 func TestNothingIsWrittenThatNothingReads(t *testing.T) {
 	for file, want := range map[string]string{
-		grubFile:                         "the node has no update-grub and no grub2-mkconfig and no grub-mkconfig, which reads " + grubFile,
-		"/etc/dracut.conf.d/a.conf":      "the node has no dracut, which reads /etc/dracut.conf.d/a.conf",
-		"/etc/initramfs-tools/modules":   "the node has no update-initramfs, which reads /etc/initramfs-tools/modules",
-		"/etc/netplan/50.yaml":           "the node has no netplan, which reads /etc/netplan/50.yaml",
-		"/etc/systemd/network/a.network": "the node has no networkctl, which reads /etc/systemd/network/a.network",
+		grubFile:                                 "the node has no update-grub and no grub2-mkconfig and no grub-mkconfig, which reads " + grubFile,
+		"/etc/dracut.conf.d/a.conf":              "the node has no dracut, which reads /etc/dracut.conf.d/a.conf",
+		"/etc/initramfs-tools/modules":           "the node has no update-initramfs, which reads /etc/initramfs-tools/modules",
+		"/etc/netplan/50.yaml":                   "the node has no netplan, which reads /etc/netplan/50.yaml",
+		"/etc/pki/ca-trust/source/anchors/a.crt": "the node has no update-ca-trust, which reads /etc/pki/ca-trust/source/anchors/a.crt",
+		"/usr/local/share/ca-certificates/a.crt": "the node has no update-ca-certificates, which reads /usr/local/share/ca-certificates/a.crt",
+		"/etc/systemd/network/a.network":         "the node has no networkctl, which reads /etc/systemd/network/a.network",
 	} {
 		t.Run(file, func(t *testing.T) {
 			n := newTestNode(t)

@@ -125,28 +125,50 @@ func TestTimeoutOfAnAction(t *testing.T) {
 }
 
 func TestTrustStore(t *testing.T) {
-	authority := func(token int64) node.Request {
-		req := request(token, "/usr/local/share/ca-certificates/a.crt", "certificate")
-		req.Rules.Files = disruption.Table{{Path: "/usr/local/share/ca-certificates", Actions: []disruption.Action{{Type: disruption.TrustStoreUpdate}}}}
+	const debian, redHat, nobodys = "/usr/local/share/ca-certificates/a.crt", "/etc/pki/ca-trust/source/anchors/a.crt", "/etc/app/a.crt"
+	update := []disruption.Action{{Type: disruption.TrustStoreUpdate}}
+	authority := func(token int64, paths ...string) node.Request {
+		req := request(token)
+		for _, p := range paths {
+			req.Resources = append(req.Resources, wanted(p, "certificate"))
+			req.Rules.Files = append(req.Rules.Files, disruption.Rule{Path: p, Actions: update})
+		}
 		return req
 	}
 	t.Run("of a node that has none nothing is changed", func(t *testing.T) {
 		n := newTestNode(t)
-		require.Contains(t, n.fail(authority(1)).Message, "neither update-ca-certificates nor update-ca-trust")
-		require.Equal(t, "(missing)", n.content("/usr/local/share/ca-certificates/a.crt"))
+		require.Contains(t, n.refuse(authority(1, nobodys), node.ReasonBlocked), "neither update-ca-certificates nor update-ca-trust")
+		require.Equal(t, "(missing)", n.content(nobodys))
 	})
-	for program, args := range map[string]string{"update-ca-certificates": "", "update-ca-trust": "extract"} {
-		t.Run("is updated by "+program, func(t *testing.T) {
+	for name, tc := range map[string]struct {
+		programs, paths []string
+		called          string
+	}{
+		"by the program of Debian":                   {[]string{"update-ca-certificates"}, []string{debian}, "update-ca-certificates \n"},
+		"by the program of Red Hat":                  {[]string{"update-ca-trust"}, []string{redHat}, "update-ca-trust extract\n"},
+		"by the one that there is":                   {[]string{"update-ca-trust"}, []string{nobodys}, "update-ca-trust extract\n"},
+		"by the one that reads the file":             {[]string{"update-ca-certificates", "update-ca-trust"}, []string{redHat}, "update-ca-trust extract\n"},
+		"by both, where each reads one of the files": {[]string{"update-ca-certificates", "update-ca-trust"}, []string{redHat, debian}, "update-ca-certificates \nupdate-ca-trust extract\n"},
+	} {
+		t.Run("is updated "+name, func(t *testing.T) {
 			n := newTestNode(t)
-			n.program(program, `echo "$*" >"$REFIT_ROOT/called"`)
-			require.Equal(t, "changed 1 file, then: update the trust store", n.succeed(authority(1)).Message)
-			require.Equal(t, args+"\n", n.content("/called"))
+			for _, p := range tc.programs {
+				n.program(p, `echo `+p+` "$*" >>"$REFIT_ROOT/called"`)
+			}
+			n.succeed(authority(1, tc.paths...))
+			require.Equal(t, tc.called, n.content("/called"))
 		})
 	}
+	t.Run("is not updated by a program that does not read the file", func(t *testing.T) {
+		n := newTestNode(t)
+		n.program("update-ca-certificates", "true")
+		require.Contains(t, n.refuse(authority(1, redHat), node.ReasonBlocked), "the node has no update-ca-trust, which reads "+redHat)
+		require.Equal(t, "(missing)", n.content(redHat))
+	})
 	t.Run("is updated again when it fails, without the file", func(t *testing.T) {
 		n := newTestNode(t)
 		n.program("update-ca-certificates", `echo once >>"$REFIT_ROOT/called"; [ ! -e "$REFIT_ROOT/usr/local/share/ca-certificates/a.crt" ] || { echo no certificate >&2; exit 1; }`)
-		status := n.fail(authority(1))
+		status := n.fail(authority(1, debian))
 		require.True(t, status.RolledBack, status.Message)
 		require.Contains(t, status.Message, "no certificate")
 		require.Equal(t, "once\nonce\n", n.content("/called"))

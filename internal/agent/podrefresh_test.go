@@ -90,3 +90,41 @@ func TestAFileThatNoStaticPodMounts(t *testing.T) {
 		require.NotEqual(t, other, p.Path, "kubeadm has one mount it in the same run: %s", p.Reason)
 	}
 }
+
+// TestRowsThatStaticPodsRead has each file that the built-in table has for static pods come and go: the pod that mounts it, or the directory
+// that it is in, is started with it, and without it.
+func TestRowsThatStaticPodsRead(t *testing.T) {
+	for path, mounts := range map[string]string{
+		"/etc/kubernetes/audit-policy.yaml":     "/etc/kubernetes/audit-policy.yaml",
+		"/etc/kubernetes/audit/policy.yaml":     "/etc/kubernetes/audit",
+		"/etc/kubernetes/admission-config.yaml": "/etc/kubernetes/admission-config.yaml",
+		"/etc/kubernetes/admission/config.yaml": "/etc/kubernetes/admission",
+	} {
+		t.Run(path, func(t *testing.T) {
+			s := staticpodtest.NewNode(t)
+			n := layOut(t, s.Dir)
+			n.put("/var/lib/kubelet/config.yaml", "staticPodPath: /etc/kubernetes/manifests\nhealthzPort: 0\ncontainerRuntimeEndpoint: unix://"+containertest.Socket+"\n")
+			n.put(auditedPod, staticpodtest.Pod("a", "a:1")+
+				"    volumeMounts: [{name: v, mountPath: /v}]\n  volumes: [{name: v, hostPath: {path: "+mounts+"}}]\n")
+			r := containertest.Serve(t, s.Dir, func(string) string { return n.content(path) }, "a")
+			s.Set(func(s *staticpodtest.Node) { s.Containers = r.Statuses })
+			require.Equal(t, "changed 1 file, then: StaticPodRefresh", n.succeed(auditRequest(1, path, "new")).Message)
+			require.Equal(t, "new", r.Read("a"))
+			n.succeed(auditRequest(2))
+			require.Equal(t, "(missing)", r.Read("a"))
+			require.Equal(t, []string{"a-1", "a-2"}, r.Stops())
+		})
+	}
+	t.Run(staticpod.Dir, func(t *testing.T) {
+		n, _ := auditNode(t)
+		runs := func() bool {
+			note, err := staticpod.Observe(t.Context(), n.agent.host())
+			require.NoError(t, err)
+			return note[staticpod.Dir+"/b.yaml"].Ready
+		}
+		require.Equal(t, "changed 1 file, then: StaticPodRefresh", n.succeed(auditRequest(1, staticpod.Dir+"/b.yaml", staticpodtest.Pod("b", "b:1"))).Message)
+		require.True(t, runs())
+		n.succeed(auditRequest(2))
+		require.False(t, runs())
+	})
+}

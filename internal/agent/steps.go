@@ -125,16 +125,17 @@ func (a *Agent) prepare(ctx context.Context, w *work) (string, error) {
 
 // noteBefore looks for what the actions take, and notes what is to be compared with the node after them.
 func (a *Agent) noteBefore(ctx context.Context, w *work) (notes []string, err error) {
-	if err := errors.Join(a.able(w.Plan.Actions), a.notePods(ctx, w.Plan)); err != nil {
+	if err := errors.Join(a.able(w), a.notePods(ctx, w.Plan)); err != nil {
 		return nil, err
 	}
 	return a.noteWorks(ctx, w)
 }
 
-// able returns an error if the node lacks what the actions take.
-func (a *Agent) able(actions []disruption.Action) error {
+// able returns an error if the node lacks what the actions of a run take.
+func (a *Agent) able(w *work) error {
+	actions := w.Plan.Actions
 	if disruption.Has(actions, disruption.TrustStoreUpdate) {
-		if _, err := a.findTrustStore(); err != nil {
+		if err := a.ableByFiles(w, disruption.TrustStoreUpdate); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,8 @@ set -eu
 root=$1 release=$2 mirror=$3 packages=$4 tarball=$5
 here=$(dirname "$0")
 debootstrap --variant=minbase --include="$(echo "$packages" | tr ' ' ,)" "$release" "$root" ${mirror:+"$mirror"}
+# systemd-resolved puts a link there, which leads to nothing until it runs: no name could be resolved in the root.
+[ -e "$root/etc/resolv.conf" ] || { rm -f "$root/etc/resolv.conf" && cp /etc/resolv.conf "$root/etc/resolv.conf"; }
 cp -r "$here/recipe" "$root/recipe"
 chroot "$root" /bin/sh /recipe/setup.sh
 umount "$root/proc" "$root/sys" 2>/dev/null || true

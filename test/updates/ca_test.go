@@ -1,5 +1,3 @@
-//go:build e2e
-
 package updates
 
 // testCA is a certificate that nobody has the key of.

@@ -3,6 +3,7 @@
 package network
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -160,6 +161,7 @@ func (n Network) ifupdown(ctx context.Context, files []File) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
+		n.takeDown(ctx, f, text)
 		up = append(up, interfaces(text)...)
 		all = slices.Concat(all, interfaces(f.Before), interfaces(f.After), interfaces(text))
 	}
@@ -174,6 +176,20 @@ func (n Network) ifupdown(ctx context.Context, files []File) ([]string, error) {
 		}
 	}
 	return nil, nil
+}
+
+// takeDown takes down the interfaces of a file as the file had them that is no longer there: ifdown ignores an interface that no file
+// defines any more, and leaves it up. now is what is in the file.
+func (n Network) takeDown(ctx context.Context, f File, now []byte) {
+	for _, text := range [][]byte{f.Before, f.After} {
+		if bytes.Equal(text, now) {
+			continue
+		}
+		for _, name := range interfaces(text) {
+			// One that was not up, or that another file defines, can't be taken down so.
+			_, _ = n.Host.Run(ctx, host.Command{Name: "ifdown", Args: []string{"--force", "-i", "/dev/stdin", name}, Stdin: text})
+		}
+	}
 }
 
 // interfaces returns those that a file of ifupdown brings up by itself, but for the loopback.

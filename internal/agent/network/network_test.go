@@ -92,12 +92,18 @@ func TestNetworkManager(t *testing.T) {
 
 func TestIfupdown(t *testing.T) {
 	const file = "/etc/network/interfaces.d/a"
-	now := "auto lo eth0\niface eth0 inet dhcp\nallow-hotplug eth1\n"
-	changed := []File{{Path: file, Before: []byte("auto eth2\n"), After: []byte(now)}}
-	n := newNetwork(t, map[string]string{file: now}, map[string]string{"ifup": "", "ifdown": "exit 1"})
+	const defined = `case "$*" in *-i*) cat >>"$REFIT_ROOT/called";; esac; exit 1`
+	before, now := "auto eth2\niface eth2 inet dhcp\n", "auto lo eth0\niface eth0 inet dhcp\nallow-hotplug eth1\n"
+	changed := []File{{Path: file, Before: []byte(before), After: []byte(now)}}
+	n := newNetwork(t, map[string]string{file: now}, map[string]string{"ifup": "", "ifdown": defined})
 	_, err := n.Reload(t.Context(), changed)
 	require.NoError(t, err)
-	require.Equal(t, "ifdown --force eth0\nifdown --force eth1\nifdown --force eth2\nifup --force eth0\nifup --force eth1\n", n.called(t))
+	require.Equal(t, "ifdown --force -i /dev/stdin eth2\n"+before+
+		"ifdown --force eth0\nifdown --force eth1\nifdown --force eth2\nifup --force eth0\nifup --force eth1\n", n.called(t))
+	n = newNetwork(t, nil, map[string]string{"ifup": "", "ifdown": defined})
+	_, err = n.Reload(t.Context(), []File{{Path: file, After: []byte(before)}})
+	require.NoError(t, err)
+	require.Equal(t, "ifdown --force -i /dev/stdin eth2\n"+before+"ifdown --force eth2\n", n.called(t), "a file that is taken back")
 	n = newNetwork(t, map[string]string{file: now}, map[string]string{"ifup": "", "ifdown": "", "ifreload": ""})
 	_, err = n.Reload(t.Context(), changed)
 	require.NoError(t, err)
