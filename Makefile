@@ -15,8 +15,8 @@ GO_BUILD := go build -trimpath -ldflags '$(LDFLAGS)'
 AGENT_BUILD := $(GO_BUILD) -tags grpcnotrace
 
 # Dependencies are compiled once for all that is not run with the race detector.
-build image sbom demo bench lint rules quick e2e-scenarios e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-lab: export CGO_ENABLED = 0
-build image sbom demo bench lint rules quick e2e-scenarios e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-lab: export GOFLAGS += -trimpath
+build image sbom demo bench lint rules quick e2e-scenarios e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export CGO_ENABLED = 0
+build image sbom demo bench lint rules quick e2e-scenarios e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export GOFLAGS += -trimpath
 
 .PHONY: help
 help: ## Show this help.
@@ -88,7 +88,7 @@ e2e: e2e-scenarios e2e-leases e2e-updates e2e-move ## The real Cluster API manag
 
 .PHONY: e2e-scenarios
 e2e-scenarios: build
-	go test -tags e2e -vet=off -count=1 -parallel 4 -timeout 60m -v -run '^TestInMemory$$' ./test/e2e
+	go test -tags e2e -vet=off -count=1 -parallel 4 -timeout 60m -v -run '^TestInMemory$$$(SCENARIOS)' ./test/e2e
 
 .PHONY: e2e-leases
 e2e-leases:
@@ -105,15 +105,23 @@ e2e-move: ## clusterctl moves a cluster in the middle of an update, between two 
 
 .PHONY: e2e-everything
 e2e-everything: build ## The scenarios of e2e and of e2e-real side by side, in one management cluster.
-	go test -tags e2e -vet=off -count=1 -parallel 4 -timeout 75m -v -run '^TestEverything$$' ./test/e2e
+	go test -tags e2e -vet=off -count=1 -parallel 4 -timeout 75m -v -run '^TestEverything$$$(SCENARIOS)' ./test/e2e
+
+# SCENARIO is a regular expression that the names of scenarios have to match: only these are run. Without it all are.
+SCENARIO ?=
+SCENARIOS = $(if $(SCENARIO),/^clusters$$/./$(SCENARIO))
 
 .PHONY: e2e-real
 e2e-real: build ## What only real kubeadm machines can show, made by Cluster API's Docker provider: among it a new Kubernetes version.
-	go test -tags e2e -vet=off -count=1 -timeout 75m -v -run '^TestRealMachines$$' ./test/e2e
+	go test -tags e2e -vet=off -count=1 -timeout 75m -v -run '^TestRealMachines$$$(SCENARIOS)' ./test/e2e
 
 .PHONY: e2e-real-more
 e2e-real-more: build ## The other scenarios of e2e on real kubeadm machines, and fields that take minutes a node. Not in .ci/run: half an hour.
-	go test -tags e2e -vet=off -count=1 -timeout 75m -v -run '^TestMoreOnRealMachines$$' ./test/e2e
+	go test -tags e2e -vet=off -count=1 -timeout 75m -v -run '^TestMoreOnRealMachines$$$(SCENARIOS)' ./test/e2e
+
+.PHONY: e2e-minor
+e2e-minor: build ## The next minor version of Kubernetes on real kubeadm machines, under load. Not in .ci/run: half an hour.
+	go test -tags e2e -vet=off -count=1 -timeout 75m -v -run '^TestMinorVersion$$$(SCENARIOS)' ./test/e2e
 
 .PHONY: e2e-lab
 e2e-lab: ## That labs and nodes leave nothing behind, also when they are interrupted or killed. Not in .ci/run: ten minutes.

@@ -4,57 +4,54 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 )
 
-const (
-	auditPolicyFile = "/etc/kubernetes/audit-policy.yaml"
-	auditLogs       = "/var/log/kubernetes/audit"
-)
+// auditLog is where the API servers of real machines write what their audit policy says. A command of bootstrap has laid down one by which
+// nothing is written.
+const auditLog = "/var/log/kubernetes/audit/audit.log"
 
-// auditAt is a policy that has everything audited at a level.
-func auditAt(level string) bootstrapv1.File {
-	return file(auditPolicyFile, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: "+level+"\n")
-}
+// auditPolicyFile has a little audited: what an API server itself does with its lease, each 10 seconds.
+var auditPolicyFile = file("/etc/kubernetes/audit-policy.yaml", `apiVersion: audit.k8s.io/v1
+kind: Policy
+rules:
+- level: Metadata
+  users: ["system:apiserver"]
+  resources: [{group: coordination.k8s.io, resources: [leases]}]
+- level: None
+`)
 
-// auditPolicy has the API servers be told of an audit policy in the same edit in which they get it, and then changes the policy alone, which
-// each of them reads only when it starts.
+// auditPolicy changes the audit policy alone, which each API server reads only when it starts. It is not taken back: without the file no API
+// server would start.
 func (u *suite) auditPolicy(ctx context.Context, t *testing.T) {
-	before, original := u.identities(ctx, t), u.controlPlaneConfig(ctx, t)
-	u.edit(ctx, t, func(config *bootstrapv1.KubeadmConfigSpec) {
-		config.Files = append(config.Files, auditAt("None"))
-		server := &config.ClusterConfiguration.APIServer
-		server.ExtraArgs = append(server.ExtraArgs,
-			argument("audit-policy-file", auditPolicyFile), argument("audit-log-path", auditLogs+"/audit.log"))
-		server.ExtraVolumes = append(server.ExtraVolumes,
-			bootstrapv1.HostPathMount{Name: "audit-policy", HostPath: auditPolicyFile, MountPath: auditPolicyFile, ReadOnly: new(true), PathType: corev1.HostPathFile},
-			bootstrapv1.HostPathMount{Name: "audit-logs", HostPath: auditLogs, MountPath: auditLogs, PathType: corev1.HostPathDirectoryOrCreate})
-	})
-	u.rollOut(ctx, t, before)
-	u.settled(ctx, t, controlplanev1.KubeadmControlPlaneMachinesUpToDateCondition)
-	for _, name := range u.controlPlanes(ctx, t) {
-		u.exec(ctx, t, name, "sh", "-c", "test ! -s "+auditLogs+"/audit.log")
+	before, machines := u.identities(ctx, t), u.controlPlanes(ctx, t)
+	for _, name := range machines {
+		u.exec(ctx, t, name, "sh", "-c", "test -e "+auditLog+" && ! test -s "+auditLog)
 	}
 	manifestsBefore := u.manifestsOf(ctx, t)
-
-	explained := u.edit(ctx, t, func(config *bootstrapv1.KubeadmConfigSpec) {
-		config.Files[len(config.Files)-1] = auditAt("Metadata")
-	})
+	u.withPolicy(ctx, t, func(s *refitv1.NodeDisruptionPolicySpec) { s.Soak = "5s" })
+	asked := time.Now()
+	explained := u.edit(ctx, t, func(config *bootstrapv1.KubeadmConfigSpec) { config.Files = append(config.Files, auditPolicyFile) })
 	u.rollOut(ctx, t, before)
 	u.settled(ctx, t, controlplanev1.KubeadmControlPlaneMachinesUpToDateCondition)
 	u.tookActions(ctx, t, explained)
-	for _, name := range u.controlPlanes(ctx, t) {
-		u.exec(ctx, t, name, "sh", "-c", "grep -q '\"level\":\"Metadata\"' "+auditLogs+"/audit.log")
+	for _, name := range machines {
+		eventually(ctx, t, func(ctx context.Context) error {
+			if _, err := u.Fleet.Node(name).Exec(ctx, "grep", "--quiet", `"level":"Metadata"`, auditLog); err != nil {
+				return fmt.Errorf("the API server of %s has audited nothing: %w", name, err)
+			}
+			return nil
+		})
 	}
 	require.Equal(t, manifestsBefore, u.manifestsOf(ctx, t), "manifests are not touched for that")
-
-	u.edit(ctx, t, takeBack(original))
-	u.rollOut(ctx, t, before)
-	u.settled(ctx, t, controlplanev1.KubeadmControlPlaneMachinesUpToDateCondition)
+	u.inTurn(ctx, t, machines, asked, 5*time.Second)
 }

@@ -5,6 +5,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -56,6 +57,8 @@ ExecStart=/bin/sh -c 'sleep 8; while [ -e ` + slowHold + ` ]; do sleep 0.2; done
 // suite is what the scenarios share.
 type suite struct {
 	*system.System
+	// older is the version of Kubernetes that the cluster's machines begin with, if they are real ones.
+	older string
 }
 
 func TestMain(m *testing.M) {
@@ -131,6 +134,8 @@ type group struct {
 	shared bool
 	// machines reports that the cluster's machines are real ones.
 	machines bool
+	// older is the version of Kubernetes that real machines begin with; lab.OlderMachineVersion if empty.
+	older string
 }
 
 // inMemory are the groups for Cluster API's in-memory backend, with a node beside each Machine.
@@ -176,6 +181,7 @@ func run(t *testing.T, groups ...group) {
 	}
 	if groups[0].machines {
 		options.Nodes = nodes.Machines
+		options.MachineVersions = []string{groups[0].olderVersion(), newerVersion}
 	}
 	for _, g := range groups[1:] {
 		if name := fmt.Sprintf("c%d", len(options.More)+2); !g.shared {
@@ -185,13 +191,13 @@ func run(t *testing.T, groups ...group) {
 	s, err := system.Start(ctx, options)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Stop()) }()
-	suites, more := []*suite{{s}}, s.More
+	suites, more := []*suite{{s, groups[0].olderVersion()}}, s.More
 	for _, g := range groups[1:] {
 		if g.shared {
 			suites = append(suites, suites[0])
 			continue
 		}
-		suites, more = append(suites, &suite{more[0]}), more[1:]
+		suites, more = append(suites, &suite{more[0], g.olderVersion()}), more[1:]
 	}
 	t.Run("clusters", func(t *testing.T) { // it ends with the last group
 		for i, g := range groups {
@@ -221,6 +227,8 @@ func (g group) backend() lab.Backend {
 	}
 	return lab.InMemory
 }
+
+func (g group) olderVersion() string { return cmp.Or(g.older, lab.OlderMachineVersion) }
 
 func (u *suite) runAll(ctx context.Context, t *testing.T, scenarios []scenario) {
 	for _, scenario := range scenarios {

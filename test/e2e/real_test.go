@@ -52,7 +52,6 @@ var moreOnRealMachines = group{
 	}, disturbedMachines, common, []scenario{
 		{"fields of a control plane are put back where a node can't take them, take effect, and go again", (*suite).controlPlaneFields},
 		{"arguments, environment and volumes of API servers and arguments of etcds take effect", (*suite).apiServerAndEtcdFields},
-		{"an audit policy that changes is the one that the API servers run with", (*suite).auditPolicy},
 	}, replaces),
 }
 

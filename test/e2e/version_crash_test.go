@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/test/lab"
 	"github.com/capi-refit/refit/test/system"
 )
 
@@ -197,6 +199,25 @@ func (u *suite) awaitEtcd(ctx context.Context, t *testing.T, machine string, run
 func (u *suite) etcdContainer(ctx context.Context, machine string) (string, error) {
 	out, err := u.Fleet.Node(machine).Exec(ctx, "crictl", "ps", "--quiet", "--state", "running", "--name", "^etcd$")
 	return strings.TrimSpace(string(out)), err
+}
+
+// etcdsFollowed demands that each member of etcd has the image that kubeadm of the newer version names, and was left alone if it had that
+// before. The containers are those of before.
+func (u *suite) etcdsFollowed(ctx context.Context, t *testing.T, before map[string]string) {
+	t.Helper()
+	machines := slices.Sorted(maps.Keys(before))
+	after := u.etcdContainers(ctx, t, machines)
+	for _, name := range machines {
+		image := u.exec(ctx, t, name, "sh", "-c", "kubeadm config images list --kubernetes-version "+newerVersion+" | grep /etcd:")
+		u.exec(ctx, t, name, "grep", "--quiet", "image: "+image+"$", manifests+"/etcd.yaml")
+	}
+	if u.older == lab.OlderMachineVersion {
+		require.Equal(t, before, after, "etcd has the same image and arguments, and was left alone")
+		return
+	}
+	for name, id := range before {
+		require.NotEqual(t, id, after[name], "the etcd of %s was not started again", name)
+	}
 }
 
 // etcdContainers are the containers of etcd, by Machine.

@@ -23,8 +23,8 @@ import (
 	"github.com/capi-refit/refit/test/system"
 )
 
-// olderVersion and newerVersion are genuine releases of Kubernetes, both built here.
-const olderVersion, newerVersion = lab.OlderMachineVersion, lab.NewerMachineVersion
+// newerVersion is the genuine release of Kubernetes to which machines are brought. It is built here, as the one is that they have before.
+const newerVersion = lab.NewerMachineVersion
 
 // versions are the scenarios of a new version of Kubernetes. They come after all others, and in this order: machines that are made again
 // later would have the programs of the older version, and a kubelet may not be newer than the API server.
@@ -74,9 +74,9 @@ func (u *suite) newControlPlane(ctx context.Context, t *testing.T) {
 	u.kubeProxyRolledOut(ctx, t)
 	u.controlPlaneRuns(ctx, t, machines)
 	images.requirePulled(t, machines)
-	require.Equal(t, etcds, u.etcdContainers(ctx, t, machines), "etcd has the same image and arguments, and was left alone")
+	u.etcdsFollowed(ctx, t, etcds)
 	u.runs(ctx, t, machines, newerVersion)
-	u.runs(ctx, t, u.workers(ctx, t), olderVersion)
+	u.runs(ctx, t, u.workers(ctx, t), u.older)
 	require.Equal(t, boots, u.containers(ctx, t), "no machine was made anew or booted")
 	for _, name := range machines {
 		u.changesNothingMore(ctx, t, name)
@@ -86,7 +86,7 @@ func (u *suite) newControlPlane(ctx context.Context, t *testing.T) {
 	served.requireNoneLost(t)
 	remove()
 	observed.print(ctx, t, fmt.Sprintf("the control plane from %s to %s (%s waited for its images and for etcd; at %s the agent was killed again and again, and leaders at all of them)",
-		olderVersion, newerVersion, first.Name, second))
+		u.older, newerVersion, first.Name, second))
 	t.Logf("to compare with: Cluster API replaced a worker in %s s", seconds(replaced))
 }
 
@@ -130,7 +130,7 @@ func (u *suite) newWorkers(ctx context.Context, t *testing.T) {
 	u.brokenKubeletGoesBack(ctx, t, first.Name)
 	second := machines[(slices.Index(machines, first.Name)+1)%len(machines)]
 	require.Empty(t, u.journalSince(ctx, t, second, asked), "the next machine is not touched")
-	u.runs(ctx, t, []string{second}, olderVersion)
+	u.runs(ctx, t, []string{second}, u.older)
 
 	require.NoError(t, releases.Replace(newerVersion, "kubelet", nil))
 	u.changeSource(ctx, t, source, func(s *refitv1.KubernetesSourceSpec) { *s = released(releases) })
@@ -154,7 +154,7 @@ func (u *suite) newWorkers(ctx context.Context, t *testing.T) {
 	observed.requireBudgetKept(t)
 	served.requireNoneLost(t)
 	remove()
-	observed.print(ctx, t, fmt.Sprintf("the workers from %s to %s (with what went wrong at %s; at %s the agent was killed again and again)", olderVersion, newerVersion, first.Name, second))
+	observed.print(ctx, t, fmt.Sprintf("the workers from %s to %s (with what went wrong at %s; at %s the agent was killed again and again)", u.older, newerVersion, first.Name, second))
 }
 
 // waitsWith waits until the update of one of the machines does not get on, and says so with a text.
@@ -197,7 +197,7 @@ func (u *suite) untouched(ctx context.Context, t *testing.T, mu *refitv1.Machine
 	t.Helper()
 	u.notBegun(ctx, t, mu)
 	require.False(t, u.workloadNodes(ctx, t)[mu.Name].Spec.Unschedulable, "the node is not cordoned")
-	u.runs(ctx, t, []string{mu.Name}, olderVersion)
+	u.runs(ctx, t, []string{mu.Name}, u.older)
 }
 
 func (u *suite) notBegun(ctx context.Context, t *testing.T, mu *refitv1.MachineUpdate) {
@@ -217,7 +217,7 @@ func (u *suite) brokenKubeletGoesBack(ctx context.Context, t *testing.T, name st
 	require.NotContains(t, failed.Status.Message, plantedSecret)
 	require.NotNil(t, failed.Status.Slot, "it keeps its slot")
 	u.nodeReady(ctx, t, u.workload(ctx, t), name)
-	u.runs(ctx, t, []string{name}, olderVersion)
+	u.runs(ctx, t, []string{name}, u.older)
 	u.nothingLeft(ctx, t, u.workload(ctx, t))
 }
 

@@ -61,6 +61,7 @@ func TestNestedModulesPinTheVersionsThatAreShown(t *testing.T) {
 		"kubernetes": {"k8s.io/kubernetes " + KubernetesVersion},
 		"etcd":       {"go.etcd.io/etcd/server/v3 " + EtcdVersion},
 
+		"kubernetes-v1.35.4": {"k8s.io/kubernetes " + PreviousMinorMachineVersion},
 		"kubernetes-v1.36.1": {"k8s.io/kubernetes " + OlderMachineVersion},
 		"containerd":         {"github.com/containerd/containerd/v2 " + machineSources["containerd"].version},
 		"cni":                {"github.com/containernetworking/plugins " + machineSources["ptp"].version},
@@ -91,6 +92,11 @@ func TestNestedModulesPinTheVersionsThatAreShown(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestProgramsOfKubernetesAreStampedWithTheirVersion(t *testing.T) {
+	assert.Equal(t, "-X k8s.io/component-base/version.gitVersion=v1.35.4 -X k8s.io/component-base/version.gitMajor=1 "+
+		"-X k8s.io/component-base/version.gitMinor=35", kubernetesFlags("v1.35.4"))
 }
 
 func TestEveryProgramHasASource(t *testing.T) {

@@ -33,7 +33,7 @@ type ClusterOptions struct {
 	Backend   Backend
 	Namespace string
 	Name      string
-	// Version is v1.36.0 if empty, or OlderMachineVersion with the Docker backend, which has that and NewerMachineVersion.
+	// Version is v1.36.0 if empty, or with the Docker backend the first of the lab's MachineVersions.
 	Version string
 	// ControlPlaneReplicas is 3 if nil. With less than 3, Cluster API updates some or all of them by replacement.
 	ControlPlaneReplicas *int32
@@ -44,11 +44,12 @@ type ClusterOptions struct {
 	Topology bool
 }
 
-func (o ClusterOptions) withDefaults(backend Backend) ClusterOptions {
+// withDefaults fills in what is not said. machineVersion is for the Docker backend.
+func (o ClusterOptions) withDefaults(backend Backend, machineVersion string) ClusterOptions {
 	o.Backend = cmp.Or(o.Backend, backend)
 	version := "v1.36.0"
 	if o.Backend == Docker {
-		version = OlderMachineVersion
+		version = machineVersion
 	}
 	for _, field := range []struct {
 		value  *string
@@ -84,7 +85,7 @@ type Cluster struct {
 // One with the in-memory backend also gets a real API server, which has the same nodes, and refit access to it (see GrantAccess).
 // Cluster API keeps to the in-memory provider's. A cluster with a topology is for Cluster API only, and has no real one.
 func (l *Lab) CreateCluster(ctx context.Context, options ClusterOptions) (*Cluster, error) {
-	options = options.withDefaults(l.options.Backend)
+	options = options.withDefaults(l.options.Backend, l.options.MachineVersions[0])
 	var more map[string]any
 	switch {
 	case options.Topology && options.Backend != InMemory:

@@ -36,7 +36,7 @@ func TestRenderCluster(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			objects, err := renderCluster(test.options.withDefaults(InMemory), nil)
+			objects, err := renderCluster(test.options.withDefaults(InMemory, "v1.35.4"), nil)
 			require.NoError(t, err)
 			byKind := map[string]*unstructured.Unstructured{}
 			for _, object := range objects {
@@ -61,7 +61,7 @@ func TestRenderCluster(t *testing.T) {
 
 func TestRenderTopology(t *testing.T) {
 	options := ClusterOptions{Topology: true, Version: "v1.35.1", ControlPlaneReplicas: new(int32(1)), WorkerReplicas: new(int32(4))}
-	objects, err := renderCluster(options.withDefaults(InMemory), nil)
+	objects, err := renderCluster(options.withDefaults(InMemory, "v1.35.4"), nil)
 	require.NoError(t, err)
 	byKind := map[string]*unstructured.Unstructured{}
 	for _, object := range objects {
@@ -84,7 +84,7 @@ func TestRenderTopology(t *testing.T) {
 }
 
 func TestDockerClusterNamesItsImages(t *testing.T) {
-	objects, err := renderCluster(ClusterOptions{}.withDefaults(Docker), map[string]any{
+	objects, err := renderCluster(ClusterOptions{}.withDefaults(Docker, "v1.35.4"), map[string]any{
 		"Image": "machine:1", "LoadBalancerRepository": "example.com", "LoadBalancerTag": "2", "AuthorizedKey": "ssh-ed25519 AAAA",
 	})
 	require.NoError(t, err)
@@ -95,7 +95,7 @@ func TestDockerClusterNamesItsImages(t *testing.T) {
 			assertField(t, object.Object, "machine:1", "spec", "template", "spec", "backend", "docker", "customImage")
 		}
 		if object.GetKind() == "KubeadmControlPlane" {
-			assertField(t, object.Object, OlderMachineVersion, "spec", "version")
+			assertField(t, object.Object, "v1.35.4", "spec", "version")
 		}
 	}
 	assert.Equal(t, 2, templates)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -59,9 +58,10 @@ func (l *Lab) buildMachines(ctx context.Context) error {
 	}
 	var published []string
 	if l.machines.unfit == nil && os.Getenv(imagesVariable) != "built" {
-		published = publishedVersions(ctx)
+		published = publishedVersions(ctx, l.options.MachineVersions)
 	}
-	programs, err := buildMachinePrograms(ctx, l.options.Progress, published)
+	built := slices.DeleteFunc(slices.Clone(l.options.MachineVersions), func(v string) bool { return slices.Contains(published, v) })
+	programs, err := buildMachinePrograms(ctx, l.options.Progress, built)
 	if err != nil {
 		return err
 	}
@@ -71,10 +71,10 @@ func (l *Lab) buildMachines(ctx context.Context) error {
 	return err
 }
 
-// publishedVersions are those for which a registry gives kind's images.
-func publishedVersions(ctx context.Context) []string {
+// publishedVersions returns those of some versions for which a registry gives kind's images.
+func publishedVersions(ctx context.Context, versions []string) []string {
 	var published []string
-	for _, version := range slices.Sorted(maps.Keys(machineModules)) {
+	for _, version := range versions {
 		if kubeadm.Published(ctx, engine.Engine{}, version) {
 			published = append(published, version)
 		}

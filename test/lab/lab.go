@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,6 +49,9 @@ type Options struct {
 	Progress io.Writer
 	// CRDPaths are files or directories with further CRDs to install.
 	CRDPaths []string
+	// MachineVersions are the versions of Kubernetes that machines of the Docker backend can have; the first is that of a cluster for
+	// which none is named. Without any they are OlderMachineVersion and NewerMachineVersion.
+	MachineVersions []string
 	// ManagerArgs are further command-line arguments, by manager.
 	ManagerArgs map[Program][]string
 }
@@ -93,6 +99,14 @@ func Start(ctx context.Context, options Options) (*Lab, error) {
 		options.Backend = InMemory
 	default:
 		return nil, fmt.Errorf("no backend %q: there are %s and %s", options.Backend, InMemory, Docker)
+	}
+	if len(options.MachineVersions) == 0 {
+		options.MachineVersions = []string{OlderMachineVersion, NewerMachineVersion}
+	}
+	for _, version := range options.MachineVersions {
+		if _, ok := machineModules[version]; !ok {
+			return nil, fmt.Errorf("no machines have Kubernetes %s: there are %s", version, strings.Join(slices.Sorted(maps.Keys(machineModules)), ", "))
+		}
 	}
 	lab := &Lab{
 		options:     options,

@@ -11,14 +11,19 @@ import (
 	"github.com/capi-refit/refit/test/nodes/kubeadm"
 )
 
-// The versions of Kubernetes that kubeadm machines can have: two of one minor version, for updates from the one to the other.
+// The versions of Kubernetes that kubeadm machines can have: two of one minor version, for updates from the one to the other, and one of
+// the minor version before.
 const (
+	PreviousMinorMachineVersion = "v1.35.4"
+
 	OlderMachineVersion = "v1.36.1"
 	NewerMachineVersion = "v1.36.3"
 )
 
 // machineModules pin Kubernetes, by version.
-var machineModules = map[string]string{OlderMachineVersion: "kubernetes-v1.36.1", NewerMachineVersion: "kubernetes"}
+var machineModules = map[string]string{
+	PreviousMinorMachineVersion: "kubernetes-v1.35.4", OlderMachineVersion: "kubernetes-v1.36.1", NewerMachineVersion: "kubernetes",
+}
 
 // kubernetesPrograms are built again for each version, in this order; what takes long is compiled with the first.
 var kubernetesPrograms = []struct{ name, cold string }{
@@ -70,9 +75,8 @@ func machinePrograms(version string) []wanted {
 	return all
 }
 
-// buildMachinePrograms returns the programs of machines, by version, except for versions that need none.
-func buildMachinePrograms(ctx context.Context, progress io.Writer, except []string) (map[string]kubeadm.Programs, error) {
-	versions := slices.DeleteFunc(slices.Sorted(maps.Keys(machineModules)), func(v string) bool { return slices.Contains(except, v) })
+// buildMachinePrograms returns the programs of machines, by version.
+func buildMachinePrograms(ctx context.Context, progress io.Writer, versions []string) (map[string]kubeadm.Programs, error) {
 	var all []wanted
 	for _, version := range versions {
 		all = append(all, machinePrograms(version)...)

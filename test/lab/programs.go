@@ -1,5 +1,10 @@
 package lab
 
+import (
+	"fmt"
+	"strings"
+)
+
 // A Program is one of the executables that a lab is made of.
 type Program string
 
@@ -56,7 +61,8 @@ type source struct {
 // kubernetesFlags stamp the version: without it the API server calls itself v0.0.0, which the managers refuse as too old.
 func kubernetesFlags(version string) string {
 	const variable = "-X k8s.io/component-base/version."
-	return variable + "gitVersion=" + version + " " + variable + "gitMajor=1 " + variable + "gitMinor=36"
+	parts := strings.Split(strings.TrimPrefix(version, "v"), ".")
+	return fmt.Sprintf("%[1]sgitVersion=%[2]s %[1]sgitMajor=%[3]s %[1]sgitMinor=%[4]s", variable, version, parts[0], parts[1])
 }
 
 func kubernetesSource(program, module, version, cold string) source {

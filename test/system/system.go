@@ -38,6 +38,8 @@ type Options struct {
 	Dir string
 	// Nodes is the kind of nodes. Auto takes containers when Docker answers. With Machines the first cluster is a real one.
 	Nodes nodes.Kind
+	// MachineVersions are the versions of Kubernetes that real machines can have; the first is the one that they begin with. See lab.Options.
+	MachineVersions []string
 	// AllowPaths are refit's --allow-paths.
 	AllowPaths []string
 	// Soak is refit's --soak. Scenarios that are about something else don't wait for it; those that are not have a policy say it.
@@ -115,7 +117,7 @@ func (s *System) start(ctx context.Context) error {
 		return err
 	}
 	s.Lab, err = lab.Start(ctx, lab.Options{
-		Backend: s.backend(), Dir: s.options.Dir, Progress: s.options.Progress, ManagerArgs: certified,
+		Backend: s.backend(), MachineVersions: s.options.MachineVersions, Dir: s.options.Dir, Progress: s.options.Progress, ManagerArgs: certified,
 		CRDPaths: []string{filepath.Join(s.options.Source, "config", "crd", "bases")},
 	})
 	if err != nil {

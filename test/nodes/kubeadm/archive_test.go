@@ -89,3 +89,9 @@ func digest(content []byte) string {
 	sum := sha256.Sum256(content)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
+
+func TestSandboxImage(t *testing.T) {
+	name, err := sandboxImage()
+	require.NoError(t, err)
+	assert.Regexp(t, `^registry\.k8s\.io/pause:[0-9.]+$`, name)
+}

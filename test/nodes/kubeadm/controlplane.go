@@ -10,19 +10,29 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 )
 
 const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// writeControlPlane writes an archive with the images that kubeadm asks for, with nothing in them but the programs.
+// writeControlPlane writes an archive with the images that kubeadm and containerd ask for, with nothing in them but the programs.
 func (b *build) writeControlPlane(ctx context.Context, archive string) error {
 	out, err := exec.CommandContext(ctx, b.programs["kubeadm"], "config", "images", "list", "--kubernetes-version", b.version).Output()
 	if err != nil {
 		return fmt.Errorf("asking kubeadm for its images: %w", err)
 	}
+	sandbox, err := sandboxImage()
+	if err != nil {
+		return err
+	}
+	names := strings.Fields(string(out))
+	if !slices.Contains(names, sandbox) {
+		names = append(names, sandbox)
+	}
 	var images []image
-	for name := range strings.FieldsSeq(string(out)) {
+	for _, name := range names {
 		i, err := b.controlPlaneImage(name)
 		if err != nil {
 			return fmt.Errorf("image %s: %w", name, err)
@@ -31,6 +41,23 @@ func (b *build) writeControlPlane(ctx context.Context, archive string) error {
 	}
 	return writeWhole(archive, func(w io.Writer) error { return writeArchive(w, images) })
 }
+
+// sandboxImage returns the image of pods' sandboxes, which containerd's configuration names. It is the same for all versions, and kubeadm of
+// some knows another one.
+func sandboxImage() (string, error) {
+	const config = "image/root/etc/containerd/config.toml"
+	text, err := recipe.ReadFile(config)
+	if err != nil {
+		return "", err
+	}
+	found := sandboxLine.FindSubmatch(text)
+	if found == nil {
+		return "", fmt.Errorf("%s names no image of sandboxes", config)
+	}
+	return string(found[1]), nil
+}
+
+var sandboxLine = regexp.MustCompile(`(?m)^ *sandbox = '([^']+)'$`)
 
 // controlPlaneImage makes the image of that name, in b.work.
 func (b *build) controlPlaneImage(name string) (image, error) {
