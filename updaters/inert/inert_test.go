@@ -50,8 +50,6 @@ var claims = map[string]struct {
 	"how long certificates are valid":  {kubeadm(`{}`, `{"clusterConfiguration":{"certificateValidityPeriodDays":90}}`), "futureOnlyFields: Allow"},
 	"how long a CA is valid":           {kubeadm(`{}`, `{"clusterConfiguration":{"caCertificateValidityPeriodDays":90}}`), "futureOnlyFields: Allow"},
 	"keys of certificates":             {kubeadm(`{}`, `{"clusterConfiguration":{"encryptionAlgorithm":"ECDSA-P256"}}`), "futureOnlyFields: Allow"},
-	"names of etcd's servers":          {kubeadm(`{}`, `{"clusterConfiguration":{"etcd":{"local":{"serverCertSANs":["a"]}}}}`), "futureOnlyFields: Allow"},
-	"names of etcd's peers":            {kubeadm(`{}`, `{"clusterConfiguration":{"etcd":{"local":{"peerCertSANs":["a"]}}}}`), "futureOnlyFields: Allow"},
 	"the format":                       {kubeadm(`{}`, `{"format":"ignition"}`), "in another format"},
 	"where etcd has its data":          {kubeadm(`{}`, `{"clusterConfiguration":{"etcd":{"local":{"dataDir":"/x"}}}}`), "does not move to another directory"},
 	"etcd elsewhere":                   {kubeadm(`{}`, `{"clusterConfiguration":{"etcd":{"external":{"caFile":"/x"}}}}`), "does not move between etcds"},

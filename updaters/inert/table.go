@@ -105,8 +105,6 @@ func ofCluster() []Entry {
 		config("clusterConfiguration.encryptionAlgorithm", FutureOnly, issued),
 		config("clusterConfiguration.etcd.external", Never, etcd),
 		config("clusterConfiguration.etcd.local.dataDir", Never, "etcd's data does not move to another directory; a new machine gets it there"),
-		config("clusterConfiguration.etcd.local.serverCertSANs", FutureOnly, "etcd's "+issued),
-		config("clusterConfiguration.etcd.local.peerCertSANs", FutureOnly, "etcd's "+issued),
 	}
 	for _, f := range []string{"clusterName", "kubernetesVersion", "networking"} { // until v1beta1
 		all = append(all, config("clusterConfiguration."+f, Never, identity))
