@@ -195,9 +195,9 @@ func TestAllowPaths(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []Action{action(None)}, actions)
 	}
-	table, err = AllowPaths([]string{"/etc/grub.d/=Reboot", "/opt/x=Drain"})
+	table, err = AllowPaths([]string{"/etc/boot.d/=Reboot", "/opt/x=Drain"})
 	require.NoError(t, err)
-	require.Equal(t, Table{{Path: "/etc/grub.d", Actions: []Action{action(Reboot)}}, {Path: "/opt/x", Actions: []Action{action(Drain)}}}, table)
+	require.Equal(t, Table{{Path: "/etc/boot.d", Actions: []Action{action(Reboot)}}, {Path: "/opt/x", Actions: []Action{action(Drain)}}}, table)
 	for _, bad := range []string{"/", "etc", "/etc/../x", "", "/opt/x=", "/opt/x=Rebot", "/opt/x=Replace"} {
 		_, err := AllowPaths([]string{bad})
 		require.Error(t, err, bad)
