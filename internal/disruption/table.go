@@ -70,8 +70,14 @@ func Builtin() Table {
 		{"/etc/issue", none},
 		{"/etc/default/grub", bootloader},
 		{"/etc/default/grub.d", bootloader},
+		{"/etc/grub.d", bootloader},
+		{"/etc/kernel/cmdline", bootloader}, // kernel-install's; the rest of /etc/kernel is programs that it runs
+		{"/etc/kernelstub", bootloader},
 		{"/etc/initramfs-tools", initramfs},
+		{"/etc/dracut.conf", initramfs},
 		{"/etc/dracut.conf.d", initramfs},
+		{"/etc/mkinitcpio.conf", initramfs},
+		{"/etc/mkinitcpio.conf.d", initramfs},
 		{"/etc/modprobe.d", initramfs}, // a module that is loaded keeps its parameters, and the initramfs loads some
 		{"/etc/netplan", network},
 		{"/etc/systemd/network", network},
