@@ -151,7 +151,7 @@ func (u *update) admit(ctx context.Context) (*wait, error) {
 func (u *update) note(ctx context.Context) error {
 	u.plannedBy.Store(client.ObjectKeyFromObject(u.mu), u.selected.Revision)
 	u.seen.Noted, u.seen.Current = true, false // what was known of policies and plan was about the plan before
-	p := refitv1.PlannedWork{Material: disturbs(u.plan)}
+	p := refitv1.PlannedWork{Material: disturbs(u.plan), Guarded: u.plan.Guarded}
 	for _, a := range u.plan.Actions {
 		p.Actions = append(p.Actions, a.String())
 	}

@@ -46,7 +46,7 @@ func (u *update) atWork(ctx context.Context, w *wait) (bool, error) {
 // boots reports whether the node does not answer because it reboots, which is a step of the work on it. It may take as long as any
 // reboot, or as the node's lease lasts if nobody has seen when it began.
 func (u *update) boots(ctx context.Context, machine *clusterv1.Machine) bool {
-	if since := u.mu.Status.RebootingSince; !u.reboots() || since != nil && u.Clock.Since(since.Time) > u.RebootTimeout {
+	if since := u.mu.Status.RebootingSince; !u.reboots() || since != nil && u.Clock.Since(since.Time) > u.rebootPatience() {
 		return false
 	}
 	a, w := u.access(ctx, machine)
