@@ -9,6 +9,9 @@ import (
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/internal/jsonscan"
+	"github.com/capi-refit/refit/updaters"
+	"github.com/capi-refit/refit/updaters/inert"
+	"github.com/capi-refit/refit/updaters/kubeadmconfig"
 )
 
 // Verdicts that Cluster API reaches.
@@ -37,7 +40,8 @@ type FieldExplanation struct {
 	// Disruption is the worst of the actions. It is Replace for a field that is not made in place.
 	Disruption disruption.ActionType `json:"disruption"`
 	Actions    []string              `json:"actions"`
-	Reason     string                `json:"reason"`
+	// Reason is why it is not made in place or, of one that means nothing to a node that runs, why not.
+	Reason string `json:"reason"`
 }
 
 // Explain judges a CanUpdateMachineRequest or a CanUpdateMachineSetRequest, in JSON or YAML, as the hooks do.
@@ -85,7 +89,7 @@ func (v *verdict) explanation(kind string) *Explanation {
 			Disruption: disruption.Replace, Actions: inWords(f.Actions), Reason: f.Reason,
 		}
 		if f.Covered() {
-			fx.Disruption = class(f.Actions)
+			fx.Disruption, fx.Reason = class(f.Actions), inertness(f)
 			takes = append(takes, f.Actions)
 		}
 		x.Fields = append(x.Fields, fx)
@@ -95,6 +99,15 @@ func (v *verdict) explanation(kind string) *Explanation {
 		x.Verdict, x.Disruption, x.Actions = VerdictInPlace, class(all), inWords(all)
 	}
 	return x
+}
+
+// inertness returns why a field takes no action, if that is known of it whatever its values.
+func inertness(v updaters.Verdict) string {
+	e, ok := inert.Lookup(v.Field.Object, kubeadmconfig.Location(v.Field)...)
+	if v.Updater != inert.Name || !ok || e.Verdict != inert.NoAction {
+		return ""
+	}
+	return e.Why
 }
 
 // class is the disruption class of actions: the worst of them.

@@ -173,3 +173,19 @@ func TestANodeThatIsStoppedAfterALoginIsAskedForOneMore(t *testing.T) {
 	n.requireBack(status, "")
 	require.Contains(t, status.Message, "then refit could not log in any more; the files were put back")
 }
+
+func TestAPlanTellsWhetherItsRebootCanBeTakenBack(t *testing.T) {
+	for name, tc := range map[string]struct {
+		files   []string
+		guarded bool
+	}{
+		"a reboot by what is on the way in": {[]string{"/etc/nftables/a.conf", "a", "/etc/boot/a", "a"}, true},
+		"a reboot by something else":        {[]string{"/etc/boot/a", "a"}, false},
+		"no reboot":                         {[]string{"/etc/nftables/a.conf", "a"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBootNode(newTestNode(t))
+			require.Equal(t, tc.guarded, b.plan(request(1, tc.files...)).Guarded)
+		})
+	}
+}

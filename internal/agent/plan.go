@@ -29,6 +29,7 @@ func (a *Agent) Plan(ctx context.Context, req node.Request) (node.Plan, error) {
 	if p.underWay != nil {
 		p.note("a run is under way for digest " + p.underWay.Digest)
 	}
+	p.work.Plan.Guarded = reboots(p.work.Plan.Actions) && a.wayIn(&p.work) != ""
 	return p.work.Plan, nil
 }
 

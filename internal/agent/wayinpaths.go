@@ -36,8 +36,8 @@ var wayInPaths = []string{
 	"/etc/fail2ban", "/etc/sshguard", "/etc/sshguard.conf", "/etc/crowdsec", "/etc/denyhosts.conf",
 	// What a boot comes up with: a node without its network card's module, or without a file system that it mounts, is not reached.
 	"/etc/cloud", "/var/lib/cloud", "/etc/modprobe.d", "/run/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d", "/etc/modules", "/etc/modules-load.d", "/run/modules-load.d", "/usr/lib/modules-load.d",
-	"/etc/udev", "/run/udev/rules.d", "/usr/lib/udev", "/lib/udev", "/etc/fstab", "/etc/crypttab", "/boot", "/efi", "/oem", "/usr/share/oem", "/etc/default/grub", "/etc/default/grub.d", "/etc/grub.d", "/etc/kernel/cmdline", "/etc/kernel/cmdline.d",
-	"/etc/dracut.conf", "/etc/dracut.conf.d", "/etc/initramfs-tools", "/etc/mkinitcpio.conf", "/etc/ignition", "/etc/init.d", "/etc/inittab", "/etc/rc.local", "/etc/rc.d",
+	"/etc/udev", "/run/udev/rules.d", "/usr/lib/udev", "/lib/udev", "/etc/fstab", "/etc/crypttab", "/boot", "/efi", "/oem", "/usr/share/oem", "/etc/default/grub", "/etc/default/grub.d", "/etc/grub.d", "/etc/kernel/cmdline", "/etc/kernel/cmdline.d", "/etc/kernelstub",
+	"/etc/dracut.conf", "/etc/dracut.conf.d", "/etc/initramfs-tools", "/etc/mkinitcpio.conf", "/etc/mkinitcpio.conf.d", "/etc/ignition", "/etc/init.d", "/etc/inittab", "/etc/rc.local", "/etc/rc.d",
 	"/etc/tmpfiles.d", "/run/tmpfiles.d", "/usr/lib/tmpfiles.d",
 	"/etc/systemd/system.conf", "/etc/systemd/system.conf.d", "/etc/systemd/logind.conf", "/etc/systemd/logind.conf.d", "/etc/systemd/system-preset", "/etc/systemd/system-generators",
 }

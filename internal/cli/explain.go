@@ -119,8 +119,11 @@ func printExplanation(w io.Writer, x *explanation, output string) error {
 	for _, f := range x.Fields {
 		what := strings.Join(f.Actions, ", ")
 		updater := f.Updater
-		if !f.Covered {
+		switch {
+		case !f.Covered:
 			updater, what = "-", "can't be updated in place: "+f.Reason
+		case f.Reason != "":
+			what += ": " + f.Reason
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", f.Object, f.Path, updater, f.Disruption, what) //nolint:errcheck // Flush returns the error
 	}

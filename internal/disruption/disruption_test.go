@@ -115,6 +115,12 @@ func TestBuiltin(t *testing.T) {
 		"/etc/systemd/system/kubelet.service.d/x.conf":          "[DaemonReload Restart kubelet.service]",
 		"/etc/default/grub":                                     "[RebuildBootloader Reboot]",
 		"/etc/default/grub.d/50-audit.cfg":                      "[RebuildBootloader Reboot]",
+		"/etc/grub.d/40_custom":                                 "[RebuildBootloader Reboot]",
+		"/etc/kernel/cmdline":                                   "[RebuildBootloader Reboot]",
+		"/etc/kernelstub/configuration":                         "[RebuildBootloader Reboot]",
+		"/etc/dracut.conf":                                      "[RebuildInitramfs Reboot]",
+		"/etc/mkinitcpio.conf":                                  "[RebuildInitramfs Reboot]",
+		"/etc/mkinitcpio.conf.d/a.conf":                         "[RebuildInitramfs Reboot]",
 		"/etc/dracut.conf.d/a.conf":                             "[RebuildInitramfs Reboot]",
 		"/etc/modprobe.d/a.conf":                                "[RebuildInitramfs Reboot]",
 		"/etc/netplan/50.yaml":                                  "[Drain NetworkReload]",
@@ -195,9 +201,9 @@ func TestAllowPaths(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []Action{action(None)}, actions)
 	}
-	table, err = AllowPaths([]string{"/etc/grub.d/=Reboot", "/opt/x=Drain"})
+	table, err = AllowPaths([]string{"/etc/boot.d/=Reboot", "/opt/x=Drain"})
 	require.NoError(t, err)
-	require.Equal(t, Table{{Path: "/etc/grub.d", Actions: []Action{action(Reboot)}}, {Path: "/opt/x", Actions: []Action{action(Drain)}}}, table)
+	require.Equal(t, Table{{Path: "/etc/boot.d", Actions: []Action{action(Reboot)}}, {Path: "/opt/x", Actions: []Action{action(Drain)}}}, table)
 	for _, bad := range []string{"/", "etc", "/etc/../x", "", "/opt/x=", "/opt/x=Rebot", "/opt/x=Replace"} {
 		_, err := AllowPaths([]string{bad})
 		require.Error(t, err, bad)

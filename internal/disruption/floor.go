@@ -21,7 +21,7 @@ func IsKubeletPatch(dir, file string) bool {
 }
 
 // patched returns an error for a patch of which the built-in rule does not bring a change into effect: one of a static pod is read again
-// only when kubeadm makes its manifest for another reason. What --allow-paths says of the directory is for all of its files.
+// only when kubeadm makes its manifest for another reason.
 func (r Rule) patched(what string) error {
 	if r.From != "" || r.Path != KubeadmPatches || !Has(r.Actions, Restart) || IsKubeletPatch(KubeadmPatches, what) {
 		return nil
@@ -34,14 +34,20 @@ func (r Rule) patched(what string) error {
 var sshUnits = []string{"ssh.service", "sshd.service"}
 
 // Floor returns an error if the actions that a policy has for the file p leave out what the built-in rule for it has, and what brings a
-// change into effect or tests it. That is all but Drain: whether pods leave first is the policy's to say. An action of type Reboot or
-// Replace stands for all others.
+// change into effect or tests it. That is all but Drain: whether pods leave first is the policy's to say. Replace stands for all others,
+// and Reboot for those that a boot does, too.
 func Floor(p string, actions []Action) error {
+	missing, whose := below(p, actions)
+	return unlessUnsafe(missing, whose)
+}
+
+// below returns what actions leave out of the built-in rule for the file p, in words, and that rule's path.
+func below(p string, actions []Action) (missing []string, whose string) {
 	rule, ok := Builtin().match(p)
 	if !ok || rule.Path == systemdUnits && !restartable(p) {
-		return nil
+		return nil, ""
 	}
-	return lacks(actions, rule.Actions, "the built-in rule for "+rule.Path)
+	return lacks(actions, rule.Actions), rule.Path
 }
 
 // restartable reports whether the built-in rule can be about a path below systemdUnits: there are units that are not restarted.
@@ -61,16 +67,24 @@ func FloorOfDomain(d Domain, actions []Action) error {
 	if d == ControlPlane {
 		return nil
 	}
-	return lacks(actions, BuiltinRules().Domains[d], "the built-in rule for "+string(d))
+	return unlessUnsafe(lacks(actions, BuiltinRules().Domains[d]), string(d))
 }
 
-// lacks returns an error if actions leave out one of those of a floor. Of several units, of which a node has one, one is enough, and it is the
-// policy's whether it is reloaded or restarted.
-func lacks(actions, floor []Action, whose string) error {
-	if Has(actions, Reboot) || Has(actions, Replace) {
+func unlessUnsafe(missing []string, whose string) error {
+	if len(missing) == 0 {
 		return nil
 	}
-	var missing []string
+	return fmt.Errorf("it leaves out %s, which the built-in rule for %s has, so that a change would have no effect or would not be tested; "+
+		"add that, or say unsafe: true if it is meant", strings.Join(missing, ", "), whose)
+}
+
+// lacks returns which actions of a floor are left out, in words. Of several units, of which a node has one, one is enough, and it is the
+// policy's whether it is reloaded or restarted.
+func lacks(actions, floor []Action) (missing []string) {
+	if Has(actions, Replace) {
+		return nil
+	}
+	boots := Has(actions, Reboot)
 	var units []Action
 	for _, f := range floor {
 		switch f.Type {
@@ -78,19 +92,20 @@ func lacks(actions, floor []Action, whose string) error {
 		case Reload, Restart:
 			units = append(units, f)
 		default:
-			if !Has(actions, f.Type) {
+			if !Has(actions, f.Type) && (!boots || notByBoot(f.Type)) {
 				missing = append(missing, string(f.Type))
 			}
 		}
 	}
-	if len(units) > 0 && !slices.ContainsFunc(actions, func(a Action) bool { return actsOn(a, units) }) {
+	if len(units) > 0 && !boots && !slices.ContainsFunc(actions, func(a Action) bool { return actsOn(a, units) }) {
 		missing = append(missing, strings.Replace(units[0].String(), UnitOfPath, "the unit", 1))
 	}
-	if len(missing) == 0 {
-		return nil
-	}
-	return fmt.Errorf("it leaves out %s, which %s has, so that a change would have no effect or would not be tested; add that, or say "+
-		"unsafe: true if it is meant", strings.Join(missing, ", "), whose)
+	return missing
+}
+
+// notByBoot reports whether a boot does not do what an action does: it starts with what the action makes.
+func notByBoot(t ActionType) bool {
+	return t == RebuildBootloader || t == RebuildInitramfs || t == TrustStoreUpdate
 }
 
 // actsOn reports whether an action reloads or restarts one of the units.

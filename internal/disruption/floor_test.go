@@ -26,6 +26,12 @@ func TestFloor(t *testing.T) {
 		"a restart instead":               {err: Floor("/etc/ssh/sshd_config", do(Restart, "ssh.service"))},
 		"another unit":                    {Floor("/etc/ssh/sshd_config", do(Restart, "a.service")), "Reload ssh.service"},
 		"a reboot":                        {err: Floor("/etc/sysctl.d", do(Reboot))},
+		"a boot loader that is not made":  {Floor("/etc/default/grub.d", do(Reboot)), "RebuildBootloader"},
+		"an initramfs that is not made":   {Floor("/etc/modprobe.d", do(Reboot)), "RebuildInitramfs"},
+		"a trust store that is not made":  {Floor("/usr/local/share/ca-certificates", do(Reboot)), "TrustStoreUpdate"},
+		"static pods by a reboot":         {err: Floor("/etc/kubernetes/audit-policy.yaml", do(Reboot))},
+		"a network by a reboot":           {err: Floor("/etc/netplan", do(Reboot))},
+		"a boot loader's replacement":     {err: Floor("/etc/default/grub", do(Replace))},
 		"a replacement":                   {err: Floor("/etc/kubernetes/manifests", do(Replace))},
 		"static pods":                     {Floor("/etc/kubernetes/audit-policy.yaml", do(None)), "StaticPodRefresh"},
 		"static pods drained":             {Floor("/etc/kubernetes/manifests", do(Drain)), "StaticPodRefresh"},
@@ -72,9 +78,25 @@ func TestPatchesOfKubeadm(t *testing.T) {
 	said := Override(BuiltinRules(), PolicyRules{Name: "p", Rules: Rules{Files: Table{{Path: KubeadmPatches, Actions: []Action{{Type: Reboot}}}}}})
 	_, err = said.Actions("/etc/kubernetes/patches/kube-apiserver.yaml")
 	require.NoError(t, err, "a policy can say it")
-	allowed, err := AllowPaths([]string{KubeadmPatches})
-	require.NoError(t, err)
-	actions, err = append(Builtin(), allowed...).Actions("/etc/kubernetes/patches/kube-apiserver.yaml")
-	require.NoError(t, err, "and so can a flag")
-	require.Equal(t, []Action{{Type: None}}, actions)
+}
+
+func TestAllowedPathsAreNotBelowTheFloor(t *testing.T) {
+	for path, missing := range map[string]string{
+		"/etc/ssh/sshd_config.d":             "leaves out Reload ssh.service, which the built-in rule for /etc/ssh/sshd_config.d has",
+		"/etc/ssh/sshd_config.d/a.conf":      "leaves out Reload ssh.service",
+		"/etc/ssh/sshd_config=Drain":         "leaves out Reload ssh.service",
+		"/etc/default/grub.d=Reboot":         "leaves out RebuildBootloader",
+		"/etc/default/grub=Reboot":           "leaves out RebuildBootloader",
+		"/etc/modprobe.d=Reboot":             "leaves out RebuildInitramfs",
+		"/etc/netplan":                       "leaves out NetworkReload",
+		"/etc/systemd/system/a.service":      "leaves out Restart the unit",
+		KubeadmPatches:                       "leaves out Restart kubelet.service",
+		"/usr/local/share/ca-certificates/a": "leaves out TrustStoreUpdate",
+	} {
+		_, err := AllowPaths([]string{"/etc/app", path})
+		require.ErrorContains(t, err, missing, path)
+		require.ErrorContains(t, err, "unsafe: true", path)
+	}
+	_, err := AllowPaths([]string{"/etc", "/etc/motd", "/etc/motd=Reboot", "/etc/sysctl.d=Reboot", "/etc/netplan=Reboot", "/etc/sudoers.d", "/etc/containerd/certs.d=Drain"})
+	require.NoError(t, err, "above what is built in, or no less than that")
 }

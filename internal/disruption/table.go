@@ -70,8 +70,14 @@ func Builtin() Table {
 		{"/etc/issue", none},
 		{"/etc/default/grub", bootloader},
 		{"/etc/default/grub.d", bootloader},
+		{"/etc/grub.d", bootloader},
+		{"/etc/kernel/cmdline", bootloader}, // kernel-install's; the rest of /etc/kernel is programs that it runs
+		{"/etc/kernelstub", bootloader},
 		{"/etc/initramfs-tools", initramfs},
+		{"/etc/dracut.conf", initramfs},
 		{"/etc/dracut.conf.d", initramfs},
+		{"/etc/mkinitcpio.conf", initramfs},
+		{"/etc/mkinitcpio.conf.d", initramfs},
 		{"/etc/modprobe.d", initramfs}, // a module that is loaded keeps its parameters, and the initramfs loads some
 		{"/etc/netplan", network},
 		{"/etc/systemd/network", network},
@@ -100,7 +106,7 @@ func Builtin() Table {
 }
 
 // AllowPaths returns rules by which everything below dirs takes no action, or the Drain or Reboot that follows a "=":
-// /etc/default/grub.d=Reboot. An error names a directory that is not an absolute, clean path below the root.
+// /etc/app/boot.d=Reboot. An error names a directory that is not an absolute, clean path below the root, or is below the Floor.
 func AllowPaths(dirs []string) (Table, error) {
 	var t Table
 	for _, d := range dirs {
@@ -116,7 +122,12 @@ func AllowPaths(dirs []string) (Table, error) {
 		if !slices.Contains([]ActionType{None, Drain, Reboot}, action.Type) {
 			return nil, fmt.Errorf("allowed path %q: after the = comes what a change takes: %s, %s or %s", d, None, Drain, Reboot)
 		}
-		t = append(t, Rule{Path: p, Actions: []Action{action}})
+		r := Rule{Path: p, Actions: []Action{action}}
+		if missing, whose := below(p, r.Actions); len(missing) > 0 {
+			return nil, fmt.Errorf("allowed path %q leaves out %s, which the built-in rule for %s has, so that a change would have no effect or "+
+				"would not be tested; leave it out, or name it in a NodeDisruptionPolicy with unsafe: true if that is meant", d, strings.Join(missing, ", "), whose)
+		}
+		t = append(t, r)
 	}
 	return t, nil
 }

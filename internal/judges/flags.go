@@ -24,7 +24,7 @@ func (f *RuleFlags) AddSoak(fs *pflag.FlagSet) {
 // Add adds the flags.
 func (f *RuleFlags) Add(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.allowPaths, "allow-paths", nil,
-		"Directories whose files need no action on a node when they change, for example /etc/myapp; or that take a drain or a reboot: /etc/myapp=Drain, /etc/myboot=Reboot. They add to the built-in rules, and win over them where they are more specific.")
+		"Directories whose files need no action on a node when they change, for example /etc/myapp; or that take a drain or a reboot: /etc/myapp=Drain, /etc/myboot=Reboot. They add to the built-in rules, and win over them where they are more specific. One that leaves out what the built-in rule for it has is refused.")
 }
 
 // Rules returns the rules where no policy says anything.

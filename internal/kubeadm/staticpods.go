@@ -23,6 +23,7 @@ func StaticPods(configuration map[string]any) node.ControlPlane {
 		local := mapping(etcd, "local")
 		e := component(local)
 		e.ImageRepository, e.ImageTag = Text(local, "imageRepository"), Text(local, "imageTag")
+		e.ServerCertSANs, e.PeerCertSANs = texts(local["serverCertSANs"]), texts(local["peerCertSANs"])
 		c.Etcd = &e
 	}
 	return c

@@ -151,7 +151,9 @@ func (u *update) admit(ctx context.Context) (*wait, error) {
 func (u *update) note(ctx context.Context) error {
 	u.plannedBy.Store(client.ObjectKeyFromObject(u.mu), u.selected.Revision)
 	u.seen.Noted, u.seen.Current = true, false // what was known of policies and plan was about the plan before
-	p := refitv1.PlannedWork{Material: disturbs(u.plan), Reboots: slices.ContainsFunc(u.plan.Actions, reboots)}
+	p := refitv1.PlannedWork{
+		Material: disturbs(u.plan), Guarded: u.plan.Guarded, Reboots: slices.ContainsFunc(u.plan.Actions, reboots),
+	}
 	for _, a := range u.plan.Actions {
 		p.Actions = append(p.Actions, a.String())
 	}

@@ -29,7 +29,7 @@ func (w *wait) unknownRun() *wait {
 // boots reports whether the node does not answer because it reboots, which is a step of the work on it. It may take as long as any
 // reboot, or as the node's lease lasts if nobody has seen when it began.
 func (u *update) boots(ctx context.Context, machine *clusterv1.Machine) bool {
-	if since := u.mu.Status.RebootingSince; !u.reboots() || since != nil && u.Clock.Since(since.Time) > u.RebootTimeout {
+	if since := u.mu.Status.RebootingSince; !u.reboots() || since != nil && u.Clock.Since(since.Time) > u.rebootPatience() {
 		return false
 	}
 	a, w := u.access(ctx, machine)

@@ -1,6 +1,7 @@
 package machineupdate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/machineupdate/flow"
 	"github.com/capi-refit/refit/internal/node"
@@ -180,6 +182,19 @@ func (u *update) reboots() bool {
 	return s.ApplyingSince != nil && (s.RebootingSince != nil || s.Plan != nil && s.Plan.Reboots)
 }
 
+// rebootPatience is how long a node may be away since it began to reboot. One that can't be logged in to after that waits for a login, puts
+// everything back and reboots once more, all of which looks the same from here.
+func (u *update) rebootPatience() time.Duration {
+	if p := u.mu.Status.Plan; p == nil || !p.Guarded {
+		return u.RebootTimeout
+	}
+	within := disruption.DefaultConfirmWithin
+	if u.selected != nil {
+		within = cmp.Or(u.selected.Rules.ConfirmWithin, within)
+	}
+	return 2*u.RebootTimeout + within
+}
+
 // awaitBoot waits for a node that reboots, for a while.
 func (u *update) awaitBoot(ctx context.Context) (ctrl.Result, error) {
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
@@ -199,5 +214,5 @@ func (u *update) failFor(ctx context.Context) (ctrl.Result, error) {
 		return u.fail(ctx, string(u.reason), w.message)
 	}
 	return u.fail(ctx, string(u.reason), fmt.Sprintf("the node was to reboot and is not back after %s; the last that was seen of it: step %q; and now: %s",
-		u.RebootTimeout, u.mu.Status.Step, w.message))
+		u.rebootPatience(), u.mu.Status.Step, w.message))
 }

@@ -10,6 +10,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/protection"
 	"github.com/capi-refit/refit/internal/workload"
@@ -212,6 +213,38 @@ func TestARebootThatDoesNotEnd(t *testing.T) {
 	w.reconcile()
 	w.requirePhase(refitv1.PhaseSucceeded)
 	w.requireFree(false)
+}
+
+// TestARebootThatOpensTheWayInAgain has a node not be reached after its reboot until it has waited for a login, put everything back, and
+// rebooted once more.
+func TestARebootThatOpensTheWayInAgain(t *testing.T) {
+	guarded := rebootA
+	guarded.Guarded = true
+	const within = time.Hour
+	begin := func(t *testing.T) *world {
+		w := cutOff(t, guarded)
+		w.reconciler.Disruptions = fixedRules(t, disruption.Rules{ConfirmWithin: within, Files: disruption.Table{{Path: "/etc/app", Actions: rebootA.Actions}}})
+		w.node.dialErr = errRefused
+		w.clock.Step(2*w.reconciler.RebootTimeout + within - time.Second)
+		w.reconcile()
+		w.requirePhase(refitv1.PhaseApplying)
+		return w
+	}
+	t.Run("is waited for", func(t *testing.T) {
+		w := begin(t)
+		w.node.dialErr = nil
+		w.node.applied = []node.Status{{State: node.Failed, Token: w.update().Status.Token, Message: "no login came; everything was put back"}}
+		w.reconcile()
+		require.Contains(t, w.requirePhase(refitv1.PhaseFailed).Message, "everything was put back")
+	})
+	t.Run("and not for ever", func(t *testing.T) {
+		w := begin(t)
+		w.clock.Step(2 * time.Second)
+		w.reconcile()
+		st := w.requirePhase(refitv1.PhaseFailed)
+		require.Equal(t, "NodeNotBack", st.Reason)
+		require.Contains(t, st.Message, "is not back after 1h40m0s")
+	})
 }
 
 // TestANodeThatDoesNotRebootIsUnreachable tells the two apart.

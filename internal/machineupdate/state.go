@@ -36,7 +36,7 @@ func (u *update) state() flow.State {
 		Admission: admittedEffect(s.Admission),
 		Marked:    s.Node != nil,
 		Reboots:   u.reboots(),
-		Overdue:   s.RebootingSince != nil && u.Clock.Since(s.RebootingSince.Time) > u.RebootTimeout,
+		Overdue:   s.RebootingSince != nil && u.Clock.Since(s.RebootingSince.Time) > u.rebootPatience(),
 	}}
 }
 

@@ -185,9 +185,12 @@ type Component struct {
 	ExtraArgs    []Arg         `json:"extraArgs,omitempty"`
 	ExtraEnvs    []Env         `json:"extraEnvs,omitempty"`
 	ExtraVolumes []ExtraVolume `json:"extraVolumes,omitempty"`
-	// ImageRepository and ImageTag are etcd's only.
+	// ImageRepository and those below are etcd's only.
 	ImageRepository string `json:"imageRepository,omitempty"`
 	ImageTag        string `json:"imageTag,omitempty"`
+	// ServerCertSANs and PeerCertSANs are names and addresses in its certificates beside those that kubeadm puts there.
+	ServerCertSANs []string `json:"serverCertSANs,omitempty"`
+	PeerCertSANs   []string `json:"peerCertSANs,omitempty"`
 }
 
 // Env is a variable of a program's environment.

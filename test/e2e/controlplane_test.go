@@ -32,7 +32,7 @@ const (
 	manifests = "/etc/kubernetes/manifests"
 	// apiCertificate is what the API server serves.
 	apiCertificate = "/etc/kubernetes/pki/apiserver.crt"
-	// servedName is one that it does not have at first.
+	// servedName is one that neither it nor those of etcd have at first.
 	servedName = "api.refit-e2e.example"
 	// patched is an annotation that patchFile gives to the scheduler's pod.
 	patched = "refit-e2e/patched"
@@ -61,6 +61,8 @@ var quickEdit = controlPlaneEdit{
 		c.ControllerManager.ExtraArgs = append(c.ControllerManager.ExtraArgs, argument("concurrent-endpoint-syncs", "7"))
 		c.Scheduler.ExtraArgs = append(c.Scheduler.ExtraArgs, argument("v", "3"))
 		c.APIServer.CertSANs = append(c.APIServer.CertSANs, servedName)
+		c.Etcd.Local.ServerCertSANs = append(c.Etcd.Local.ServerCertSANs, servedName)
+		c.Etcd.Local.PeerCertSANs = append(c.Etcd.Local.PeerCertSANs, servedName)
 		c.FeatureGates = map[string]bool{kubeadmGate: true}
 		config.Files = append(config.Files, patchFile)
 		// The first machine of a control plane has the configuration for init, all others that for join.
@@ -283,19 +285,28 @@ func (u *suite) showsPatch(ctx context.Context, t *testing.T, all bool) {
 	}
 }
 
-// servesName demands that each API server serves the certificate that is on its node, and that this has the name, or does not have it.
+// servedAt are the certificates in which names are put, by the ports at which they are served.
+var servedAt = map[string]string{
+	"6443": apiCertificate, "2379": "/etc/kubernetes/pki/etcd/server.crt", "2380": "/etc/kubernetes/pki/etcd/peer.crt",
+}
+
+// servesName demands that each API server and each etcd serves the certificate that is on its node, and that this has the name, or does not
+// have it.
 func (u *suite) servesName(ctx context.Context, t *testing.T, all bool) {
 	t.Helper()
 	for _, name := range u.controlPlanes(ctx, t) {
-		block, _ := pem.Decode([]byte(u.exec(ctx, t, name, "cat", apiCertificate)))
-		require.NotNil(t, block)
-		address := net.JoinHostPort(u.Fleet.Node(name).Address().Host, "6443")
-		conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
-		require.NoError(t, err)
-		leaf := conn.ConnectionState().PeerCertificates[0]
-		require.NoError(t, conn.Close())
-		require.Equal(t, block.Bytes, leaf.Raw, "the certificate that %s serves", name)
-		require.Equal(t, all, slices.Contains(leaf.DNSNames, servedName), "the names that %s serves: %v", name, leaf.DNSNames)
+		for port, file := range servedAt {
+			block, _ := pem.Decode([]byte(u.exec(ctx, t, name, "cat", file)))
+			require.NotNil(t, block)
+			address := net.JoinHostPort(u.Fleet.Node(name).Address().Host, port)
+			// By TLS 1.3 a server shows its certificate before it asks for the client's, so that none is needed here.
+			conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13})
+			require.NoError(t, err)
+			leaf := conn.ConnectionState().PeerCertificates[0]
+			require.NoError(t, conn.Close())
+			require.Equal(t, block.Bytes, leaf.Raw, "the certificate that %s serves at %s", name, port)
+			require.Equal(t, all, slices.Contains(leaf.DNSNames, servedName), "the names that %s serves at %s: %v", name, port, leaf.DNSNames)
+		}
 	}
 }
 

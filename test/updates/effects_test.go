@@ -52,6 +52,9 @@ func TestRowsInEffect(t *testing.T) {
 	})
 	for path, lacks := range map[string]string{
 		"/etc/dracut.conf.d/row.conf":                             "the node has no dracut",
+		"/etc/dracut.conf":                                        "the node has no dracut",
+		"/etc/mkinitcpio.conf":                                    "the node has no mkinitcpio",
+		"/etc/kernelstub/configuration":                           "the node has no kernelstub",
 		"/etc/netplan/50-row.yaml":                                "the node has no netplan",
 		"/etc/NetworkManager/system-connections/row.nmconnection": "the node has no nmcli",
 	} {

@@ -1,6 +1,6 @@
 // Package controlplane is the updater for the parts of a KubeadmConfig that are in the static pods of a control-plane node:
 // the arguments, environment and volumes of the API server, the controller manager, the scheduler and etcd; images; names in the
-// API server's certificate; kubeadm's feature gates and patches.
+// certificates of the API server and of etcd; kubeadm's feature gates and patches.
 //
 // By the time Cluster API asks for an update it has written the same to kubeadm's configuration in the workload cluster, out of
 // which kubeadm makes the static pods on the node again. On a worker all of clusterConfiguration has no effect.

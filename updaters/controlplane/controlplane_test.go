@@ -85,6 +85,8 @@ var claims = map[string]struct {
 	"a volume whose name is none":           {server("", list("apiServer", "extraVolumes", "A.b ,'hostPath':'/a','mountPath':'/b'")), "a volume's name"},
 	"names in the certificate":              {server("", `,"apiServer":{"x":"y","certSANs":["a.example.org","*.b.example.org","192.0.2.1","2001:db8::1"]}`), refresh},
 	"names that are none":                   {server("", `,"apiServer":{"x":"y","certSANs":["a b"]}`), "neither an IP address nor a DNS name"},
+	"names in etcd's certificates":          {server("", `,"etcd":{"local":{"x":"y","serverCertSANs":["a.example.org"],"peerCertSANs":["192.0.2.1"]}}`), refresh + "|" + refresh},
+	"names in etcd's that are none":         {server("", `,"etcd":{"local":{"x":"y","peerCertSANs":["a b"]}}`), "neither an IP address nor a DNS name"},
 	"a feature gate":                        {server("", `,"featureGates":{"RootlessControlPlane":true}`), refresh},
 	"a feature gate gone":                   {server(`,"featureGates":{"RootlessControlPlane":true,"B":true}`, `,"featureGates":{"B":true}`), refresh},
 	"a feature gate that acts elsewhere":    {server("", `,"featureGates":{"PublicKeysECDSA":true}`), "acts on the keys of certificates"},
@@ -205,7 +207,8 @@ const everything = `{
 		"certSANs":["a.example.org"]},
 	"controllerManager":{"extraArgs":[{"name":"v","value":"3"}]},
 	"scheduler":{"extraEnvs":[{"name":"A","value":"b"}]},
-	"etcd":{"local":{"imageTag":"3.6.1-0","imageRepository":"r","extraArgs":[{"name":"quota-backend-bytes","value":"1"}]}},
+	"etcd":{"local":{"imageTag":"3.6.1-0","imageRepository":"r","extraArgs":[{"name":"quota-backend-bytes","value":"1"}],
+		"serverCertSANs":["s.example.org"],"peerCertSANs":["192.0.2.1"]}},
 	"featureGates":{"G":false},"imageRepository":"registry.example.org"}`
 
 func desire(t *testing.T, spec string, controlPlane bool) []node.Resource {
@@ -231,6 +234,7 @@ func TestDesire(t *testing.T) {
 		Scheduler:         node.Component{ExtraEnvs: []node.Env{{Name: "A", Value: "b"}}},
 		Etcd: &node.Component{
 			ExtraArgs: []node.Arg{{Name: "quota-backend-bytes", Value: "1"}}, ImageRepository: "r", ImageTag: "3.6.1-0",
+			ServerCertSANs: []string{"s.example.org"}, PeerCertSANs: []string{"192.0.2.1"},
 		},
 		CertSANs: []string{"a.example.org"}, FeatureGates: map[string]bool{"G": false}, ImageRepository: "registry.example.org",
 		PatchesDirectory: "/etc/p",

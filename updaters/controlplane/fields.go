@@ -73,7 +73,9 @@ var families = func() []family {
 		all = append(all, family{[]string{section, "patches"}, patchesOf(section)})
 	}
 	for _, one := range []family{
-		{[]string{"apiServer", "certSANs"}, certSANs},
+		{[]string{"apiServer", "certSANs"}, certSANs("apiServer", "certSANs")},
+		{[]string{"etcd", "local", "serverCertSANs"}, certSANs("etcd", "local", "serverCertSANs")},
+		{[]string{"etcd", "local", "peerCertSANs"}, certSANs("etcd", "local", "peerCertSANs")},
 		{[]string{"featureGates"}, featureGates},
 		{[]string{"imageRepository"}, imageRepository},
 		{[]string{"etcd", "local", "imageRepository"}, etcdImage},
@@ -172,15 +174,18 @@ func validSAN(s string) bool {
 	return len(validation.IsDNS1123Subdomain(s)) == 0 || len(validation.IsWildcardDNS1123Subdomain(s)) == 0
 }
 
-func certSANs(q question) (effect, error) {
-	_, desired := q.pair(cluster, "apiServer", "certSANs")
-	list, _ := desired.([]any)
-	for _, item := range list {
-		if s, _ := item.(string); !validSAN(s) {
-			return harmless, errors.New("an entry is neither an IP address nor a DNS name, which kubeadm refuses")
+// certSANs judges the names of a certificate.
+func certSANs(at ...string) judgeFunc {
+	return func(q question) (effect, error) {
+		_, desired := q.pair(append([]string{cluster}, at...)...)
+		list, _ := desired.([]any)
+		for _, item := range list {
+			if s, _ := item.(string); !validSAN(s) {
+				return harmless, errors.New("an entry is neither an IP address nor a DNS name, which kubeadm refuses")
+			}
 		}
+		return regenerated, nil
 	}
-	return regenerated, nil
 }
 
 func etcdImage(q question) (effect, error) { return regenerated, q.etcdIsBrought() }

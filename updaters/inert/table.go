@@ -35,7 +35,7 @@ type Entry struct {
 
 const (
 	atJoin      = "it only matters while kubeadm makes a node"
-	issued      = "certificates that were issued stay as they are, and a new machine gets new ones; " + byOptIn
+	issued      = "certificates that were issued stay as they are; those that are made from now on have it, by the next renewal or for a new machine"
 	wholeMember = "the control plane of a node does not move to another address; a new machine gets it"
 	future      = "it takes effect when a machine is made, so the running node would be left as it is; " + byOptIn
 	byOptIn     = "if that is meant, set futureOnlyFields: Allow in a NodeDisruptionPolicy"
@@ -100,13 +100,11 @@ func ofCluster() []Entry {
 	all := []Entry{
 		config("clusterConfiguration.controlPlaneEndpoint", Never, identity+"; every node and every kubeconfig has it"),
 		config("clusterConfiguration.certificatesDir", Never, "the static pods mount the directory in which the certificates were made"),
-		config("clusterConfiguration.certificateValidityPeriodDays", FutureOnly, issued),
-		config("clusterConfiguration.caCertificateValidityPeriodDays", FutureOnly, "the cluster's CA was issued once and stays as it is; "+byOptIn),
-		config("clusterConfiguration.encryptionAlgorithm", FutureOnly, issued),
+		config("clusterConfiguration.certificateValidityPeriodDays", NoAction, issued),
+		config("clusterConfiguration.caCertificateValidityPeriodDays", NoAction, "the cluster's authorities were made with the cluster and stay as they are"),
+		config("clusterConfiguration.encryptionAlgorithm", NoAction, issued),
 		config("clusterConfiguration.etcd.external", Never, etcd),
 		config("clusterConfiguration.etcd.local.dataDir", Never, "etcd's data does not move to another directory; a new machine gets it there"),
-		config("clusterConfiguration.etcd.local.serverCertSANs", FutureOnly, "etcd's "+issued),
-		config("clusterConfiguration.etcd.local.peerCertSANs", FutureOnly, "etcd's "+issued),
 	}
 	for _, f := range []string{"clusterName", "kubernetesVersion", "networking"} { // until v1beta1
 		all = append(all, config("clusterConfiguration."+f, Never, identity))

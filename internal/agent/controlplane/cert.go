@@ -18,57 +18,62 @@ import (
 )
 
 // workshop is where a certificate is made, below the agent's own directory.
-const workshop = "apiserver-certificate"
+const workshop = "certificate"
 
 // canSign returns an error if a certificate can't be made on the node.
-func (k *Kind) canSign(s shown, want *node.ControlPlane) error {
-	dir := path.Dir(s.pair.certFile)
-	for _, name := range []string{"ca.crt", "ca.key"} {
+func (k *Kind) canSign(c certificate, want *node.ControlPlane) error {
+	dir := path.Dir(c.certFile)
+	for _, name := range authority {
 		state, err := k.host.Observe(path.Join(dir, name))
 		if err != nil {
 			return err
 		}
 		if !state.Exists {
 			return fmt.Errorf("%s is missing, so no certificate can be made on the node: with an external authority, make it there "+
-				"for the names %v", path.Join(dir, name), want.CertSANs)
+				"for the names %v", path.Join(dir, name), c.names(want))
 		}
 	}
 	return nil
 }
 
-// sign makes the API server's certificate again, with the names that are wanted.
+// sign makes a certificate again, with the names that are wanted.
 //
 // kubeadm makes one only where there is none ("init phase certs apiserver"), so it is given a directory of its own, in which the authority
 // is but a link: the pair that is served stays until there is another. The new one is then put in place file by file. The API server
 // reads its pair again when the files change, and takes it once the two fit together (k8s.io/apiserver's DynamicCertKeyPairContent, which
-// also looks once a minute): it is not restarted.
-func (k *Kind) sign(ctx context.Context, s shown, config *clusterConfiguration, want *node.ControlPlane) error {
-	if err := k.canSign(s, want); err != nil {
+// also looks once a minute). etcd reads its pairs at each handshake, as a server and as a peer that connects to another (GetCertificate and
+// GetClientCertificate in etcd's client/pkg/transport/listener.go). So neither is restarted.
+func (k *Kind) sign(ctx context.Context, s shown, c certificate, config *clusterConfiguration, want *node.ControlPlane) error {
+	if err := k.canSign(c, want); err != nil {
+		return err
+	}
+	if err := k.bearsCertificates(ctx, s, []certificate{c}); err != nil {
 		return err
 	}
 	dir := filepath.Join(k.host.Private, workshop)
 	if err := k.host.Disk.RemoveAll(dir); err != nil {
 		return err
 	}
-	if err := k.host.Disk.Mkdirs(dir, 0o700); err != nil {
+	made := filepath.Join(dir, c.made) // without .crt and .key
+	if err := k.host.Disk.Mkdirs(filepath.Dir(made), 0o700); err != nil {
 		return err
 	}
 	defer func() { _ = k.host.Disk.RemoveAll(dir) }() // a key that is not used; the next one begins with that too
-	onNode, err := k.prepare(dir, s, config)
+	onNode, err := k.prepare(dir, s, c, config)
 	if err != nil {
 		return err
 	}
 	_, err = k.host.RunTelling(ctx, host.Command{
-		Name: "kubeadm", Args: []string{"init", "phase", "certs", "apiserver", "--config=" + path.Join(onNode, "kubeadm.yaml")},
+		Name: "kubeadm", Args: []string{"init", "phase", "certs", c.phase, "--config=" + path.Join(onNode, "kubeadm.yaml")},
 	})
 	if err != nil {
-		return fmt.Errorf("kubeadm could not make the certificate of %s: %w", apiServer, err)
+		return fmt.Errorf("kubeadm could not make the %s: %w", c.what, err)
 	}
-	cert, err := k.host.Disk.ReadFile(filepath.Join(dir, "apiserver.crt"))
+	cert, err := k.host.Disk.ReadFile(made + ".crt")
 	if err != nil {
 		return err
 	}
-	key, err := k.host.Disk.ReadFile(filepath.Join(dir, "apiserver.key"))
+	key, err := k.host.Disk.ReadFile(made + ".key")
 	if err != nil {
 		return err
 	}
@@ -76,19 +81,18 @@ func (k *Kind) sign(ctx context.Context, s shown, config *clusterConfiguration, 
 	if err != nil {
 		return errors.New("kubeadm has made a certificate that does not fit its key")
 	}
-	made := certificate{leaf: pair.Leaf}
-	if made.lacksSANs(want, nil) {
-		return fmt.Errorf("kubeadm has made a certificate of %s that lacks some of certSANs: it takes names and addresses only", apiServer)
+	if c.of(pair.Leaf).lacksSANs(want, nil) {
+		return fmt.Errorf("kubeadm has made a %s that lacks some of %s: it takes names and addresses only", c.what, c.field)
 	}
-	return errors.Join(k.replace(s.pair.keyFile, key, 0o600), k.replace(s.pair.certFile, cert, 0o644))
+	return errors.Join(k.replace(c.keyFile, key, 0o600), k.replace(c.certFile, cert, 0o644))
 }
 
 // prepare lays out what kubeadm needs, and returns the directory as the node calls it.
-func (k *Kind) prepare(dir string, s shown, config *clusterConfiguration) (string, error) {
+func (k *Kind) prepare(dir string, s shown, c certificate, config *clusterConfiguration) (string, error) {
 	onNode := "/" + relative(k.host.Dir, dir)
-	authority := path.Dir(s.pair.certFile)
-	for _, name := range []string{"ca.crt", "ca.key"} {
-		if err := k.host.Disk.Link(path.Join(authority, name), filepath.Join(dir, name)); err != nil {
+	for _, name := range authority {
+		link := filepath.Join(dir, filepath.Dir(c.made), name)
+		if err := k.host.Disk.Link(path.Join(path.Dir(c.certFile), name), link); err != nil {
 			return "", err
 		}
 	}
@@ -162,7 +166,7 @@ func served(ctx context.Context, cluster *staticpod.Cluster, address string, wan
 	if !ok {
 		return errors.New("it does not speak TLS")
 	}
-	serves := certificate{leaf: tlsConn.ConnectionState().PeerCertificates[0]}
+	serves := certificate{issue: issues[0]}.of(tlsConn.ConnectionState().PeerCertificates[0])
 	if serves.lacksSANs(want, nil) {
 		return errors.New("it still serves a certificate without some of certSANs")
 	}

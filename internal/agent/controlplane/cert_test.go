@@ -34,15 +34,15 @@ func TestCertificate(t *testing.T) {
 			require.Equal(t, x.Get("/next/apiserver.crt"), x.Get(certFile))
 			require.Equal(t, x.Get("/next/apiserver.key"), x.Get(keyFile))
 		}
-		require.Equal(t, "init phase certs apiserver --config=/var/lib/refit/apiserver-certificate/kubeadm.yaml\n", x.calls(), "once, and no manifest is made anew")
+		require.Equal(t, "init phase certs apiserver --config=/var/lib/refit/certificate/kubeadm.yaml\n", x.calls(), "once, and no manifest is made anew")
 		given := x.Get("/kubeadm.yaml")
 		for _, line := range []string{
-			"certificatesDir: /var/lib/refit/apiserver-certificate", "controlPlaneEndpoint: example.com:6443", "kind: InitConfiguration",
+			"certificatesDir: /var/lib/refit/certificate", "controlPlaneEndpoint: example.com:6443", "kind: InitConfiguration",
 			"name: cp-1", "advertiseAddress: 127.0.0.1", "kubernetesVersion: v1.36.1",
 		} {
 			require.Contains(t, given, line)
 		}
-		require.NoDirExists(t, x.Path("/var/lib/refit/apiserver-certificate"))
+		require.NoDirExists(t, x.Path("/var/lib/refit/certificate"))
 		require.Empty(t, x.ask(want, want).Drift)
 		require.NoError(t, x.kind.Undo(t.Context(), c))
 		require.Equal(t, cert+key, x.Get(certFile)+x.Get(keyFile))
@@ -55,7 +55,7 @@ func TestCertificate(t *testing.T) {
 		_, err := x.kind.Make(t.Context(), c)
 		require.ErrorContains(t, err, "lacks some of certSANs")
 		require.Equal(t, cert, x.Get(certFile))
-		require.NoDirExists(t, x.Path("/var/lib/refit/apiserver-certificate"))
+		require.NoDirExists(t, x.Path("/var/lib/refit/certificate"))
 	})
 	t.Run("that fits no key is made again", func(t *testing.T) {
 		x, c := newChange(t)

@@ -48,6 +48,8 @@ type configured struct {
 	ExtraVolumes []node.ExtraVolume `json:"extraVolumes"`
 	// CertSANs are the API server's only, the others etcd's.
 	CertSANs        []string `json:"certSANs"`
+	ServerCertSANs  []string `json:"serverCertSANs"`
+	PeerCertSANs    []string `json:"peerCertSANs"`
 	ImageRepository string   `json:"imageRepository"`
 	ImageTag        string   `json:"imageTag"`
 	DataDir         string   `json:"dataDir"`
@@ -179,8 +181,17 @@ func (c *configured) differs(name string, spec *node.Component) []string {
 	if !sameSet(c.ExtraVolumes, spec.ExtraVolumes) {
 		fields = append(fields, "extraVolumes")
 	}
-	if name == etcdMember && (c.ImageRepository != spec.ImageRepository || c.ImageTag != spec.ImageTag) {
+	if name != etcdMember {
+		return fields
+	}
+	if c.ImageRepository != spec.ImageRepository || c.ImageTag != spec.ImageTag {
 		fields = append(fields, "image")
+	}
+	if !sameSet(c.ServerCertSANs, spec.ServerCertSANs) {
+		fields = append(fields, "serverCertSANs")
+	}
+	if !sameSet(c.PeerCertSANs, spec.PeerCertSANs) {
+		fields = append(fields, "peerCertSANs")
 	}
 	return fields
 }

@@ -3,8 +3,8 @@
 // kubeadm does the work: its phase "upgrade node phase control-plane" makes the manifests out of the cluster's kubeadm-config, keeps
 // the old ones, puts one after the other in place, waits for the kubelet to run it, and goes back when that does not work. What is added
 // here is what kubeadm does not do: it is only called when the node does not show what is wanted; what it will go by is compared with the
-// specs before; etcd is restarted only when the others can do without this member, and after a snapshot of it was kept; the API
-// server's certificate gets the names that the specs add; and all is put back when it does not work in the end.
+// specs before; etcd is restarted only when the others can do without this member, and after a snapshot of it was kept; the
+// certificates of the API server and of etcd get the names that the specs add; and all is put back when it does not work in the end.
 package controlplane
 
 import (
@@ -148,8 +148,13 @@ func (k *Kind) ready(ctx context.Context, q kind.Question, s shown, d difference
 	if q.Was != nil {
 		was = q.Was.ControlPlane
 	}
-	if d.cert {
-		if err := k.canSign(s, want); err != nil {
+	for _, c := range d.certificates {
+		if err := k.canSign(c, want); err != nil {
+			return err
+		}
+	}
+	if !q.UnderWay {
+		if err := k.bearsCertificates(ctx, s, d.certificates); err != nil {
 			return err
 		}
 	}

@@ -28,6 +28,12 @@ case "$*" in
 		cp $f $REFIT_ROOT/etc/kubernetes/manifests/$(basename $f)
 		if [ -e $REFIT_ROOT/fail-within ]; then rm -f $REFIT_ROOT/etc/kubernetes/manifests/kube-scheduler.yaml; exit 1; fi
 	done;;
+"init phase certs etcd-server --config="*|"init phase certs etcd-peer --config="*)
+	name=${4#etcd-}
+	dir=$(sed -n 's/^certificatesDir: //p' $REFIT_ROOT${5#--config=})
+	[ "$(readlink $REFIT_ROOT$dir/etcd/ca.key)" = /etc/kubernetes/pki/etcd/ca.key ]
+	if [ -e $REFIT_ROOT/fail-certs ]; then echo "error: no" >&2; exit 1; fi
+	cp $REFIT_ROOT/next/$name.crt $REFIT_ROOT/next/$name.key $REFIT_ROOT$dir/etcd/;;
 "init phase certs apiserver --config="*)
 	config=${5#--config=}
 	cat $REFIT_ROOT$config > $REFIT_ROOT/kubeadm.yaml

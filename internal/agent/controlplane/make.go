@@ -78,10 +78,12 @@ func (k *Kind) bring(ctx context.Context, b Saved, want, was *node.ControlPlane)
 			return "", err
 		}
 	}
-	if d.cert {
-		err = k.sign(ctx, s, config, want)
+	for _, c := range d.certificates {
+		if err := k.sign(ctx, s, c, config, want); err != nil {
+			return "", err
+		}
 	}
-	return note, err
+	return note, nil
 }
 
 // stale reports whether kubeadm has to make manifests again. Where it has done so for another version of Kubernetes meanwhile, what they
@@ -111,6 +113,12 @@ func (k *Kind) lookAgain() (shown, error) {
 func withoutSANs(c *node.ControlPlane) *node.ControlPlane {
 	p := plain(c)
 	p.CertSANs = nil
+	if p.Etcd != nil {
+		etcd := *p.Etcd
+		etcd.ServerCertSANs, etcd.PeerCertSANs = nil, nil
+		p.Etcd = &etcd
+	}
+	p = plain(&p)
 	return &p
 }
 
@@ -127,7 +135,7 @@ func (k *Kind) etcdInvolved(d differences, want, was *node.ControlPlane) (bool, 
 		if err != nil {
 			return false, err
 		}
-		if patched[etcdMember] && (was.PatchesDirectory != want.PatchesDirectory || !reflect.DeepEqual(plain(was).Etcd, plain(want).Etcd)) {
+		if patched[etcdMember] && (was.PatchesDirectory != want.PatchesDirectory || !reflect.DeepEqual(withoutSANs(was).Etcd, withoutSANs(want).Etcd)) {
 			return true, nil
 		}
 	}
@@ -203,5 +211,5 @@ func (k *Kind) await(ctx context.Context, b Saved, want *node.ControlPlane) erro
 	if err != nil {
 		return fmt.Errorf("%s of this node is not as it has to be: %w", apiServer, err)
 	}
-	return nil
+	return k.awaitEtcdServes(ctx, s, want)
 }

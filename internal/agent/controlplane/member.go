@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
-	"strings"
 
 	"github.com/capi-refit/refit/internal/agent/etcd"
 	"github.com/capi-refit/refit/internal/agent/staticpod"
@@ -45,14 +44,8 @@ func (k *Kind) member(s shown) (*etcd.Client, error) {
 	if s.manifests[etcdMember] == nil {
 		return nil, fmt.Errorf("%s is missing, so etcd does not run on this node", manifestPath(etcdMember))
 	}
-	endpoint := ""
-	for u := range strings.SplitSeq(s.argument(etcdMember, "listen-client-urls", "https://127.0.0.1:2379"), ",") {
-		if endpoint == "" || strings.Contains(u, "//127.0.0.1:") || strings.Contains(u, "//[::1]:") {
-			endpoint = u
-		}
-	}
 	dir := path.Dir(s.argument(etcdMember, "trusted-ca-file", "/etc/kubernetes/pki/etcd/ca.crt"))
-	return etcd.Connect(k.host.Root, endpoint, dir)
+	return etcd.Connect(k.host.Root, listens(s, "listen-client-urls"), dir)
 }
 
 // awaitEtcd waits until the etcd of this node is healthy.

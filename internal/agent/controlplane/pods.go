@@ -81,7 +81,7 @@ func (p *Pods) Snapshot(ctx context.Context, upgraded bool) (note string, err er
 }
 
 // PKI is the directory of the certificates, by that of the API server.
-func (p *Pods) PKI() string { return path.Dir(p.shown.pair.certFile) }
+func (p *Pods) PKI() string { return path.Dir(p.shown.certificates[0].certFile) }
 
 // Proxies returns the variables of proxies that kubeadm has to have in its environment, so that the manifests keep them.
 func (p *Pods) Proxies(c *Configuration) []string {

@@ -14,9 +14,9 @@ import (
 	"github.com/capi-refit/refit/internal/agent/staticpod"
 )
 
-// Saved is what was before a change, and what Undo needs. It has a key in it.
+// Saved is what was before a change, and what Undo needs. It has keys in it.
 type Saved struct {
-	// Files are the manifests and the API server's certificate with its key.
+	// Files are the manifests, and the certificates of the API server and of etcd with their keys.
 	Files map[string]File `json:"files"`
 	// Pods are those that ran.
 	Pods staticpod.Note `json:"pods"`
@@ -43,7 +43,11 @@ func (k *Kind) remember(ctx context.Context, s shown) (Saved, error) {
 		return Saved{}, err
 	}
 	b := Saved{Files: map[string]File{}, Pods: note, At: k.host.Clock.Now()}
-	for _, p := range append(manifestPaths(s), s.pair.certFile, s.pair.keyFile) {
+	paths := manifestPaths(s)
+	for _, c := range s.certificates {
+		paths = append(paths, c.certFile, c.keyFile)
+	}
+	for _, p := range paths {
 		was, err := k.host.Save(p)
 		if err != nil {
 			return Saved{}, err
@@ -127,7 +131,7 @@ func readBefore(c kind.Change) (Saved, error) {
 	return b, nil
 }
 
-// heal puts back a manifest that is missing: kubeadm moves the old one away before it moves the new one in, and may have been killed
+// heal puts back certificates that don't fit their keys, and a manifest that is missing: kubeadm moves the old one away before it moves the new one in, and may have been killed
 // between. If that was etcd's, the member takes a while to be back, and until then it can't be spared. So it does after a loss of power, from
 // which a change is taken up again.
 func (k *Kind) heal(ctx context.Context, b Saved) error {
@@ -144,8 +148,9 @@ func (k *Kind) heal(ctx context.Context, b Saved) error {
 			wait = wait || p == manifestPath(etcdMember)
 		}
 	}
-	if !wait {
-		return nil
+	etcds, err := k.healCertificates(b)
+	if err != nil || !wait && !etcds {
+		return err
 	}
 	return k.awaitEtcd(ctx)
 }

@@ -1,11 +1,8 @@
 package controlplane
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"io/fs"
-	"net"
 	"path"
 	"reflect"
 	"slices"
@@ -48,15 +45,8 @@ func component(c *node.ControlPlane, name string) *node.Component {
 // shown is what the node shows of its control plane.
 type shown struct {
 	manifests map[string]*staticpod.Manifest
-	// pair is the certificate that the API server serves, with the paths that its manifest names.
-	pair certificate
-}
-
-// certificate is that of the API server on disk.
-type certificate struct {
-	certFile, keyFile string
-	// leaf is nil if the pair can't be used.
-	leaf *x509.Certificate
+	// certificates are those in which the specs put names: the API server's is the first, etcd's are there if the node has a member.
+	certificates []certificate
 }
 
 // look reads what is there. Without the API server's manifest the node is not a control plane of kubeadm's, and manifests is nil.
@@ -77,19 +67,15 @@ func (k *Kind) look() (shown, error) {
 			s.manifests[name] = m
 		}
 	}
-	args := arguments(container(s.manifests[apiServer], apiServer))
-	s.pair.certFile = last(args["tls-cert-file"], "/etc/kubernetes/pki/apiserver.crt")
-	s.pair.keyFile = last(args["tls-private-key-file"], "/etc/kubernetes/pki/apiserver.key")
-	cert, _, err := k.host.ReadFile(s.pair.certFile)
-	if err != nil {
-		return shown{}, err
-	}
-	key, _, err := k.host.ReadFile(s.pair.keyFile)
-	if err != nil {
-		return shown{}, err
-	}
-	if pair, err := tls.X509KeyPair(cert, key); err == nil {
-		s.pair.leaf = pair.Leaf
+	for _, issue := range issues {
+		if s.manifests[issue.component] == nil {
+			continue
+		}
+		c, err := k.certificate(s, issue)
+		if err != nil {
+			return shown{}, err
+		}
+		s.certificates = append(s.certificates, c)
 	}
 	return s, nil
 }
@@ -261,26 +247,6 @@ func splitImage(image string) (name, tag string) {
 	return image, ""
 }
 
-// lacksSANs reports whether the certificate has to be made again: it lacks a name that is wanted, or has one that no longer is.
-func (c certificate) lacksSANs(want, was *node.ControlPlane) bool {
-	if c.leaf == nil {
-		return len(want.CertSANs) > 0
-	}
-	if slices.ContainsFunc(want.CertSANs, func(san string) bool { return !hasSAN(c.leaf, san) }) {
-		return true
-	}
-	return was != nil && slices.ContainsFunc(was.CertSANs, func(san string) bool {
-		return !slices.Contains(want.CertSANs, san) && hasSAN(c.leaf, san)
-	})
-}
-
-func hasSAN(leaf *x509.Certificate, san string) bool {
-	if ip := net.ParseIP(san); ip != nil {
-		return slices.ContainsFunc(leaf.IPAddresses, ip.Equal)
-	}
-	return slices.ContainsFunc(leaf.DNSNames, func(name string) bool { return strings.EqualFold(name, san) })
-}
-
 // patched returns the components of which kubeadm's patches change the manifest: with them it can say otherwise than the specs.
 func (k *Kind) patched(directory string) (map[string]bool, error) {
 	if directory == "" {
@@ -309,14 +275,16 @@ type differences struct {
 	// manifests and etcd say which of them are not as they are wanted; etcd's own manifest is among the first.
 	manifests []string
 	etcd      bool
-	cert      bool
+	// certificates are those that lack a name, or have one too many.
+	certificates []certificate
 }
 
 func (d differences) all() []string {
-	if d.cert {
-		return append(slices.Clone(d.manifests), "certificate of "+apiServer)
+	all := slices.Clone(d.manifests)
+	for _, c := range d.certificates {
+		all = append(all, c.what)
 	}
-	return d.manifests
+	return all
 }
 
 // compare returns what the node shows otherwise than it is wanted.
@@ -334,7 +302,11 @@ func (k *Kind) compare(s shown, want, was *node.ControlPlane) (differences, erro
 		d.manifests = append(d.manifests, what...)
 		d.etcd = d.etcd || name == etcdMember && len(what) > 0
 	}
-	d.cert = s.pair.lacksSANs(want, was)
+	for _, c := range s.certificates {
+		if c.lacksSANs(want, was) {
+			d.certificates = append(d.certificates, c)
+		}
+	}
 	return d, nil
 }
 
@@ -361,11 +333,11 @@ func same(a, b *node.ControlPlane) bool { return reflect.DeepEqual(plain(a), pla
 // hidden reports whether the specs have changed what a manifest does not show: kubeadm's feature gates, patches, and what patches
 // may have changed.
 func hidden(patched map[string]bool, was, want *node.ControlPlane) bool {
-	a, b := plain(was), plain(want)
+	a, b := withoutSANs(was), withoutSANs(want)
 	if !reflect.DeepEqual(a.FeatureGates, b.FeatureGates) || a.PatchesDirectory != b.PatchesDirectory {
 		return true
 	}
 	return slices.ContainsFunc(pods, func(name string) bool {
-		return patched[name] && !reflect.DeepEqual(component(&a, name), component(&b, name))
+		return patched[name] && !reflect.DeepEqual(component(a, name), component(b, name))
 	})
 }

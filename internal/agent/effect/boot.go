@@ -176,12 +176,12 @@ func (b Boot) kernelInstall(ctx context.Context) error {
 	return nil
 }
 
-// inConfiguration returns an error if an argument that the changed files of GRUB name is in no entry: not every GRUB reads /etc/default/grub.d.
-// Whether a later file takes it back again is not known, so it is asked of the last file only.
+// inConfiguration returns an error if an argument that the changed files of GRUB or kernel-install name is in no entry: not every GRUB reads
+// /etc/default/grub.d. Whether a later file takes it back again is not known, so it is asked of the last file only.
 func (b Boot) inConfiguration(files []string) error {
 	last := ""
 	for _, file := range files {
-		if within(file, grubFiles...) && file > last {
+		if within(file, argumentFiles...) && file > last {
 			last = file
 		}
 	}
@@ -197,7 +197,7 @@ func (b Boot) inConfiguration(files []string) error {
 		return err
 	}
 	var absent []string
-	for _, arg := range grubArguments(text) {
+	for _, arg := range namedArguments(last, text) {
 		if !slices.ContainsFunc(all, func(e entry) bool { return slices.Contains(e.args, arg) }) {
 			absent = append(absent, arg)
 		}
@@ -211,6 +211,9 @@ func (b Boot) inConfiguration(files []string) error {
 
 // overridden reports whether another file of GRUB's settings is read after this one.
 func (b Boot) overridden(file string) bool {
+	if !within(file, grubFiles...) {
+		return false
+	}
 	entries, _ := b.Root.ReadDir("/etc/default/grub.d") // without it there is none
 	return slices.ContainsFunc(entries, func(info host.Info) bool {
 		other := path.Join("/etc/default/grub.d", info.Name())

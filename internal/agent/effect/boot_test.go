@@ -72,6 +72,20 @@ func TestGrub2Mkconfig(t *testing.T) {
 	}
 }
 
+// TestArgumentsOfKernelInstall has the fake write one entry, whatever the file says.
+func TestArgumentsOfKernelInstall(t *testing.T) {
+	const at = "/etc/kernel/cmdline"
+	b := newBoot(t, map[string]string{
+		"/usr/sbin/kernel-install": "#!/bin/sh\n# a fake\nmkdir -p $REFIT_ROOT/boot/loader/entries\necho 'options root=/dev/vda1 audit=1' >$REFIT_ROOT/boot/loader/entries/a.conf\n",
+		"/lib/modules/6.1/vmlinuz": "", at: "root=/dev/vda1 audit=1\n",
+	})
+	require.NoError(t, b.RebuildLoader(t.Context(), []string{at}))
+	require.NoError(t, os.WriteFile(filepath.Join(b.Root.Dir, at), []byte("root=/dev/vda1 secret=x\n"), 0o600))
+	err := b.RebuildLoader(t.Context(), []string{at})
+	require.ErrorContains(t, err, at+" names secret, which is not in the configuration")
+	require.NotContains(t, err.Error(), "secret=x", "values are not told")
+}
+
 func TestKernelInstall(t *testing.T) {
 	b := newBoot(t, map[string]string{
 		"/usr/sbin/kernel-install": "#!/bin/sh\n# a fake\necho \"$*\" >>\"$REFIT_ROOT/called\"\n", "/lib/modules/6.1/vmlinuz": "", "/lib/modules/6.2/modules.dep": "", "/boot/vmlinuz-6.2": "", "/lib/modules/5.0/modules.dep": "",

@@ -9,6 +9,14 @@ import (
 	"strings"
 )
 
+// namedArguments returns the kernel's arguments that a file of GRUB's settings or of kernel-install names.
+func namedArguments(file string, text []byte) []string {
+	if file == kernelCmdline {
+		return slices.DeleteFunc(strings.Fields(string(text)), func(word string) bool { return strings.ContainsAny(word, "$\\\"'") })
+	}
+	return grubArguments(text)
+}
+
 // grubArguments returns the kernel's arguments that a file of GRUB's settings names. What a shell has to work out is left out.
 func grubArguments(text []byte) []string {
 	var out []string

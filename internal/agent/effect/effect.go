@@ -62,6 +62,8 @@ const (
 	sysctlConf = "/etc/sysctl.conf"
 	udevRules  = "/etc/udev/rules.d"
 	modprobeD  = "/etc/modprobe.d"
+	// kernelCmdline is what kernel-install puts into the entries that it writes.
+	kernelCmdline = "/etc/kernel/cmdline"
 )
 
 var (
@@ -69,6 +71,8 @@ var (
 	moduleDirs   = dropInDirs("modules-load.d")
 	tmpfilesDirs = dropInDirs("tmpfiles.d")
 	grubFiles    = []string{"/etc/default/grub", "/etc/default/grub.d"}
+	// argumentFiles name arguments of the kernel.
+	argumentFiles = append([]string{kernelCmdline}, grubFiles...)
 )
 
 // readers are units that read their files when they start, and the files.
@@ -86,7 +90,7 @@ func Concerns(path string, actions []disruption.Action) bool {
 	if !slices.ContainsFunc(actions, func(a disruption.Action) bool { return a.Type != disruption.None && a.Type != disruption.Drain }) {
 		return false
 	}
-	return within(path, slices.Concat(sysctlDirs, moduleDirs, grubFiles, slices.Concat(slices.Collect(maps.Values(readers))...),
+	return within(path, slices.Concat(sysctlDirs, moduleDirs, argumentFiles, slices.Concat(slices.Collect(maps.Values(readers))...),
 		[]string{sysctlConf, udevRules, modprobeD})...)
 }
 
@@ -103,8 +107,8 @@ func (e Effects) Note(ctx context.Context, changes []Change, base Base) (Noted, 
 	err := errors.Join(
 		e.noteSysctls(changes, &n, &base), e.noteMade(changes, &n, &base), e.noteReaders(ctx, changes, &n),
 	)
-	for _, c := range of(changes, grubFiles...) {
-		n.Arguments = append(n.Arguments, grubArguments(c.Before)...)
+	for _, c := range of(changes, argumentFiles...) {
+		n.Arguments = append(n.Arguments, namedArguments(c.Path, c.Before)...)
 	}
 	return n, base, err
 }

@@ -32,6 +32,7 @@ const requestTimeout = 10 * time.Second
 type Client struct {
 	endpoint string
 	client   *http.Client
+	trust    *tls.Config
 }
 
 // Connect returns a client of the member at endpoint, an https URL, with the certificates in dir, where kubeadm keeps those of etcd.
@@ -65,8 +66,8 @@ func Connect(r host.Root, endpoint, dir string) (*Client, error) {
 		return nil, fmt.Errorf("%s holds no certificate", path.Join(dir, "ca.crt"))
 	}
 	return &Client{
-		endpoint: strings.TrimSuffix(endpoint, "/"),
-		client:   &http.Client{Transport: &http.Transport{Proxy: nil, TLSClientConfig: trust, DisableKeepAlives: true}},
+		endpoint: strings.TrimSuffix(endpoint, "/"), trust: trust,
+		client: &http.Client{Transport: &http.Transport{Proxy: nil, TLSClientConfig: trust, DisableKeepAlives: true}},
 	}, nil
 }
 
