@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/agent/kubelet"
 	"github.com/capi-refit/refit/internal/disruption"
 )
 
@@ -116,6 +117,9 @@ func (a *Agent) restart(ctx context.Context, unit string, state host.UnitState) 
 		}
 		if state.ActiveState == "failed" {
 			a.forgiveStarts(ctx, unit)
+		}
+		if unit == kubelet.Unit {
+			a.noteReport(ctx)
 		}
 		return a.probed(ctx, unit, a.cfg.Units.Do(ctx, "restart", unit))
 	case state.Running(): // it outlived its unit file

@@ -28,7 +28,7 @@ func (a *Agent) askedBefore(w *work) []probe.Probe {
 
 // askedAfter returns the probes of what is noted, by the keys that it is noted under. What a policy does not ask any more is not asked.
 func (a *Agent) askedAfter(w *work, noted []string) []probe.Probe {
-	all := slices.Concat(a.probes(w.disturbs()), probe.Own(a.host(), w.Rules.Probes), probe.Names(a.host(), noted))
+	all := slices.Concat(a.probes(w.disturbs()), probe.Own(a.host(), w.Rules.Probes), probe.Names(a.host(), noted), a.reportedSince(w))
 	if !stopsTime(w) {
 		all = append(all, probe.Time(a.host()))
 	}

@@ -182,6 +182,7 @@ func (r *runner) askForReboot(ctx context.Context, name string) error {
 			return err
 		}
 	}
+	r.noteReport(limited)
 	err := r.cfg.Units.Do(limited, "reboot", "")
 	if err == nil {
 		return nil

@@ -56,6 +56,7 @@ func (a *Agent) noteWorks(ctx context.Context, w *work) ([]string, error) {
 	if !a.asks(w) {
 		return nil, nil
 	}
+	a.forgetReport() // it was about an earlier run
 	var known works
 	if _, err := a.state.load(worksFile, &known); err != nil {
 		return nil, err
@@ -203,6 +204,7 @@ func (r *runner) begunNothing() bool {
 // endWorks forgets what worked before a run that has ended, unless the run has left the node with less. After one that has begun
 // nothing, that is what earlier runs have left.
 func (r *runner) endWorks(end node.Status) {
+	r.forgetReport()
 	var noted works
 	ok, err := r.state.load(worksFile, &noted)
 	if err != nil || !ok {

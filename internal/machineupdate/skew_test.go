@@ -1,11 +1,14 @@
 package machineupdate
 
 import (
+	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -62,6 +65,26 @@ func (w *world) runsAPIServer(on, image string) {
 	require.NoError(w.t, w.workload.Client.Create(w.t.Context(), p))
 }
 
+// elsewhere has the API servers be no machines, and be of the versions given by their addresses. Those without a version don't answer.
+func elsewhere(versions map[string]string) func(*world) {
+	return func(w *world) {
+		port := int32(443)
+		list := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceDefault, Name: "kubernetes", Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"},
+		}, Ports: []discoveryv1.EndpointPort{{Port: &port}}}
+		for address := range versions {
+			list.Endpoints = append(list.Endpoints, discoveryv1.Endpoint{Addresses: []string{address}})
+		}
+		require.NoError(w.t, w.workload.Client.Create(w.t.Context(), list))
+		w.workload.Ask = func(_ context.Context, address string) (string, error) {
+			if v := versions[strings.TrimSuffix(address, ":443")]; v != "" {
+				return v, nil
+			}
+			return "", errRefused
+		}
+	}
+}
+
 func (w *world) runsKubeProxy(image string) {
 	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: kubeProxy}}
 	set.Spec.Template.Spec.Containers = []corev1.Container{{Name: kubeProxy, Image: image}}
@@ -79,22 +102,27 @@ func TestAVersionWaitsForTheRestOfItsCluster(t *testing.T) {
 		more         func(w *world)
 		want         string // a part of the message; empty: nothing is in the way
 	}{
-		"a worker whose control plane is through":      {servers: []server{one, two}, proxy: image(newer)},
-		"a worker before one API server, by its pod":   {servers: []server{one, two, {"cp-3", newer, newer, image(older), false, false}}, want: "newer than the API server of Machine cp-3 (by the image of its pod), which runs v1.35.9; have the control plane updated first"},
-		"before one whose kubelet is to come":          {servers: []server{one, {"cp-3", newer, older, image(newer), true, false}}, want: "cp-3 (by the kubelet beside it), which runs v1.35.9"},
-		"before one that no pod tells of":              {servers: []server{one, {"cp-3", newer, older, "", true, false}}, want: "cp-3 (by the kubelet beside it)"},
-		"before one that the template has not reached": {servers: []server{one, {"cp-3", older, older, "", false, false}}, want: "Machine cp-3"},
-		"before one whose update has failed":           {servers: []server{one, {"cp-3", newer, older, image(newer), false, true}}, want: "Machine cp-3"},
-		"before one of no Machine":                     {servers: []server{one}, more: func(w *world) { w.runsAPIServer("by-hand", image(older)) }, want: "newer than the API server of Node by-hand"},
-		"before one of which nothing is known":         {servers: []server{{"cp-3", newer, "", "", true, false}}, want: "nothing tells which version the API server of Machine cp-3 runs"},
-		"beside one that is made":                      {servers: []server{one, {"cp-3", newer, "", "", false, false}}},
-		"an image without a version":                   {servers: []server{{"cp-1", newer, newer, "registry.k8s.io/kube-apiserver@sha256:01", false, false}}, want: "the version of the API server of Node node-cp-1 can't be told"},
-		"a kube-proxy without a version":               {servers: []server{one}, proxy: "kube-proxy:latest", want: "the version of kube-proxy can't be told"},
-		"a kube-proxy that is ahead":                   {servers: []server{one}, proxy: image("v1.37.0"), want: "DaemonSet kube-system/kube-proxy runs v1.37.0 and is newer than"},
-		"a kube-proxy that is behind":                  {servers: []server{one}, proxy: image("v1.33.0")},
-		"a control plane elsewhere":                    {},
-		"the first of a control plane":                 {controlPlane: true, servers: []server{{"cp-1", older, older, image(older), false, false}}, proxy: image(older)},
-		"the last of a control plane":                  {controlPlane: true, servers: []server{one, two}, proxy: image(older)},
+		"a worker whose control plane is through":       {servers: []server{one, two}, proxy: image(newer)},
+		"a worker before one API server, by its pod":    {servers: []server{one, two, {"cp-3", newer, newer, image(older), false, false}}, want: "newer than the API server of Machine cp-3 (by the image of its pod), which runs v1.35.9; have the control plane updated first"},
+		"before one whose kubelet is to come":           {servers: []server{one, {"cp-3", newer, older, image(newer), true, false}}, want: "cp-3 (by the kubelet beside it), which runs v1.35.9"},
+		"before one that no pod tells of":               {servers: []server{one, {"cp-3", newer, older, "", true, false}}, want: "cp-3 (by the kubelet beside it)"},
+		"before one that the template has not reached":  {servers: []server{one, {"cp-3", older, older, "", false, false}}, want: "Machine cp-3"},
+		"before one whose update has failed":            {servers: []server{one, {"cp-3", newer, older, image(newer), false, true}}, want: "Machine cp-3"},
+		"before one of no Machine":                      {servers: []server{one}, more: func(w *world) { w.runsAPIServer("by-hand", image(older)) }, want: "newer than the API server of Node by-hand"},
+		"before one of which nothing is known":          {servers: []server{{"cp-3", newer, "", "", true, false}}, want: "nothing tells which version the API server of Machine cp-3 runs"},
+		"beside one that is made":                       {servers: []server{one, {"cp-3", newer, "", "", false, false}}},
+		"an image without a version":                    {servers: []server{{"cp-1", newer, newer, "registry.k8s.io/kube-apiserver@sha256:01", false, false}}, want: "the version of the API server of Node node-cp-1 can't be told"},
+		"a kube-proxy without a version":                {servers: []server{one}, proxy: "kube-proxy:latest", want: "the version of kube-proxy can't be told"},
+		"a kube-proxy that is ahead":                    {servers: []server{one}, proxy: image("v1.37.0"), want: "DaemonSet kube-system/kube-proxy runs v1.37.0 and is newer than"},
+		"a kube-proxy that is behind":                   {servers: []server{one}, proxy: image("v1.33.0")},
+		"a control plane elsewhere":                     {},
+		"a control plane elsewhere, of one version":     {more: elsewhere(map[string]string{"192.0.2.1": newer, "192.0.2.2": newer})},
+		"a control plane elsewhere, half way":           {more: elsewhere(map[string]string{"192.0.2.1": newer, "192.0.2.2": older}), want: "newer than the API server at 192.0.2.2:443"},
+		"a control plane elsewhere that nobody reaches": {more: elsewhere(map[string]string{"192.0.2.1": "", "192.0.2.2": ""})},
+		"a control plane elsewhere, part of it":         {more: elsewhere(map[string]string{"192.0.2.1": "", "192.0.2.2": older}), want: "newer than the API server at 192.0.2.2:443"},
+		"a control plane elsewhere of no known version": {more: elsewhere(map[string]string{"192.0.2.1": "master"}), want: "the version of the API server at 192.0.2.1:443"},
+		"the first of a control plane":                  {controlPlane: true, servers: []server{{"cp-1", older, older, image(older), false, false}}, proxy: image(older)},
+		"the last of a control plane":                   {controlPlane: true, servers: []server{one, two}, proxy: image(older)},
 		"a control plane that leaves a worker behind": {controlPlane: true, servers: []server{one}, more: func(w *world) {
 			n := workloadtest.Node("n3")
 			n.Status.NodeInfo.KubeletVersion = "v1.32.9"

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -197,11 +198,9 @@ func (v *versions) from(ctx context.Context, controlPlane bool) (*version.Versio
 func (v *versions) cluster(ctx context.Context, change skew.Change) (c skew.Cluster, err error) {
 	c.APIServers = v.servers
 	if !change.ControlPlane && len(c.APIServers) == 0 {
-		answers, err := v.answers()
-		if err != nil {
+		if c.APIServers, err = v.elsewhere(ctx); err != nil {
 			return c, err
 		}
-		c.APIServers = []skew.Part{answers}
 	}
 	if change.ControlPlane && !change.RaisesMinor() {
 		return c, nil // a patch leaves nothing further behind
@@ -235,17 +234,42 @@ func (v *versions) kubelets(ctx context.Context) (all []skew.Part, err error) {
 	return all, nil
 }
 
-// answers returns the API server that answers, where neither Machines nor pods are known of any: the control plane is elsewhere.
-func (v *versions) answers() (skew.Part, error) {
+// elsewhere returns the API servers of a cluster where neither Machines nor pods are known of any: the one that answers at the cluster's
+// address, and each that can be asked of those that the cluster names behind it.
+func (v *versions) elsewhere(ctx context.Context) ([]skew.Part, error) {
 	info, err := v.occupied.cluster.Clientset.Discovery().ServerVersion()
 	if err != nil {
-		return skew.Part{}, fmt.Errorf("ask the API server for its version: %w", err)
+		return nil, fmt.Errorf("ask the API server for its version: %w", err)
 	}
 	is, err := skew.Parse(info.GitVersion)
 	if err != nil {
-		return skew.Part{}, fmt.Errorf("the version of the API server that answers: %w", err)
+		return nil, fmt.Errorf("the version of the API server that answers: %w", err)
 	}
-	return skew.Part{Name: "the API server that answers", Version: is}, nil
+	endpoints, known, err := v.occupied.cluster.Endpoints(ctx)
+	if err != nil {
+		return nil, err
+	}
+	answers := skew.Part{Name: "the API server that answers", Version: is}
+	var all []skew.Part
+	var silent []string
+	for _, e := range endpoints {
+		if e.Version == "" {
+			silent = append(silent, e.Address)
+			continue
+		}
+		is, err := skew.Parse(e.Version)
+		if err != nil {
+			return nil, fmt.Errorf("the version of the API server at %s: %w", e.Address, err)
+		}
+		all = append(all, skew.Part{Name: "the API server at " + e.Address, Version: is})
+	}
+	switch {
+	case !known:
+		answers.Name += " (refit may not read the EndpointSlices of default/kubernetes, which name the others)"
+	case len(silent) > 0:
+		answers.Name += " (" + strings.Join(silent, ", ") + " can't be asked from where refit runs)"
+	}
+	return append([]skew.Part{answers}, all...), nil
 }
 
 // kubeProxy returns what the DaemonSet runs, or nil if the cluster has none.

@@ -34,6 +34,7 @@ type kept struct {
 	client    client.Client
 	clientset kubernetes.Interface
 	http      *http.Client
+	ask       AskFunc
 }
 
 // close lets connections go that nobody uses now. Whoever has the clients still can use them.
@@ -89,7 +90,7 @@ func newKept(cfg *rest.Config) (*kept, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &kept{clientset: clientset, http: &httpClient}, nil
+	return &kept{clientset: clientset, http: &httpClient, ask: asking(cfg)}, nil
 }
 
 // refuseRedirect refuses to be sent elsewhere. API servers don't do that; one that a kubeconfig names could have refit fetch what only

@@ -23,6 +23,8 @@ type Cluster struct {
 	Client client.Client
 	// Clientset does so, too. It is for libraries that want one.
 	Clientset kubernetes.Interface
+	// Ask asks one of the API servers for its version. Nil: nothing does.
+	Ask AskFunc
 }
 
 // Connections are those of Cluster API's ClusterCache.
@@ -69,7 +71,7 @@ func (c *Clusters) Get(ctx context.Context, cluster client.ObjectKey) (*Cluster,
 		k.from = from
 		c.keep(cluster, k)
 	}
-	return &Cluster{Client: k.client, Clientset: k.clientset}, nil
+	return &Cluster{Client: k.client, Clientset: k.clientset, Ask: k.ask}, nil
 }
 
 // connected returns the workload cluster by the ClusterCache.
@@ -99,7 +101,7 @@ func (c *Clusters) connected(ctx context.Context, cluster client.ObjectKey) (*Cl
 		}
 		c.keep(cluster, k)
 	}
-	return &Cluster{Client: uncached, Clientset: k.clientset}, nil
+	return &Cluster{Client: uncached, Clientset: k.clientset, Ask: k.ask}, nil
 }
 
 // version is one version of a Secret.

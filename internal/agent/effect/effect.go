@@ -36,6 +36,9 @@ type Noted struct {
 	Units map[string]string `json:"units,omitempty"`
 	// Arguments are the kernel's that files named before.
 	Arguments []string `json:"arguments,omitempty"`
+	// TrustFiles are those that name authorities, and Trusted the digests of the certificates that they held before.
+	TrustFiles []string `json:"trustFiles,omitempty"`
+	Trusted    []string `json:"trusted,omitempty"`
 }
 
 // Sysctl is a kernel parameter as it was before a run.
@@ -90,7 +93,7 @@ func Concerns(path string, actions []disruption.Action) bool {
 	if !slices.ContainsFunc(actions, func(a disruption.Action) bool { return a.Type != disruption.None && a.Type != disruption.Drain }) {
 		return false
 	}
-	return within(path, slices.Concat(sysctlDirs, moduleDirs, argumentFiles, slices.Concat(slices.Collect(maps.Values(readers))...),
+	return within(path, slices.Concat(sysctlDirs, moduleDirs, argumentFiles, trustDirs, slices.Concat(slices.Collect(maps.Values(readers))...),
 		[]string{sysctlConf, udevRules, modprobeD})...)
 }
 
@@ -107,6 +110,7 @@ func (e Effects) Note(ctx context.Context, changes []Change, base Base) (Noted, 
 	err := errors.Join(
 		e.noteSysctls(changes, &n, &base), e.noteMade(changes, &n, &base), e.noteReaders(ctx, changes, &n),
 	)
+	e.noteTrust(changes, &n)
 	for _, c := range of(changes, argumentFiles...) {
 		n.Arguments = append(n.Arguments, namedArguments(c.Path, c.Before)...)
 	}
@@ -131,7 +135,9 @@ func (e Effects) Bring(ctx context.Context, n Noted, base Base) ([]string, error
 // with them.
 func (e Effects) Verify(ctx context.Context, n Noted, booted bool) ([]string, error) {
 	notes, err := e.verifySysctls(n)
-	err = errors.Join(err, e.verifyModules(ctx, n), e.verifyMade(n))
+	trust, untrusted := e.verifyTrust(n)
+	notes = append(notes, trust...)
+	err = errors.Join(err, e.verifyModules(ctx, n), e.verifyMade(n), untrusted)
 	if booted {
 		return notes, errors.Join(err, e.verifyParameters(n))
 	}

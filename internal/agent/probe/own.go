@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/capi-refit/refit/internal/agent/effect"
 	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/disruption"
 )
@@ -87,11 +88,6 @@ func (o own) http(ctx context.Context) error {
 	return nil
 }
 
-// bundles are where distributions have the authorities that a node trusts, in one file.
-var bundles = []string{
-	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
-}
-
 // trust returns how a server is verified. What the node trusts is read each time: an update may have changed it, and crypto/x509 reads it
 // once in a process.
 func (o own) trust() (*tls.Config, error) {
@@ -101,9 +97,9 @@ func (o own) trust() (*tls.Config, error) {
 		return config, nil
 	}
 	file := o.probe.HTTP.CAFile
-	for i := 0; file == "" && i < len(bundles); i++ {
-		if _, err := o.host.Stat(bundles[i]); err == nil {
-			file = bundles[i]
+	for i := 0; file == "" && i < len(effect.TrustBundles); i++ {
+		if _, err := o.host.Stat(effect.TrustBundles[i]); err == nil {
+			file = effect.TrustBundles[i]
 		}
 	}
 	if file == "" {

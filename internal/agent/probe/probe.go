@@ -207,21 +207,36 @@ func (b *heartbeat) ask(ctx context.Context) error {
 
 // condition is one of a Node.
 type condition struct {
-	Type    string `json:"type"`
-	Status  string `json:"status"`
-	Message string `json:"message"`
+	Type      string `json:"type"`
+	Status    string `json:"status"`
+	Message   string `json:"message"`
+	Heartbeat string `json:"lastHeartbeatTime"`
+}
+
+// nodeStatus is as much of a Node's status as is asked for.
+type nodeStatus struct {
+	Conditions []condition `json:"conditions"`
+	NodeInfo   struct {
+		BootID string `json:"bootID"`
+	} `json:"nodeInfo"`
+}
+
+// statusOf returns that of a Node.
+func statusOf(ctx context.Context, c *staticpod.Cluster, name string) (nodeStatus, error) {
+	var node struct {
+		Status nodeStatus `json:"status"`
+	}
+	err := c.Get(ctx, "/api/v1/nodes/"+name, nil, &node)
+	return node.Status, err
 }
 
 // conditionsOf returns the conditions of a Node.
 func conditionsOf(ctx context.Context, c *staticpod.Cluster, name string) ([]condition, error) {
-	var node struct {
-		Status struct {
-			Conditions []condition `json:"conditions"`
-		} `json:"status"`
-	}
-	err := c.Get(ctx, "/api/v1/nodes/"+name, nil, &node)
-	return node.Status.Conditions, err
+	status, err := statusOf(ctx, c, name)
+	return status.Conditions, err
 }
+
+var errNotReady = errors.New("it does not say whether it is Ready")
 
 // ready returns an error unless the Node is Ready.
 func ready(ctx context.Context, c *staticpod.Cluster, name string) error {
@@ -237,5 +252,5 @@ func ready(ctx context.Context, c *staticpod.Cluster, name string) error {
 			return fmt.Errorf("it is not Ready: %s", host.Redact(is.Message))
 		}
 	}
-	return errors.New("it does not say whether it is Ready")
+	return errNotReady
 }

@@ -173,6 +173,7 @@ func TestKubelet(t *testing.T) {
 // cluster is what an API server says of the node.
 type cluster struct {
 	ready, message, renewed string
+	reported, boot          string
 	down                    bool
 }
 
@@ -187,8 +188,8 @@ func (c *cluster) answer(w http.ResponseWriter, r *http.Request) bool {
 	case r.URL.Path == "/api/v1/nodes/"+staticpodtest.Name:
 		_ = json.NewEncoder(w).Encode(map[string]any{"status": map[string]any{"conditions": []any{
 			map[string]string{"type": "DiskPressure", "status": "True"},
-			map[string]string{"type": "Ready", "status": c.ready, "message": c.message},
-		}}})
+			map[string]string{"type": "Ready", "status": c.ready, "message": c.message, "lastHeartbeatTime": c.reported},
+		}, "nodeInfo": map[string]string{"bootID": c.boot}}})
 	default:
 		return false
 	}
@@ -214,6 +215,30 @@ func TestTheClusterSeesTheNode(t *testing.T) {
 	change(func() { c.down = true })
 	require.ErrorContains(t, ask(t, before, Endpoint), "503")
 	require.ErrorContains(t, ask(t, after, NodeObject), "503")
+}
+
+func TestTheKubeletHasReportedSince(t *testing.T) {
+	n := staticpodtest.NewNode(t)
+	c := &cluster{ready: "True", renewed: "1", reported: "2026-01-01T00:00:00Z", boot: "one"}
+	n.Answer = c.answer
+	change := func(do func()) { n.Set(func(*staticpodtest.Node) { do() }) }
+	before, err := Reported(t.Context(), n.Host)
+	require.NoError(t, err)
+	require.Equal(t, c.reported, before)
+	since := func(before string, rebooted bool) error {
+		return ReportedSince(n.Host, before, rebooted).Ask(t.Context())
+	}
+
+	require.ErrorContains(t, since(before, false), "is from before the kubelet was restarted")
+	require.NoError(t, since("", true), "a node that does not say which boot this is")
+	n.Put(bootID, "two\n")
+	require.ErrorContains(t, since("", true), "from before the node rebooted")
+	require.NoError(t, since("", false))
+	change(func() { c.reported = "2025-12-31T00:00:00Z" })
+	require.NoError(t, since(before, false), "the clock may have been set back")
+	require.ErrorContains(t, since(before, true), "from before the node rebooted", "it reported once more before it went down")
+	change(func() { c.boot = "two" })
+	require.NoError(t, since(before, true))
 }
 
 func TestTheAPIServerOnThisNode(t *testing.T) {

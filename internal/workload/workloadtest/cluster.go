@@ -37,6 +37,8 @@ const (
 type Cluster struct {
 	Client    client.WithWatch
 	Clientset kubernetes.Interface
+	// Ask answers for single API servers. Nil: none can be asked.
+	Ask workload.AskFunc
 	// Err, if set, is the answer to whoever would reach the cluster.
 	Err error
 }
@@ -46,7 +48,7 @@ func (c *Cluster) Get(context.Context, client.ObjectKey) (*workload.Cluster, err
 	if c.Err != nil {
 		return nil, c.Err
 	}
-	return &workload.Cluster{Client: c.Client, Clientset: c.Clientset}, nil
+	return &workload.Cluster{Client: c.Client, Clientset: c.Clientset, Ask: c.Ask}, nil
 }
 
 // Scheme returns the kinds that are looked for in a workload cluster, the same Scheme each time. NodeMaintenances are among them: a fake
