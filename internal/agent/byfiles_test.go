@@ -84,6 +84,33 @@ func TestNothingIsWrittenThatNothingReads(t *testing.T) {
 	}
 }
 
+// TestProgramsOfOtherDistributions has files come and go that Debian's programs do not read.
+func TestProgramsOfOtherDistributions(t *testing.T) {
+	for file, tc := range map[string]struct{ program, args string }{
+		"/etc/mkinitcpio.conf":          {"mkinitcpio", "-P"},
+		"/etc/mkinitcpio.conf.d/a.conf": {"mkinitcpio", "-P"},
+		"/etc/kernelstub/configuration": {"kernelstub", ""},
+	} {
+		t.Run(file, func(t *testing.T) {
+			b := newBootNode(newTestNode(t))
+			b.put("/proc/cmdline", bootedOld)
+			b.put("/boot/efi/loader/entries/row.conf", "options root=/dev/vda1 ro quiet\n") // which kernelstub changes
+			b.program(tc.program, `echo "$* with $(cat "$REFIT_ROOT`+file+`" 2>&1)" >"$REFIT_ROOT/made" # a fake`)
+			req := builtin(1, file, "one\n")
+			require.True(t, b.apply(req).Rebooting)
+			require.Equal(t, tc.args+" with one\n", b.content("/made"))
+			b.start()
+			b.succeed(req)
+
+			req = builtin(2)
+			require.True(t, b.apply(req).Rebooting)
+			require.Contains(t, b.content("/made"), "No such file")
+			b.start()
+			b.succeed(req)
+		})
+	}
+}
+
 func TestInitramfs(t *testing.T) {
 	const file = "/etc/modprobe.d/kvm.conf"
 	req := builtin(1, file, "options kvm nested=1\n")

@@ -103,6 +103,10 @@ var boot = batch{
 			files: []rowFile{{"/etc/default/grub.d/50-row.cfg", "GRUB_CMDLINE_LINUX=\"row.dropin=1\"\n", ""}},
 			shows: "cat /proc/cmdline", want: "row.dropin=1", fake: aFakeBoot,
 		},
+		"/etc/grub.d": {
+			files: []rowFile{{"/etc/grub.d/40_row", "#!/bin/sh\necho '# row-by-script'\n", "0755"}},
+			shows: "cat /boot/grub/grub.cfg", want: "# row-by-script", fake: "the boot loader, which does not boot with what was made",
+		},
 		"/etc/initramfs-tools": {
 			files: []rowFile{{"/etc/initramfs-tools/hooks/row", "#!/bin/sh\n[ \"$1\" = prereqs ] || echo row >\"$DESTDIR/row-by-hook\"\n", "0755"}},
 			shows: "lsinitramfs /boot/initrd.img-6.1.0-row", want: "row-by-hook", fake: "the kernel, which does not boot with what was made",
@@ -128,8 +132,12 @@ WantedBy=sysinit.target
 // dracut is in a run of its own: a node makes its initramfs by one program.
 var dracut = batch{
 	name:    "dracut",
-	prepare: []string{`echo row >/usr/share/row-by-dracut && printf 'dracutmodules="base"\nno_kernel="yes"\n' >/etc/dracut.conf.d/00-test.conf`},
+	prepare: []string{`echo row >/usr/share/row-by-dracut && echo row >/usr/share/row-by-its-file && printf 'dracutmodules="base"\nno_kernel="yes"\n' >/etc/dracut.conf.d/00-test.conf`},
 	rows: map[string]builtinRow{
+		"/etc/dracut.conf": {
+			files: []rowFile{{"/etc/dracut.conf", "install_items+=\" /usr/share/row-by-its-file \"\n", ""}},
+			shows: "lsinitrd /boot/initrd.img-6.1.0-row", want: "usr/share/row-by-its-file", fake: "the kernel, which does not boot with what was made",
+		},
 		"/etc/dracut.conf.d": {
 			files: []rowFile{{"/etc/dracut.conf.d/row.conf", "install_items+=\" /usr/share/row-by-dracut \"\n", ""}},
 			shows: "lsinitrd /boot/initrd.img-6.1.0-row", want: "usr/share/row-by-dracut", fake: "the kernel, which does not boot with what was made",

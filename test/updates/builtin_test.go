@@ -94,6 +94,14 @@ var elsewhereRows = map[string]otherTest{
 	disruption.KubeadmPatches: {
 		file: "internal/agent/kubelet/config_test.go", name: "TestAChangedPatchOfTheKubeletsConfiguration", fake: "kubeadm",
 	},
+	"/etc/kernel/cmdline":    {file: "internal/agent/effect/boot_test.go", name: "TestKernelInstall", fake: "kernel-install"},
+	"/etc/kernelstub":        ofOthers,
+	"/etc/mkinitcpio.conf":   ofOthers,
+	"/etc/mkinitcpio.conf.d": ofOthers,
+}
+
+var ofOthers = otherTest{
+	file: "internal/agent/byfiles_test.go", name: "TestProgramsOfOtherDistributions", fake: "mkinitcpio and kernelstub, which Debian does not have",
 }
 
 var podsOfFakes = otherTest{

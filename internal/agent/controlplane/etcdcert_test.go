@@ -34,7 +34,7 @@ func newEtcdServer(t *testing.T, serverSANs, peerSANs []string) *etcdServer {
 			x.Put(dir+name+".crt", string(cert))
 			x.Put(dir+name+".key", string(key))
 		}
-		s := x.CA.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { x.Set(func(*staticpodtest.Node) { x.etcd(w, r) }) }), func() (tls.Certificate, error) {
+		s := x.CA.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { x.Set(func(*staticpodtest.Node) { x.Etcd(w, r) }) }), func() (tls.Certificate, error) {
 			if pair, ok := x.stuck[name]; ok {
 				return pair, nil
 			}
@@ -153,11 +153,11 @@ func TestCertificatesOfEtcdThatAreNotMade(t *testing.T) {
 		prepare func(x *etcdServer)
 		blocked string
 	}{
-		"a cluster of one member, which is well": {func(x *etcdServer) { x.etcds = `{"name":"a"}` }, ""},
+		"a cluster of one member, which is well": {func(x *etcdServer) { x.Members = `{"name":"a"}` }, ""},
 		"kubeadm-config says otherwise":          {func(x *etcdServer) { x.Config = config + etcdConfig }, "(etcd peerCertSANs)"},
 		"an authority elsewhere": {func(x *etcdServer) { require.NoError(x, os.Remove(x.Path(etcdPKI+"ca.key"))) }, etcdPKI + "ca.key is missing, so no certificate can be made on the node: " +
 			"with an external authority, make it there for the names [peer.example]"},
-		"a member that has not started": {func(x *etcdServer) { x.etcds = `{"name":"a"},{"name":""},{"name":"c"}` }, "no member to spare"},
+		"a member that has not started": {func(x *etcdServer) { x.Members = `{"name":"a"},{"name":""},{"name":"c"}` }, "no member to spare"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := newEtcdServer(t, nil, sans)
@@ -174,7 +174,7 @@ func TestCertificatesOfEtcdThatAreNotMade(t *testing.T) {
 		x := newEtcdServer(t, nil, sans)
 		before := x.pairs()
 		c := x.change(spec(nil), etcdNames(nil, sans))
-		x.Set(func(*staticpodtest.Node) { x.etcds = `{"name":"a"},{"name":""},{"name":"c"}` })
+		x.Set(func(*staticpodtest.Node) { x.Members = `{"name":"a"},{"name":""},{"name":"c"}` })
 		_, err := x.kind.Make(t.Context(), c)
 		require.ErrorContains(t, err, "no member to spare")
 		require.Empty(t, x.calls())

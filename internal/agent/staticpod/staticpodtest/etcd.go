@@ -20,8 +20,8 @@ func (n *Node) WithEtcd() {
 	n.Put("/etc/kubernetes/pki/etcd/healthcheck-client.key", string(key))
 }
 
-// etcd answers in the place of etcd's gateway, and of the health of each member.
-func (n *Node) etcd(w http.ResponseWriter, r *http.Request) bool {
+// Etcd answers in the place of etcd's gateway, and of the health of each member. It reports whether the request was for them.
+func (n *Node) Etcd(w http.ResponseWriter, r *http.Request) bool {
 	if n.Members == "" {
 		return false
 	}

@@ -129,7 +129,7 @@ func (n *Node) serve(w http.ResponseWriter, r *http.Request) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
-	case n.Answer != nil && n.Answer(w, r), n.etcd(w, r):
+	case n.Answer != nil && n.Answer(w, r), n.Etcd(w, r):
 	case n.Down > 0:
 		n.Down--
 		http.Error(w, "no", http.StatusServiceUnavailable)
