@@ -84,6 +84,8 @@ func (r Root) run(ctx context.Context, c Command) (out, said []byte, err error) 
 	}
 	var stdout, stderr output = &bytes.Buffer{}, &bytes.Buffer{}
 	cmd := exec.CommandContext(ctx, program, c.Args...)
+	// A link can have led to it, and what a program does can depend on the name that it is called by: ifdown is a link to ifup.
+	cmd.Args[0] = path.Join(path.Dir(program), path.Base(c.Name))
 	if c.Foreign {
 		stdout, stderr = &tail{}, &tail{}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -23,6 +23,23 @@ func TestForeignProgramsAreNotRemembered(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoProgram)
 }
 
+// TestAProgramIsCalledByItsName: ifdown is a link to ifup, modprobe one to kmod, and which of them it is they see by the name.
+func TestAProgramIsCalledByItsName(t *testing.T) {
+	r := Root{Dir: t.TempDir()}
+	shell, err := os.ReadFile("/bin/sh")
+	require.NoError(t, err)
+	for _, dir := range []string{"/usr/bin", "/usr/sbin"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(r.Dir, dir), 0o750))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(r.Dir, "/usr/bin/many"), shell, 0o700))
+	require.NoError(t, os.Symlink("../bin/many", filepath.Join(r.Dir, "/usr/sbin/one")))
+	for _, name := range []string{"one", "many", "/usr/sbin/one"} {
+		out, err := r.Run(t.Context(), Command{Name: name, Args: []string{"-c", `echo "$0"`}})
+		require.NoError(t, err)
+		require.Equal(t, filepath.Join(r.Dir, "/usr/bin", filepath.Base(name)), strings.TrimSpace(string(out)))
+	}
+}
+
 func TestTail(t *testing.T) {
 	var tail tail
 	for _, part := range []string{strings.Repeat("a", maxTail-1), "bc", "", strings.Repeat("d", 3*maxTail) + "e"} {

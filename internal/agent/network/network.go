@@ -109,12 +109,11 @@ func (n Network) Reload(ctx context.Context, files []File) ([]string, error) {
 	return notes, nil
 }
 
-// netplan first makes the files of what is behind it: a file that it can't read changes nothing then.
+// netplan has netplan apply its files, which begins by making those of what is behind it: a file that it can't read changes nothing then. They
+// are not made before: what they no longer name would then be gone when netplan looks for what to take down, and stay up.
 func (n Network) netplan(ctx context.Context, _ []File) ([]string, error) {
-	for _, verb := range []string{"generate", "apply"} {
-		if err := n.run(ctx, "netplan", verb); err != nil {
-			return nil, fmt.Errorf("netplan %s: %w", verb, err)
-		}
+	if err := n.run(ctx, "netplan", "apply"); err != nil {
+		return nil, fmt.Errorf("netplan apply: %w", err)
 	}
 	return nil, nil
 }

@@ -110,6 +110,18 @@ func TestIfupdown(t *testing.T) {
 	require.Equal(t, "ifreload -a\n", n.called(t))
 }
 
+// TestNetplanTakesDownWhatIsGone has a fake that takes down what it finds that it has made before, as netplan does.
+func TestNetplanTakesDownWhatIsGone(t *testing.T) {
+	const made, file = "/run/systemd/network/10-netplan-br0.network", "/etc/netplan/50.yaml"
+	n := newNetwork(t, map[string]string{made: ""}, map[string]string{"netplan": `case $1 in
+generate) rm -f "$REFIT_ROOT` + made + `";;
+apply) [ ! -e "$REFIT_ROOT` + made + `" ] || echo taken down >>"$REFIT_ROOT/called"; rm -f "$REFIT_ROOT` + made + `";;
+esac`})
+	_, err := n.Reload(t.Context(), []File{{Path: file, Before: []byte("network: {}")}})
+	require.NoError(t, err)
+	require.Contains(t, n.called(t), "taken down\n")
+}
+
 func TestWhoReadsTheFiles(t *testing.T) {
 	n := newNetwork(t, map[string]string{"/etc/netplan/a.yaml": ""}, map[string]string{"netplan": "", "nmcli": ""})
 	require.NoError(t, n.Check([]string{"/etc/app/net.conf"}), "nobody's own: whoever manages the network here")
