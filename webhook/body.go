@@ -48,7 +48,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (*request, error) 
 		_ = control.SetReadDeadline(time.Unix(1, 0)) // the rest of the body is not waited for
 		return nil, err
 	}
-	// From here on reading only tells whether the caller is still there.
+	// From here on reading shows only whether the caller is still there.
 	_ = control.SetReadDeadline(time.Time{})
 	return &request{body: body, work: workOf(a.scanner.Shape(), len(body)), address: a.address, arrival: a}, nil
 }

@@ -28,7 +28,7 @@ func (f *Failures) Retry(ctx context.Context, m *clusterv1.Machine) error {
 	if err := f.annotate(ctx, m, d); err != nil {
 		return err
 	}
-	return f.say("The update of Machine %[1]s/%[2]s is tried again: refit plans anew, and waits for window, slot and lease as for any update.\n"+
+	return f.say("The update of Machine %[1]s/%[2]s is tried again: refit plans again, and waits for window, slot and lease as for any update.\n"+
 		"See how it goes with: refit status -n %[1]s %[2]s --watch\n", m.Namespace, m.Name)
 }
 

@@ -81,7 +81,7 @@ func TestFailures(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			require.Equal(t, "The update of Machine fleet/a is tried again: refit plans anew, and waits for window, slot and lease as for any update.\n"+
+			require.Equal(t, "The update of Machine fleet/a is tried again: refit plans again, and waits for window, slot and lease as for any update.\n"+
 				"See how it goes with: refit status -n fleet a --watch\n", w.said())
 			var mu refitv1.MachineUpdate
 			key := types.NamespacedName{Namespace: "fleet", Name: "a"}

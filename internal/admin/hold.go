@@ -71,14 +71,14 @@ type HoldOptions struct {
 	Reason string
 	// Until is when the hold ends by itself; zero: never.
 	Until time.Time
-	// Timeout is how long to wait for refit to yield. 0: not at all.
+	// Timeout is how long to wait for refit to release the node. 0: not at all.
 	Timeout time.Duration
 }
 
 // ErrNotYours is returned when the node is somebody else's: refit stays off it, and it is not held for who asks.
 var ErrNotYours = errors.New("the node is not yours")
 
-// Hold holds the node of a Machine: the annotation has refit yield, the lease keeps out whoever honours it, and markers keep Cluster
+// Hold holds the node of a Machine: the annotation has refit release it, the lease keeps out whoever honours it, and markers keep Cluster
 // API and autoscalers off. Asked for again, the hold gets the new reason and end. With an error, refit and Cluster API stay off the
 // node nevertheless if the annotation could be written, which the error says.
 func (h *Holder) Hold(ctx context.Context, m *clusterv1.Machine, o HoldOptions) error {
@@ -91,7 +91,7 @@ func (h *Holder) Hold(ctx context.Context, m *clusterv1.Machine, o HoldOptions) 
 	if err := h.annotate(ctx, m, o); err != nil {
 		return err
 	}
-	h.say("Machine %s/%s is held by %s%s: refit begins nothing new on it, and yields after the step that is under way. "+
+	h.say("Machine %s/%s is held by %s%s: refit begins nothing new on it, and releases it after the step that is under way. "+
 		"Cluster API does not remediate it, and waits for the release if it is to be deleted.", m.Namespace, m.Name, h.Admin, until(o.Until))
 	node := m.Status.NodeRef.Name
 	if node == "" {
@@ -192,11 +192,11 @@ func (h *Holder) take(ctx context.Context, m *clusterv1.Machine, o HoldOptions) 
 			return fmt.Errorf("refit has not yielded node %s within %s (%s)", node, o.Timeout, h.progress(ctx, m))
 		}
 		if now := h.progress(ctx, m); now != said {
-			h.say("Waiting for refit to yield node %s: %s", node, now)
+			h.say("Waiting for refit to release node %s: %s", node, now)
 			said = now
 		}
 		if err := h.sleep(ctx); err != nil {
-			return fmt.Errorf("wait for refit to yield node %s: %w", node, err)
+			return fmt.Errorf("wait for refit to release node %s: %w", node, err)
 		}
 	}
 }

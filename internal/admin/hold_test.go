@@ -96,7 +96,7 @@ func (w *world) holder(l Nodes) *Holder {
 }
 
 const (
-	held      = "Machine fleet/a is held by alice: refit begins nothing new on it, and yields after the step that is under way. " + capiWaits
+	held      = "Machine fleet/a is held by alice: refit begins nothing new on it, and releases it after the step that is under way. " + capiWaits
 	capiWaits = "Cluster API does not remediate it, and waits for the release if it is to be deleted."
 	holdHook  = "pre-drain.delete.hook.machine.cluster.x-k8s.io/refit-hold"
 )
@@ -126,17 +126,17 @@ func TestHold(t *testing.T) {
 		"again, with an end": {
 			locker: &locker{holder: "admin/alice"}, options: HoldOptions{Reason: "disk swap", Until: start.Add(time.Hour)},
 			annotated: map[string]string{refitv1.HoldAnnotation: "true", lease.HoldByAnnotation: "alice"},
-			want: lines("Machine fleet/a is held by alice until 2026-10-03T21:00:00Z: refit begins nothing new on it, and yields after the step that is under way. "+capiWaits,
+			want: lines("Machine fleet/a is held by alice until 2026-10-03T21:00:00Z: refit begins nothing new on it, and releases it after the step that is under way. "+capiWaits,
 				"Node node-a is yours: its lease is held by admin/alice until 2026-10-03T21:00:00Z. Release it with: refit release -n fleet a"),
 		},
-		"refit is at work and yields": {
+		"refit is at work and releases it": {
 			locker: &locker{holder: "refit/uid-a", tries: 3}, options: forever,
-			want: lines(held, "Waiting for refit to yield node node-a: Draining drain 3 pods left",
+			want: lines(held, "Waiting for refit to release node node-a: Draining drain 3 pods left",
 				"Node node-a is yours: its lease is held by admin/alice. Release it with: refit release -n fleet a"),
 		},
-		"refit is at work and does not yield": {
+		"refit is at work and does not release it": {
 			locker: &locker{holder: "refit/uid-a"}, options: forever,
-			want: lines(held, "Waiting for refit to yield node node-a: Draining drain 3 pods left"),
+			want: lines(held, "Waiting for refit to release node node-a: Draining drain 3 pods left"),
 			says: "refit has not yielded node node-a within 15m0s (Draining drain 3 pods left); refit and Cluster API stay off node node-a by the annotations of " +
 				"its Machine, and whoever goes by the lease, or looks at the Node, may not: run the command again for these, or `refit release -n fleet a`",
 		},
@@ -151,13 +151,13 @@ func TestHold(t *testing.T) {
 		},
 		"somebody was faster": {
 			locker:  &locker{err: raced(t)},
-			options: forever, want: lines(held, "Waiting for refit to yield node node-a: Draining drain 3 pods left"),
+			options: forever, want: lines(held, "Waiting for refit to release node node-a: Draining drain 3 pods left"),
 			says: "refit has not yielded", unmarked: true,
 		},
 		"the end comes first": {
 			locker: &locker{holder: "refit/uid-a"}, options: HoldOptions{Reason: "x", Until: start.Add(time.Minute), Timeout: time.Hour},
-			want: lines("Machine fleet/a is held by alice until 2026-10-03T20:01:00Z: refit begins nothing new on it, and yields after the step that is under way. "+capiWaits,
-				"Waiting for refit to yield node node-a: Draining drain 3 pods left"),
+			want: lines("Machine fleet/a is held by alice until 2026-10-03T20:01:00Z: refit begins nothing new on it, and releases it after the step that is under way. "+capiWaits,
+				"Waiting for refit to release node node-a: Draining drain 3 pods left"),
 			says: "the hold is over before the node's lease could be had",
 		},
 		"no workload cluster": {options: forever, want: lines(held), says: "reach the workload cluster prod: connection refused; refit and Cluster API stay off node node-a"},
@@ -257,7 +257,7 @@ func TestHoldIsInterrupted(t *testing.T) {
 		return nil
 	}
 	require.ErrorIs(t, h.Hold(ctx, w.machine(), HoldOptions{Reason: "x", Timeout: time.Hour}), context.Canceled)
-	require.Contains(t, w.said(), "Waiting for refit to yield node node-a: what it does can't be read: forbidden")
+	require.Contains(t, w.said(), "Waiting for refit to release node node-a: what it does can't be read: forbidden")
 
 	require.NoError(t, w.holder(&locker{holder: "refit/uid-a"}).Hold(t.Context(), w.machine(), HoldOptions{Reason: "x"}))
 	w.fail = nil

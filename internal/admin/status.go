@@ -180,7 +180,7 @@ func (v *view) show() {
 	if width, height := v.Size(); width > 0 {
 		// To the upper left, each line cleared to its end, and what is below as well.
 		page := strings.ReplaceAll(v.page(updates, width, height), "\n", "\x1b[K\n")
-		fmt.Fprint(v.Out, "\x1b[H"+page+"\x1b[J") //nolint:errcheck // it is drawn anew
+		fmt.Fprint(v.Out, "\x1b[H"+page+"\x1b[J") //nolint:errcheck // it is drawn again
 		return
 	}
 	lines := map[types.NamespacedName]string{}

@@ -73,7 +73,7 @@ func TestFailures(t *testing.T) {
 		assert.Contains(t, status.Message, "/etc/kubelet/a is not as it was written: content")
 		assert.NotContains(t, status.Message, "another tool's")
 	})
-	t.Run("a token that was claimed while the run failed does not start it anew", func(t *testing.T) {
+	t.Run("a token that was claimed while the run failed does not start it again", func(t *testing.T) {
 		n := newTestNode(t)
 		req := request(1, "/etc/kubelet/a", "a")
 		adopting := req

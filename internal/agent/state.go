@@ -99,7 +99,7 @@ func checkState(root host.Root) error {
 	}
 	var notOwned *host.NotOwnedError
 	if errors.As(err, &notOwned) {
-		return fmt.Errorf("%w. If it can't be told what they have changed, move %s away: refit makes it anew, and takes the node for one "+
+		return fmt.Errorf("%w. If it can't be told what they have changed, move %s away: refit makes it again, and takes the node for one "+
 			"that it has not updated yet", err, stateRoot)
 	}
 	return err

@@ -21,7 +21,7 @@ var (
 	machinesDesc = prometheus.NewDesc("refit_boot_image_machines",
 		"Machines that the BootImagePolicy selects.", policyLabels, nil)
 	skewedDesc = prometheus.NewDesc("refit_boot_image_skewed_machines",
-		"Machines that have booted, or would boot anew, from an image older than the BootImagePolicy's minimumVersion.", policyLabels, nil)
+		"Machines that have booted, or would boot again, from an image older than the BootImagePolicy's minimumVersion.", policyLabels, nil)
 	unknownDesc = prometheus.NewDesc("refit_boot_image_unknown_machines",
 		"Machines of which it is not known from which image they have booted or, where a minimumVersion counts, in which version.",
 		policyLabels, nil)

@@ -231,7 +231,7 @@ refit_boot_image_machines{namespace="fleet",policy="a"} 1
 # HELP refit_boot_image_policy_ready Whether the BootImagePolicy can be read: 0 no, and no change of an image is decided for the Machines that it selects; 1 yes.
 # TYPE refit_boot_image_policy_ready gauge
 refit_boot_image_policy_ready{namespace="fleet",policy="a"} 1
-# HELP refit_boot_image_skewed_machines Machines that have booted, or would boot anew, from an image older than the BootImagePolicy's minimumVersion.
+# HELP refit_boot_image_skewed_machines Machines that have booted, or would boot again, from an image older than the BootImagePolicy's minimumVersion.
 # TYPE refit_boot_image_skewed_machines gauge
 refit_boot_image_skewed_machines{namespace="fleet",policy="a"} 1
 # HELP refit_boot_image_unknown_machines Machines of which it is not known from which image they have booted or, where a minimumVersion counts, in which version.

@@ -107,7 +107,7 @@ func (f *force) permissive(now time.Time, o Override, limit time.Duration) {
 	case o.since.IsZero():
 		f.ignore("%s is not in force yet: refit's leader has not noted yet since when it is there", o)
 	case over:
-		f.ignore("%s is ignored: it has been there for longer than %s, which is the most that the policies allow; to set it anew, "+
+		f.ignore("%s is ignored: it has been there for longer than %s, which is the most that the policies allow; to set it again, "+
 			"give it a time instead, or take %s away with it first", o, limit, refitv1.PermissiveSinceAnnotation)
 	case until.Sub(now) > limit, until.Sub(o.since) > limit+clockSkew:
 		// One that was too far ahead when it was set must not open by itself when its end comes near.

@@ -288,7 +288,7 @@ cloud-init would render are left with a reason that ` + "`refit explain`" + ` sh
 // fieldsNotes are what can't be told one field at a time.
 var fieldsNotes = map[string]string{
 	"clusterConfiguration": "Workers do not read it. The rows are about Kubernetes v1.36.3: a change is claimed only if kubeadm of the machine's version makes it " +
-		"when refit has it make the static pods anew.\n\n" +
+		"when refit has it make the static pods again.\n\n" +
 		"- **etcd's tag** has to be a version that kubeadm can read, such as 3.6.8-0, and no older than the one before: kubeadm leaves etcd as it is where " +
 		"an older one is wanted, of a patch as well, and fails where it can't compare, whatever of etcd's static pod changes. Where no tag was named " +
 		"kubeadm has chosen one, so a first one has to be no older than what kubeadm of that minor version of Kubernetes is known to choose.\n" +

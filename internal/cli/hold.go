@@ -45,13 +45,13 @@ func newHoldCommand() *cobra.Command { return (&holdFlags{clock: clock.RealClock
 func (f *holdFlags) holdCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "hold MACHINE|NODE --reason TEXT",
-		Short: "Have a node to yourself: refit yields, and others stay off it",
-		Long: `Sets the annotation capi-refit.dev/hold on the Machine, so that refit begins nothing on its node and yields after the step that
+		Short: "Have a node to yourself: refit releases it, and others stay off",
+		Long: `Sets the annotation capi-refit.dev/hold on the Machine, so that refit begins nothing on its node and releases it after the step that
 is under way, with what keeps Cluster API from remediating it, and its deletion waiting; then takes the node's lease, which medik8s'
 operators honour as well, and marks the Node for remediators and autoscalers. While refit holds the lease, the command waits for it.
 
 The command succeeds when the node is yours. It fails when the lease is somebody else's; refit and Cluster API stay off the node by
-the annotations even so. With --no-wait it succeeds as soon as the annotation is there, if only refit is to yield.`,
+the annotations even so. With --no-wait it succeeds as soon as the annotation is there, if only refit is to release it.`,
 		Example: holdExample,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -77,8 +77,8 @@ the annotations even so. With --no-wait it succeeds as soon as the annotation is
 	f.add(fs)
 	fs.StringVar(&f.reason, "reason", "", "Why, for those who find the hold.")
 	fs.StringVar(&f.until, "until", "", "When the hold ends by itself: an instant in RFC 3339, or a duration from now on such as 2h. Unset: when it is released.")
-	fs.DurationVar(&f.timeout, "timeout", 15*time.Minute, "How long to wait for refit to yield.")
-	fs.BoolVar(&f.noWait, "no-wait", false, "Don't wait for refit to yield.")
+	fs.DurationVar(&f.timeout, "timeout", 15*time.Minute, "How long to wait for refit to release the node.")
+	fs.BoolVar(&f.noWait, "no-wait", false, "Don't wait for refit to release the node.")
 	_ = cmd.MarkFlagRequired("reason") // the flag is there
 	return cmd
 }

@@ -47,7 +47,7 @@ When the majority is lost, and the members' data with it:
 
    What was made after the snapshot is not there: Nodes, Secrets, PersistentVolumes whose disks exist nevertheless.
 
-6. Let Cluster API go on, and have it make the other control-plane machines anew, one after the other: their members are not in the
+6. Let Cluster API go on, and have it make the other control-plane machines again, one after the other: their members are not in the
    restored cluster.
 
      kubectl patch cluster -n NAMESPACE CLUSTER --type=merge -p '{"spec":{"paused":false}}'

@@ -142,8 +142,8 @@ func TestAnotherNode(t *testing.T) {
 		ref NodeRef
 		err error
 	}{
-		"registered anew": {NodeRef{"w1", "former-uid"}, lease.ErrNodeReplaced},
-		"gone":            {NodeRef{"w9", "w9-uid"}, lease.ErrNodeGone},
+		"registered again": {NodeRef{"w1", "former-uid"}, lease.ErrNodeReplaced},
+		"gone":             {NodeRef{"w9", "w9-uid"}, lease.ErrNodeGone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -223,7 +223,7 @@ func TestCordonMeetsOthers(t *testing.T) {
 		},
 		"who cordons":              {meanwhile: func(w *world) { w.edit(foreign.on) }, times: 1, after: foreign},
 		"another Machine's update": {meanwhile: func(w *world) { w.edit(another.on) }, times: 1, after: another, err: ErrOtherOwner},
-		"who registers the node anew": {
+		"who registers the node again": {
 			meanwhile: func(w *world) {
 				require.NoError(w.t, w.client.Delete(w.t.Context(), w.node()))
 				w.add(node("w1", corev1.ConditionTrue, func(n *corev1.Node) { n.UID = "later-uid" }))

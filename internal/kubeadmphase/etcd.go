@@ -31,7 +31,7 @@ func Etcd(kubernetes, was, want string) error {
 			continue
 		}
 		if _, err := parseTag(tag); err != nil {
-			return fmt.Errorf("%w, so kubeadm can't compare it with another, and fails whenever it makes etcd's static pod anew", err)
+			return fmt.Errorf("%w, so kubeadm can't compare it with another, and fails whenever it makes etcd's static pod again", err)
 		}
 	}
 	switch {

@@ -53,7 +53,7 @@ func Gate(version, name string, was, want *bool, whole bool) error {
 	case !known, g.made(v.Minor(), was, want, whole): // what no kubeadm has heard of can only go
 		return nil
 	default:
-		return fmt.Errorf("the feature gate %s acts on %s, which kubeadm of %s does not do again when it makes the static pods anew; a new machine has it",
+		return fmt.Errorf("the feature gate %s acts on %s, which kubeadm of %s does not do again when it makes the static pods again; a new machine has it",
 			name, g.acts, version)
 	}
 }

@@ -260,7 +260,7 @@ var acquiring = map[string]func(context.Context, *world){
 		require.ErrorContains(w.t, err, "management cluster away")
 		require.Empty(w.t, *w.lease().Spec.HolderIdentity, "released, although the caller has gone")
 	},
-	"23 the Node was registered anew": func(ctx context.Context, w *world) {
+	"23 the Node was registered again": func(ctx context.Context, w *world) {
 		w.req.NodeUID = "node-uid-before"
 		_, err := w.locker.Acquire(ctx, w.req)
 		require.ErrorIs(w.t, err, ErrNodeReplaced)

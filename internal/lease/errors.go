@@ -13,9 +13,9 @@ var (
 	ErrNodeGone = errors.New("the Node is gone")
 	// ErrNodeReplaced is returned when a Node of the same name is another object than the one that the operation began with.
 	// What is known of the former says nothing about it: abort.
-	ErrNodeReplaced = errors.New("the Node was registered anew")
+	ErrNodeReplaced = errors.New("the Node was registered again")
 	// ErrMachineReplaced is the same for the Machine.
-	ErrMachineReplaced = errors.New("the Machine was made anew")
+	ErrMachineReplaced = errors.New("the Machine was made again")
 	// ErrLost is returned when a lease is no longer the one that was acquired. It stays lost: stop, and acquire again.
 	ErrLost = errors.New("the node lease is lost")
 	// ErrUnrenewed is returned when a lease may be ours, but was not renewed for so long that nothing that disturbs may start.

@@ -221,7 +221,7 @@ func (h *Held) failed(verb string, err error) error {
 // when another holds the lease.
 func (h *Held) foreign(lease *coordinationv1.Lease) string {
 	if lease.UID != h.lease {
-		return "it was deleted and made anew"
+		return "it was deleted and made again"
 	}
 	if !lease.DeletionTimestamp.IsZero() {
 		return "it is being deleted"

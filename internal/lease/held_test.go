@@ -42,7 +42,7 @@ var holding = map[string]func(context.Context, *world, *Held){
 		require.ErrorIs(w.t, h.Renew(ctx), ErrLost)
 		require.NoError(w.t, b.Renew(ctx))
 	},
-	"18 the same instance acquires anew: the former is lost": func(ctx context.Context, w *world, h *Held) {
+	"18 the same instance acquires again: the former is lost": func(ctx context.Context, w *world, h *Held) {
 		b := w.acquire(ctx)
 		require.Greater(w.t, b.Token(), h.Token())
 		require.ErrorIs(w.t, h.Renew(ctx), ErrLost)
@@ -59,7 +59,7 @@ var holding = map[string]func(context.Context, *world, *Held){
 		require.ErrorIs(w.t, a.Allows(false), ErrLost)
 		require.NoError(w.t, b.Allows(true))
 	},
-	"21 it is deleted: lost, not made anew, and a new token when it is acquired": func(ctx context.Context, w *world, h *Held) {
+	"21 it is deleted: lost, not made again, and a new token when it is acquired": func(ctx context.Context, w *world, h *Held) {
 		w.remove(nodeKey)
 		require.ErrorIs(w.t, h.Renew(ctx), ErrLost)
 		require.Nil(w.t, w.get(nodeKey))

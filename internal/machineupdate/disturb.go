@@ -162,7 +162,7 @@ func (u *update) handOver(why string) {
 
 // tellHolder tells at the Node that a hold has met an update: whoever holds it looks there.
 func (u *update) tellHolder(ctx context.Context, held *lease.HeldError) {
-	u.event(corev1.EventTypeWarning, "InPlaceUpdateHeld", "Yield", "the update yields: "+held.Message)
+	u.event(corev1.EventTypeWarning, "InPlaceUpdateHeld", "Release", "the update releases the node: "+held.Message)
 	n := u.mu.Status.Node
 	if n == nil || u.occupied.cluster == nil {
 		return
@@ -176,7 +176,7 @@ func (u *update) tellHolder(ctx context.Context, held *lease.HeldError) {
 		Message: fmt.Sprintf("an in-place update was under way and stops for now: %s", held.Message),
 	}
 	if err := u.occupied.cluster.Client.Create(ctx, event); err != nil {
-		ctrl.LoggerFrom(ctx).Info("Could not tell at the Node that its update yields", "node", n.Name, "reason", err.Error())
+		ctrl.LoggerFrom(ctx).Info("Could not tell at the Node that its update releases it", "node", n.Name, "reason", err.Error())
 	}
 }
 

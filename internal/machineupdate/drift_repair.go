@@ -72,7 +72,7 @@ func (u *update) repairBegins(s *refitv1.MachineUpdateStatus, message string) {
 	if drift.Asked(u.mu) && s.Drift != nil {
 		s.Drift.Repairs = 0 // who asks has looked at what changes the node
 	}
-	u.anew(s, message)
+	u.beginStatus(s, message)
 	s.Repair = &refitv1.RepairStatus{StartedAt: u.now(), Token: s.Token}
 }
 

@@ -29,7 +29,7 @@ const (
 	diskFull     fault = "the node's disk is full from"
 	clockForward fault = "an hour passes before"
 	clockBack    fault = "the clock is put back by an hour before"
-	nodeReplaced fault = "the Node is registered anew before"
+	nodeReplaced fault = "the Node is registered again before"
 
 	movedBefore fault = "the process is killed and all is moved to another management cluster before"
 	pausedFrom  fault = "the Cluster is paused from"

@@ -301,7 +301,7 @@ func (u *update) fenceOthers(ctx context.Context, keepCordon bool) error {
 	if u.overtaken || keepCordon || u.seen.Verified || d == nil || d.FinishedAt == nil {
 		return u.latest(ctx)
 	}
-	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) { s.Drain = drainedAnew(d, u.now()) })
+	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) { s.Drain = restartedDrain(d, u.now()) })
 }
 
 // latest returns a conflict if somebody else has written since the MachineUpdate was read: another server goes on with the node then, and

@@ -174,7 +174,7 @@ func (u *update) machine(ctx context.Context) (*clusterv1.Machine, *wait, error)
 	}
 	u.spec = spec
 	if !metav1.IsControlledBy(u.mu, machine) {
-		return nil, &wait{reason: refitv1.ReasonDeleting, message: "the Machine was made anew; this MachineUpdate belongs to the one before it and is about to go"}, nil
+		return nil, &wait{reason: refitv1.ReasonDeleting, message: "the Machine was made again; this MachineUpdate belongs to the one before it and is about to go"}, nil
 	}
 	if !machine.DeletionTimestamp.IsZero() && !beingMoved(machine) {
 		return machine, machineDeleted(), nil

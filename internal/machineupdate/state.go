@@ -16,7 +16,7 @@ func (u *update) state() flow.State {
 		seen.Window = flow.Open
 	}
 	if w := u.waits(); w != nil {
-		seen.Yields = w.releases || w.decision != nil
+		seen.Preempted = w.releases || w.decision != nil
 	}
 	return flow.State{Seen: seen, Record: flow.Record{
 		Deleted:   !u.mu.DeletionTimestamp.IsZero(),

@@ -235,7 +235,7 @@ func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result,
 	at, took := u.now(), u.duration()
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Message, s.FinishedAt, s.RebootingSince = refitv1.PhaseFailed, reason, message, &at, nil
-		u.leaves(s, changed)
+		u.recordFailure(s, changed)
 	})
 	if err != nil {
 		return ctrl.Result{}, err
@@ -246,8 +246,8 @@ func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result,
 	return ctrl.Result{}, nil
 }
 
-// leaves records what a failed update leaves behind: whether the node may be half changed, and what was acted upon.
-func (u *update) leaves(s *refitv1.MachineUpdateStatus, changed bool) {
+// recordFailure records what a failed update leaves behind: whether the node may be half changed, and what was acted upon.
+func (u *update) recordFailure(s *refitv1.MachineUpdateStatus, changed bool) {
 	s.ObservedDigest, s.ObservedRetry = u.mu.Spec.Digest, u.mu.Annotations[refitv1.RetryAnnotation]
 	if u.failedRun != nil {
 		s.FailedToken = u.failedRun.Token

@@ -111,13 +111,13 @@ func (u *update) begin(ctx context.Context) error {
 		if s.ObservedDigest != u.mu.Spec.Digest {
 			repair = nil
 		}
-		u.anew(s, "the update begins")
+		u.beginStatus(s, "the update begins")
 		s.Repair = repair
 	})
 }
 
-// anew makes the status that of an update that begins.
-func (u *update) anew(s *refitv1.MachineUpdateStatus, message string) {
+// beginStatus makes the status that of an update that begins.
+func (u *update) beginStatus(s *refitv1.MachineUpdateStatus, message string) {
 	now := metav1.NewTime(u.Clock.Now())
 	meta.RemoveStatusCondition(&s.Conditions, refitv1.PermittedCondition)
 	*s = refitv1.MachineUpdateStatus{
@@ -127,14 +127,14 @@ func (u *update) anew(s *refitv1.MachineUpdateStatus, message string) {
 		HostKey: s.HostKey, Address: s.Address, Drift: s.Drift,
 		// Nor does when the Machine was updated before, and what refit has put on the node or has begun there.
 		Starts: s.Starts, LastSucceededAt: s.LastSucceededAt, AppliedDigest: appliedBefore(s),
-		Slot: s.Slot, Node: s.Node, Drain: drainedAnew(s.Drain, now), ApplyingSince: s.ApplyingSince, RebootingSince: s.RebootingSince,
+		Slot: s.Slot, Node: s.Node, Drain: restartedDrain(s.Drain, now), ApplyingSince: s.ApplyingSince, RebootingSince: s.RebootingSince,
 		Token: s.Token, FailedToken: s.FailedToken, ObservedAbandon: s.ObservedAbandon, RecordRevision: s.RecordRevision,
 		Rollback: s.Rollback,
 	}
 }
 
-// drainedAnew is a drain for other specs, or for another try: pods may have come back.
-func drainedAnew(d *refitv1.DrainStatus, now metav1.Time) *refitv1.DrainStatus {
+// restartedDrain is a drain for other specs, or for another try: pods may have come back.
+func restartedDrain(d *refitv1.DrainStatus, now metav1.Time) *refitv1.DrainStatus {
 	if d == nil {
 		return nil
 	}

@@ -161,7 +161,7 @@ func (u *update) claim(ctx context.Context, admission refitv1.Admission) error {
 func (u *update) drainedOn(d *refitv1.DrainStatus) *refitv1.DrainStatus {
 	gap, known := u.occupied.held.Unkept()
 	if !known {
-		return drainedAnew(d, u.now())
+		return restartedDrain(d, u.now())
 	}
 	on := d.DeepCopy()
 	on.StartedAt = metav1.NewTime(d.StartedAt.Add(gap))

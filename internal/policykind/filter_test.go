@@ -19,10 +19,10 @@ func TestWhatIsReadAgain(t *testing.T) {
 		before, now *corev1.ConfigMap
 		again       bool
 	}{
-		"its spec has changed":                       {of("a", 1), of("a", 2), true},
-		"its status has changed":                     {of("a", 1), of("a", 1), false},
-		"it was deleted and made anew":               {of("a", 1), of("b", 1), true},
-		"it was deleted and made anew, with changes": {of("a", 1), of("b", 2), true},
+		"its spec has changed":                        {of("a", 1), of("a", 2), true},
+		"its status has changed":                      {of("a", 1), of("a", 1), false},
+		"it was deleted and made again":               {of("a", 1), of("b", 1), true},
+		"it was deleted and made again, with changes": {of("a", 1), of("b", 2), true},
 	} {
 		require.Equal(t, tc.again, changed.Update(event.UpdateEvent{ObjectOld: tc.before, ObjectNew: tc.now}), name)
 	}

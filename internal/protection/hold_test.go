@@ -53,16 +53,16 @@ func TestUpdateAndHoldShareANode(t *testing.T) {
 	foreign := map[string]string{scaleDown: "true", "a": "b"}
 	const protects, releases, holdsIt, unholds = "protect", "release", "hold", "unhold"
 	for name, order := range map[string][]string{
-		"a hold alone":                          {holdsIt, unholds},
-		"each step twice":                       {holdsIt, holdsIt, protects, protects, releases, releases, unholds, unholds},
-		"a hold meets an update, which yields":  {protects, holdsIt, releases, unholds},
-		"a hold is released before the update":  {protects, holdsIt, unholds, releases},
-		"an update begins after a hold lapsed":  {holdsIt, protects, unholds, releases},
-		"an update comes and goes while held":   {holdsIt, protects, releases, unholds},
-		"held again while the update goes on":   {protects, holdsIt, unholds, holdsIt, releases, unholds},
-		"the update begins again while held":    {protects, holdsIt, releases, protects, unholds, releases},
-		"released by who has not held":          {protects, unholds, releases},
-		"the end of an update that has not run": {holdsIt, releases, unholds},
+		"a hold alone":    {holdsIt, unholds},
+		"each step twice": {holdsIt, holdsIt, protects, protects, releases, releases, unholds, unholds},
+		"a hold meets an update, which releases the node": {protects, holdsIt, releases, unholds},
+		"a hold is released before the update":            {protects, holdsIt, unholds, releases},
+		"an update begins after a hold lapsed":            {holdsIt, protects, unholds, releases},
+		"an update comes and goes while held":             {holdsIt, protects, releases, unholds},
+		"held again while the update goes on":             {protects, holdsIt, unholds, holdsIt, releases, unholds},
+		"the update begins again while held":              {protects, holdsIt, releases, protects, unholds, releases},
+		"released by who has not held":                    {protects, unholds, releases},
+		"the end of an update that has not run":           {holdsIt, releases, unholds},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, testMachine(foreign), testNode(nil, foreign))

@@ -190,9 +190,9 @@ func TestWhatIsNotThere(t *testing.T) {
 		protect error
 	}{
 		"the Machine is gone":          {nil, testNode(nil, nil), ErrMachineGone},
-		"the Machine was made anew":    {otherMachine, testNode(nil, nil), lease.ErrMachineReplaced},
+		"the Machine was made again":   {otherMachine, testNode(nil, nil), lease.ErrMachineReplaced},
 		"the Node is gone":             {testMachine(nil), nil, lease.ErrNodeGone},
-		"the Node registered anew":     {testMachine(nil), otherNode, lease.ErrNodeReplaced},
+		"the Node registered again":    {testMachine(nil), otherNode, lease.ErrNodeReplaced},
 		"neither is what it was":       {otherMachine, otherNode, lease.ErrMachineReplaced},
 		"neither is there any more":    {nil, nil, ErrMachineGone},
 		"the Machine is being deleted": {deletingMachine(), testNode(nil, nil), ErrDeleting},
@@ -273,7 +273,7 @@ func TestConflicts(t *testing.T) {
 		require.NoError(t, release(t.Context(), w.protector()))
 		require.Equal(t, map[string]string{doNotDisrupt: "true"}, w.node(t).Annotations)
 	})
-	t.Run("a Node that is made anew between reading and writing is not marked", func(t *testing.T) {
+	t.Run("a Node that is made again between reading and writing is not marked", func(t *testing.T) {
 		w := newWorld(t, testMachine(nil), testNode(nil, nil))
 		w.onPatch = func(obj client.Object) error {
 			if obj.GetName() != node.Name {

@@ -220,6 +220,7 @@ func TestRights(t *testing.T) {
 		{"", "apps", "daemonsets"}:                                 {"get"},
 		{"", "nodemaintenance.medik8s.io", "nodemaintenances"}:     {"list"},
 		{"medik8s-leases", "coordination.k8s.io", "leases"}:        {"get", "list", "create", "update"},
+		{"default", "discovery.k8s.io", "endpointslices"}:          {"list"},
 		{"kube-node-maintenance", "coordination.k8s.io", "leases"}: {"get"},
 		{"default", "", "events"}:                                  {"create"},
 	}, got)

@@ -72,7 +72,7 @@ func (f *exclusiveFlags) addHolds(mgr ctrl.Manager, workloads holds.Workloads) e
 	return errors.Join(sweeper.SetupWithManager(mgr), notes.SetupWithManager(mgr))
 }
 
-// handOverAfter is how long a process runs before it hands over: one that was started anew on the same node, because there is
+// handOverAfter is how long a process runs before it hands over: one that was started again on the same node, because there is
 // no other, must not do so again and again.
 const handOverAfter = 10 * time.Minute
 

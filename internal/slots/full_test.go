@@ -54,7 +54,7 @@ func TestWorkers(t *testing.T) {
 		"one of two is out":         {limits: two, objects: join(with(worker("b"), holds), others(2))},
 		"two have a slot":           {limits: two, objects: join(with(worker("b"), holds), with(worker("c"), holds), others(1)), want: start + "b (updating), c (updating)"},
 		"a failed one keeps its":    {limits: two, objects: join(with(worker("b"), holds, fails), with(worker("c"), holds), others(1)), want: start + "b (its update failed; refit retry or refit abandon b), c (updating)"},
-		"failed, and asked anew":    {limits: two, objects: join(with(worker("b"), holds, fails, func(mu *refitv1.MachineUpdate) { mu.Spec.Digest = "e" }), with(worker("c"), holds), others(1)), want: start + "b (updating), c (updating)"},
+		"failed, and asked again":   {limits: two, objects: join(with(worker("b"), holds, fails, func(mu *refitv1.MachineUpdate) { mu.Spec.Digest = "e" }), with(worker("c"), holds), others(1)), want: start + "b (updating), c (updating)"},
 		"a failed one without":      {limits: two, objects: join(with(worker("b"), fails), with(worker("c"), holds), others(1))},
 		"not ready, not known":      {limits: two, objects: join(all(worker("b", notReady), worker("c", without(clusterv1.MachineNodeReadyCondition))), others(1)), want: start + "b (not ready), c (not ready)"},
 		"unknown is not ready":      {limits: two, objects: join(all(worker("b", condition(clusterv1.MachineNodeReadyCondition, metav1.ConditionUnknown)), worker("c", notReady)), others(1)), want: start + "b (not ready), c (not ready)"},

@@ -185,12 +185,12 @@ func TestAMachineUpdateMadeAnew(t *testing.T) {
 			w := newWorld(t, atMost(1), pool(2)...)
 			w.freeze()
 			require.Empty(t, w.take("w00"))
-			anew := update(w, "w00")
-			anew.UID, anew.ResourceVersion = "anew", "1"
+			again := update(w, "w00")
+			again.UID, again.ResourceVersion = "again", "1"
 			if !taken {
-				lets(anew)
+				lets(again)
 			}
-			w.apply(change{keyOf(anew, keyed("w00")), anew})
+			w.apply(change{keyOf(again, keyed("w00")), again})
 			w.thaw()
 			require.Equal(t, !taken, w.take("w01") == "")
 		})

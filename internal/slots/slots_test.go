@@ -57,7 +57,7 @@ func TestAMachineThatIsGoneHoldsNoSlot(t *testing.T) {
 	}{
 		"both are gone":             {func(w *world) { w.remove("w00") }, true},
 		"its MachineUpdate remains": {func(w *world) { w.apply(change{key: keyOf(again, keyed("w00"))}) }, true},
-		"it was made anew":          {func(w *world) { w.put(again.DeepCopy()) }, true},
+		"it was made again":         {func(w *world) { w.put(again.DeepCopy()) }, true},
 		"it is being deleted":       {func(w *world) { w.put(worker("w00", deleting)) }, false},
 		"it goes by another label":  {func(w *world) { w.put(worker("w00", func(m *clusterv1.Machine) { m.Labels = nil })) }, false},
 		"the MachineUpdate names no owner": {func(w *world) {

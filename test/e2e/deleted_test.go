@@ -35,7 +35,7 @@ func (u *suite) machineDeleted(ctx context.Context, t *testing.T) {
 	require.Len(t, after, len(before))
 	for machine, uid := range before {
 		if machine != name {
-			require.Equal(t, uid, after[machine], "only the deleted Machine was made anew")
+			require.Equal(t, uid, after[machine], "only the deleted Machine was made again")
 		}
 	}
 	u.nothingLeft(ctx, t, workload)
@@ -70,7 +70,7 @@ func (u *suite) foregroundDeleted(ctx context.Context, t *testing.T) {
 	require.NotContains(t, after, name)
 	for machine, uid := range before {
 		if machine != name {
-			require.Equal(t, uid, after[machine], "only the deleted Machine was made anew")
+			require.Equal(t, uid, after[machine], "only the deleted Machine was made again")
 		}
 	}
 	u.nothingLeft(ctx, t, workload)

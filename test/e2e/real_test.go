@@ -123,7 +123,7 @@ func (u *suite) servesThroughout(ctx context.Context, t *testing.T) {
 	}
 	now, err := servers(ctx, workload)
 	require.NoError(t, err)
-	require.Equal(t, served, now, "no pod was made anew, no container restarted")
+	require.Equal(t, served, now, "no pod was made again, no container restarted")
 	u.stayedGreen(ctx, t, end())
 	require.Equal(t, before, u.identities(ctx, t))
 }

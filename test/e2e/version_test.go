@@ -77,7 +77,7 @@ func (u *suite) newControlPlane(ctx context.Context, t *testing.T) {
 	u.etcdsFollowed(ctx, t, etcds)
 	u.runs(ctx, t, machines, newerVersion)
 	u.runs(ctx, t, u.workers(ctx, t), u.older)
-	require.Equal(t, boots, u.containers(ctx, t), "no machine was made anew or booted")
+	require.Equal(t, boots, u.containers(ctx, t), "no machine was made again or booted")
 	for _, name := range machines {
 		u.changesNothingMore(ctx, t, name)
 	}
@@ -141,7 +141,7 @@ func (u *suite) newWorkers(ctx context.Context, t *testing.T) {
 	agentKilled()
 
 	u.runs(ctx, t, u.machines(ctx, t), newerVersion)
-	require.Equal(t, boots, u.containers(ctx, t), "no machine was made anew or booted")
+	require.Equal(t, boots, u.containers(ctx, t), "no machine was made again or booted")
 	mu, err := u.Update(ctx, second)
 	require.NoError(t, err)
 	begun := slices.DeleteFunc(u.onceEach(ctx, t, second, mu.Spec.Digest), func(e node.JournalEntry) bool { return !versionStep(e, "step-started") })

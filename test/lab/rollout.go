@@ -109,7 +109,7 @@ func (c *Cluster) missingWorkers(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// inCurrentMachineSet tells whether machine's MachineSet makes machines as deployment says now.
+// inCurrentMachineSet reports whether machine's MachineSet makes machines as deployment says now.
 func (c *Cluster) inCurrentMachineSet(
 	ctx context.Context, deployment *clusterv1.MachineDeployment, machine *clusterv1.Machine,
 ) (bool, error) {

@@ -21,7 +21,7 @@ func stat(pid int) (state string, parent int, ok bool) {
 	return fields[0], parent, err == nil
 }
 
-// Alive tells whether a process is there and not just waiting to be reaped.
+// Alive reports whether a process is there and not just waiting to be reaped.
 func Alive(pid int) bool {
 	state, _, ok := stat(pid)
 	return ok && state != "Z"

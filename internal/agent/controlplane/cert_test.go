@@ -34,7 +34,7 @@ func TestCertificate(t *testing.T) {
 			require.Equal(t, x.Get("/next/apiserver.crt"), x.Get(certFile))
 			require.Equal(t, x.Get("/next/apiserver.key"), x.Get(keyFile))
 		}
-		require.Equal(t, "init phase certs apiserver --config=/var/lib/refit/certificate/kubeadm.yaml\n", x.calls(), "once, and no manifest is made anew")
+		require.Equal(t, "init phase certs apiserver --config=/var/lib/refit/certificate/kubeadm.yaml\n", x.calls(), "once, and no manifest is made again")
 		given := x.Get("/kubeadm.yaml")
 		for _, line := range []string{
 			"certificatesDir: /var/lib/refit/certificate", "controlPlaneEndpoint: example.com:6443", "kind: InitConfiguration",

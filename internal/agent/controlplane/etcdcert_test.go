@@ -84,7 +84,7 @@ func TestCertificatesOfEtcd(t *testing.T) {
 			require.Equal(t, x.next(), x.pairs())
 		}
 		const at = " --config=/var/lib/refit/certificate/kubeadm.yaml\n"
-		require.Equal(t, "init phase certs etcd-server"+at+"init phase certs etcd-peer"+at, x.calls(), "each once, and no manifest is made anew")
+		require.Equal(t, "init phase certs etcd-server"+at+"init phase certs etcd-peer"+at, x.calls(), "each once, and no manifest is made again")
 		require.Equal(t, manifest, x.Get(manifestPath(etcdMember)))
 		require.NoDirExists(t, x.Path("/var/lib/refit/certificate"))
 		require.Empty(t, x.ask(want, want).Drift)

@@ -179,7 +179,7 @@ func (s *Store) load(version, name string) (*record, error) {
 	}
 	r, err := parseRecord(data, version)
 	if err != nil {
-		return nil, nil //nolint:nilerr // staging writes it anew, and until then there is nothing to install
+		return nil, nil //nolint:nilerr // staging writes it again, and until then there is nothing to install
 	}
 	r.Files = slices.DeleteFunc(r.Files, func(f file) bool {
 		info, err := s.host.Disk.Lstat(filepath.Join(s.dir(version), f.Name))

@@ -118,7 +118,7 @@ func (m *model) note(format string, args ...any) {
 func (m *model) state(w *work) flow.State {
 	r := &w.rec
 	seen := w.seen
-	seen.Yields = seen.Waits == "Hold" || seen.Waits == "Window"
+	seen.Preempted = seen.Waits == "Hold" || seen.Waits == "Window"
 	return flow.State{Seen: seen, Record: flow.Record{
 		Deleted:  r.deleting,
 		Finished: r.observed == r.asked && (r.succeeded || r.failed) && !r.retry && !r.abandon,

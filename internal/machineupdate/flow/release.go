@@ -3,7 +3,7 @@ package flow
 // waiting decides on an update that can't go on now. The node is released meanwhile, unless it is being disturbed, or is to be left half
 // done.
 func waiting(s *State) Command {
-	if s.Begun() && s.Admission != "" && !s.Yields {
+	if s.Begun() && s.Admission != "" && !s.Preempted {
 		return Wait
 	}
 	return released(s, Wait)

@@ -91,10 +91,10 @@ type Seen struct {
 	Released bool
 	// Late reports whether the Machine has been leaving for so long that it does not wait for the work on its node any more.
 	Late bool
-	// Waits is the reason for which the update can't go on now, and Yields reports whether that takes the node from it, whatever it has
+	// Waits is the reason for which the update can't go on now, and Preempted reports whether that takes the node from it, whatever it has
 	// begun there.
-	Waits  string
-	Yields bool
+	Waits     string
+	Preempted bool
 	// Broken is the reason for which it can't go on at all.
 	Broken string
 }

@@ -73,7 +73,7 @@ func (e *HostKeyError) Error() string {
 		got = "no key of a known type"
 	}
 	if reason == "" {
-		reason = "the machine was made anew, or another one answers at this address"
+		reason = "the machine was made again, or another one answers at this address"
 	}
 	return fmt.Sprintf("host key of %s refused: it showed %s, expected %s (%s); nothing was sent to it; "+
 		"compare with `ssh-keygen -lf` of /etc/ssh/ssh_host_*_key.pub on the machine's console, and correct the record of its host key if it is the right machine",
