@@ -34,6 +34,9 @@ func TestParseKey(t *testing.T) {
 	}
 }
 
+// keyXMSS is of a type that sshd can be built to take, and golang.org/x/crypto/ssh does not parse: where it is revoked it has to go all the same.
+const keyXMSS = "ssh-xmss@openssh.com AAAAFHNzaC14bXNzQG9wZW5zc2guY29tAAAAA2FiYw=="
+
 func TestEditKeys(t *testing.T) {
 	block := func(keys ...string) string { return blockOf(keys) }
 	for name, tc := range map[string]struct {
@@ -41,18 +44,19 @@ func TestEditKeys(t *testing.T) {
 		want, gone []string
 		then       string
 	}{
-		"into nothing":                      {want: []string{keyBob}, then: block(keyBob)},
-		"after a line without an end":       {text: "# mine", want: []string{keyBob}, then: "# mine\n" + block(keyBob)},
-		"where the block was":               {text: "a\n" + block(keyAlice) + "b\n", want: []string{keyBob}, then: "a\n" + block(keyBob) + "b\n"},
-		"no keys, no block":                 {text: "a\n" + block(keyAlice) + "b", then: "a\nb"},
-		"no keys, and there was no block":   {text: "a\nb", then: "a\nb"},
-		"two blocks become one":             {text: block(keyAlice) + "a\n" + block(keyBob), want: []string{keyBob}, then: block(keyBob) + "a\n"},
-		"what bootstrap laid down":          {text: keyAlice + "\nx\n" + keyBob + "\n", want: []string{keyBob}, gone: []string{keyAlice}, then: "x\n" + block(keyBob)},
-		"with other options":                {text: `no-pty ` + keyBob + "\n", want: []string{keyBob}, then: block(keyBob)},
-		"a block without an end":            {text: blockBegin + "\n" + keyAlice + "\n", want: []string{keyBob}, then: keyAlice + "\n" + block(keyBob)},
-		"an end without a block":            {text: blockEnd + "\n" + keyAlice + "\n", then: keyAlice + "\n"},
-		"a block within one without an end": {text: blockBegin + "\n" + keyAlice + "\n" + block(keyBob), then: keyAlice + "\n"},
-		"ends of lines of another system":   {text: blockBegin + "\r\n" + keyAlice + "\r\n" + blockEnd + "\r\nx\r\n", then: "x\r\n"},
+		"into nothing":                        {want: []string{keyBob}, then: block(keyBob)},
+		"after a line without an end":         {text: "# mine", want: []string{keyBob}, then: "# mine\n" + block(keyBob)},
+		"where the block was":                 {text: "a\n" + block(keyAlice) + "b\n", want: []string{keyBob}, then: "a\n" + block(keyBob) + "b\n"},
+		"no keys, no block":                   {text: "a\n" + block(keyAlice) + "b", then: "a\nb"},
+		"no keys, and there was no block":     {text: "a\nb", then: "a\nb"},
+		"two blocks become one":               {text: block(keyAlice) + "a\n" + block(keyBob), want: []string{keyBob}, then: block(keyBob) + "a\n"},
+		"what bootstrap laid down":            {text: keyAlice + "\nx\n" + keyBob + "\n", want: []string{keyBob}, gone: []string{keyAlice}, then: "x\n" + block(keyBob)},
+		"of a type that Go's library refuses": {text: "no-pty " + keyXMSS + " old\n", gone: []string{keyXMSS + " new"}, then: ""},
+		"with other options":                  {text: `no-pty ` + keyBob + "\n", want: []string{keyBob}, then: block(keyBob)},
+		"a block without an end":              {text: blockBegin + "\n" + keyAlice + "\n", want: []string{keyBob}, then: keyAlice + "\n" + block(keyBob)},
+		"an end without a block":              {text: blockEnd + "\n" + keyAlice + "\n", then: keyAlice + "\n"},
+		"a block within one without an end":   {text: blockBegin + "\n" + keyAlice + "\n" + block(keyBob), then: keyAlice + "\n"},
+		"ends of lines of another system":     {text: blockBegin + "\r\n" + keyAlice + "\r\n" + blockEnd + "\r\nx\r\n", then: "x\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, tc.then, editKeys(tc.text, tc.want, tc.gone))
