@@ -109,7 +109,7 @@ e2e-everything: build ## The scenarios of e2e and of e2e-real side by side, in o
 
 # SCENARIO is a regular expression that the names of scenarios have to match: only these are run. Without it all are.
 SCENARIO ?=
-SCENARIOS = $(if $(SCENARIO),/^clusters$$/./$(SCENARIO))
+SCENARIOS = $(if $(SCENARIO),/^clusters$$/./($(SCENARIO)))
 
 .PHONY: e2e-real
 e2e-real: build ## What only real kubeadm machines can show, made by Cluster API's Docker provider: among it a new Kubernetes version.
