@@ -40,6 +40,7 @@ func TestBuiltinRowsInEffect(t *testing.T) {
 // showRows has the files of a batch come, and go.
 func (m *machine) showRows(b batch) {
 	m.t.Helper()
+	m.agent = m.again() // the connection of the batch before may have ended with it
 	for _, command := range b.prepare {
 		m.sh(command)
 	}

@@ -132,7 +132,7 @@ WantedBy=sysinit.target
 // dracut is in a run of its own: a node makes its initramfs by one program.
 var dracut = batch{
 	name:    "dracut",
-	prepare: []string{`echo row >/usr/share/row-by-dracut && echo row >/usr/share/row-by-its-file && printf 'dracutmodules="base"\nno_kernel="yes"\n' >/etc/dracut.conf.d/00-test.conf`},
+	prepare: []string{`echo row >/usr/share/row-by-dracut && echo row >/usr/share/row-by-its-file && printf 'dracutmodules="dash"\nno_kernel="yes"\ncompress="cat"\nearly_microcode="no"\n' >/etc/dracut.conf.d/00-test.conf`},
 	rows: map[string]builtinRow{
 		"/etc/dracut.conf": {
 			files: []rowFile{{"/etc/dracut.conf", "install_items+=\" /usr/share/row-by-its-file \"\n", ""}},

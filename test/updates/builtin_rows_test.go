@@ -57,7 +57,7 @@ var services = batch{
 			shows: "cat /run/crio-has", want: "blocked.example", fake: aFakeCrio,
 		},
 		"/etc/containerd/certs.d": {
-			files: []rowFile{{"/etc/containerd/certs.d/127.0.0.2:7/hosts.toml", "server = \"http://127.0.0.1:9\"\n", ""}},
+			files: []rowFile{{"/etc/containerd/certs.d/127.0.0.2:7/hosts.toml", "server = \"http://127.0.0.1:9\"\n[host.\"http://127.0.0.1:9\"]\n", ""}},
 			// PullImage of 127.0.0.2:7/row:1. Nothing answers at either address: the error says which was asked.
 			shows: `printf '\000\000\000\000\025\012\023\012\021127.0.0.2:7/row:1' >/run/pull && curl --silent --verbose --max-time 60 --http2-prior-knowledge \
 				--unix-socket /run/containerd/containerd.sock -H 'content-type: application/grpc' -H 'te: trailers' --data-binary @/run/pull \
