@@ -138,6 +138,23 @@ func (a *Agent) probedUnits(ctx context.Context, expected []probe.Probe) (map[st
 	return states, nil
 }
 
+// probedSettle returns an error if a unit of which a probe asks whether it is active is started again and again: between two starts it is
+// active, too.
+func (a *Agent) probedSettle(ctx context.Context, w *work) error {
+	expected, err := a.expected(w)
+	if err != nil || a.cfg.Settle <= 0 {
+		return err
+	}
+	first, err := a.probedUnits(ctx, expected)
+	if err != nil || len(first) == 0 {
+		return err
+	}
+	if err := a.cfg.Clock.Wait(ctx, a.cfg.Settle); err != nil {
+		return err
+	}
+	return a.probedStayUp(ctx, expected, first)
+}
+
 // probedStayUp returns an error if a unit of which a probe asks whether it is active was started again since the first look. One that is not
 // active fails its probe.
 func (a *Agent) probedStayUp(ctx context.Context, expected []probe.Probe, first map[string]host.UnitState) error {

@@ -9,10 +9,11 @@ import (
 	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/agent/probe"
 	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/node"
 )
 
 // stepSoak watches whether the node goes on to work.
-const stepSoak = "watch the node"
+const stepSoak = node.StepSoak
 
 // soak returns how long the node is watched before the run has succeeded.
 func (w *work) soak() time.Duration {

@@ -198,7 +198,10 @@ func (a *Agent) verify(ctx context.Context, w *work) (note string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return joined(note, more), a.awaitWorks(ctx, w)
+	if err := a.awaitWorks(ctx, w); err != nil || w.soak() > 0 {
+		return joined(note, more), err
+	}
+	return joined(note, more), a.probedSettle(ctx, w) // what soaks is watched for longer
 }
 
 // joined returns notes as one.

@@ -163,6 +163,9 @@ func (d *disruptions) For(_ context.Context, s inplace.Subject) (*updaters.Regis
 	selecting, notes := counting("policy", d.policies, s)
 	d.notes = append(d.notes, notes...)
 	effective := nodedisruption.Join(d.builtIn, selecting...)
+	if err := disruption.TooMany(effective.Rules.Probes); err != nil {
+		return nil, err
+	}
 	d.applied, d.notes = append(d.applied, effective.Policies...), append(d.notes, effective.Unsafe...)
 	for _, p := range effective.Rules.Probes {
 		d.probes = append(d.probes, p.String())

@@ -187,8 +187,27 @@ func (c ConditionProbe) validate() error {
 	return nil
 }
 
-// checkProbes returns an error if something is wrong with one of the probes.
+// MaxProbes is how many probes of policies a node may be asked. Each takes time, twice in an update and again and again while the node soaks.
+const MaxProbes = 40
+
+// TooMany returns an error if a node would be asked more probes than MaxProbes. It names the policies that they come from.
+func TooMany(probes []Probe) error {
+	if len(probes) <= MaxProbes {
+		return nil
+	}
+	var from []string
+	for _, p := range probes {
+		from = append(from, strings.Split(p.From, ", ")...)
+	}
+	return fmt.Errorf("the policies that select the machine (%s) have %d probes together, of which %d are allowed; take some out, or select fewer machines",
+		strings.Join(slices.Compact(slices.Sorted(slices.Values(from))), ", "), len(probes), MaxProbes)
+}
+
+// checkProbes returns an error if something is wrong with one of the probes, or there are too many.
 func checkProbes(probes []Probe) error {
+	if err := TooMany(probes); err != nil {
+		return err
+	}
 	for _, p := range probes {
 		if err := p.Validate(); err != nil {
 			return fmt.Errorf("probe %s: %w", p.Name, err)

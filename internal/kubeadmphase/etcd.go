@@ -11,8 +11,15 @@ import (
 	"github.com/capi-refit/refit/internal/skew"
 )
 
-// etcds are the tags of etcd's image that kubeadm takes for a minor version of Kubernetes where the configuration names none: the oldest and
-// the newest that its patch releases are known to take.
+// etcds are the tags of etcd's image that kubeadm takes for a minor version of Kubernetes where the configuration names none: the oldest that
+// its patch releases take, and one that none is known to go past. They are SupportedEtcdVersion in cmd/kubeadm/app/constants/constants.go of
+// the module k8s.io/kubernetes:
+//
+//	v1.31.0  3.5.15-0    v1.32.2  3.5.16-0    v1.33.6  3.5.24-0    v1.34.0 3.6.4-0    v1.35.0 3.6.6-0    v1.36.1 3.6.8-0
+//	v1.31.14 3.5.24-0    v1.32.13 3.5.24-0    v1.33.13 3.5.24-0    v1.34.4 3.6.5-0    v1.35.6 3.6.6-0    v1.36.3 3.6.8-0
+//
+// The oldest of 1.33 is what v1.34.0 says of it. Patches of 1.34 and 1.35 that come may take what v1.36 takes: with a bound that is too high
+// a change is left that kubeadm would make, and with one that is too low one is claimed that it would not.
 var etcds = map[uint]struct{ oldest, newest string }{
 	31: {"3.5.15-0", "3.5.24-0"},
 	32: {"3.5.16-0", "3.5.24-0"},

@@ -10,6 +10,9 @@ import (
 	"github.com/capi-refit/refit/internal/disruption"
 )
 
+// StepSoak is the step of a run in which all is done, and the node is watched before that counts as a success.
+const StepSoak = "watch the node"
+
 // Protocol is the version of the wire format. Server and agent must have the same one; they do, because the server brings
 // the agent along.
 const Protocol = 3

@@ -100,6 +100,9 @@ func (p *Policies) together(policies []*Policy) (*Selected, error) {
 		}
 	}
 	out := &Selected{Effective: Join(p.base, policies...), Revision: key}
+	if err := disruption.TooMany(out.Rules.Probes); err != nil {
+		return nil, &InvalidError{Policy: strings.Join(out.Policies, ", "), Err: err}
+	}
 	var err error
 	if out.Updaters, err = p.build(out.Effective); err != nil {
 		return nil, fmt.Errorf("make the updaters: %w", err)

@@ -1,6 +1,7 @@
 package nodedisruption
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -56,4 +57,23 @@ func TestProbesAreShownInTheStatus(t *testing.T) {
 	require.Equal(t, refitv1.EffectiveRule{
 		Kind: "Probe", Name: "db", Actions: []string{"connect to 127.0.0.1:5432 (at most 10s, 2 retries)"}, From: "fleet",
 	}, shown[len(shown)-1])
+}
+
+func TestProbesOfSeveralPoliciesAreLimited(t *testing.T) {
+	list := func(name string, n int) *refitv1.NodeDisruptionPolicy {
+		var all []refitv1.NodeProbe
+		for i := range n {
+			all = append(all, refitv1.NodeProbe{Name: fmt.Sprintf("%s-%d", name, i), TCP: "a:1"})
+		}
+		return policy(name, probes(all...))
+	}
+	w := newWorld(t, cluster("c1", nil), list("a", 20), list("b", 20))
+	require.NoError(t, w.policies.Prime(t.Context()))
+	require.Len(t, w.selected(worker).Rules.Probes, disruption.MaxProbes)
+	require.NoError(t, w.Create(t.Context(), list("c", 1)))
+	require.NoError(t, w.policies.Prime(t.Context()))
+	_, err := w.policies.Select(t.Context(), worker)
+	var invalid *InvalidError
+	require.ErrorAs(t, err, &invalid, "it passes when a policy is corrected, and nothing is replaced until then")
+	require.ErrorContains(t, err, "the policies that select the machine (a, b, c) have 41 probes together, of which 40 are allowed")
 }

@@ -35,6 +35,8 @@ type member struct {
 	slot   slot
 	// changed reports whether its node may be half changed: it does not give back a slot that it has.
 	changed bool
+	// soaks reports whether its node is watched before its update has succeeded.
+	soaks bool
 	// ill is the first sign that the node is out, or of a control plane that it is not healthy. "" if there is none.
 	ill string
 	// down reports whether nothing is lost by disturbing the node: a worker that is not ready, or a control plane whose etcd member is
@@ -120,7 +122,7 @@ func (s *Slots) count(ctx context.Context, c *cluster) (census, error) {
 			if !isOf(h.owner, m) {
 				continue // one of the two is of another time
 			}
-			one.slot, one.changed = h.slot, h.changed
+			one.slot, one.changed, one.soaks = h.slot, h.changed, h.soaks
 			delete(holders, m.Name)
 		}
 		members.add(one)
@@ -142,7 +144,7 @@ func (s *Slots) rest(ctx context.Context, c *cluster, members census, holders ma
 		}
 		one := memberOf(&m)
 		if isOf(h.owner, &m) {
-			one.slot, one.changed = h.slot, h.changed
+			one.slot, one.changed, one.soaks = h.slot, h.changed, h.soaks
 		}
 		members.add(one)
 	}

@@ -30,10 +30,34 @@ const (
 // does. A node that is down already takes nothing from anybody, and its update may be what mends it: it needs a slot, so that only as
 // many are mended at once, but does not wait until others that are ill as well are mended by somebody else.
 func (l Limits) full(q question, c census, self member, held map[string]string) (string, error) {
+	why, err := "", error(nil)
 	if self.role == refitv1.ControlPlaneRole {
-		return controlPlaneFull(q, c[self.role], self, held), nil
+		why = controlPlaneFull(q, c[self.role], self, held)
+	} else {
+		why, err = l.workersFull(q, c[self.role], self, held)
 	}
-	return l.workersFull(q, c[self.role], self, held)
+	if err != nil || why != "" || q != toTake {
+		return why, err
+	}
+	return c.soaking(self), nil
+}
+
+// soaking returns why no next node of the cluster is taken, of whatever role, or "": one is watched that may yet show that the change breaks
+// nodes. Those that have a slot by then go on.
+func (c census) soaking(self member) string {
+	var all []*member
+	for _, members := range c {
+		for i := range members {
+			if m := &members[i]; m.soaks && m.name != self.name {
+				all = append(all, m)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	first := slices.MinFunc(all, byName)
+	return fmt.Sprintf("node %s is watched until its soak has ended (MachineUpdate %s), and no next node of the cluster is taken before that", first.nodeName(), first.name)
 }
 
 // controlPlaneFull lets one node be out at a time. With three and more the healthy ones without it must keep etcd's quorum. With

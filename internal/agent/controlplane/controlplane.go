@@ -11,6 +11,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -111,6 +112,9 @@ func (k *Kind) propose(ctx context.Context, q kind.Question, s shown, d differen
 	if err := config.check(s, want, was, q.Kubernetes); err != nil {
 		return kind.Answer{Blocked: err.Error()}, nil
 	}
+	if err := gatesAct(q.Kubernetes, s, want, was); err != nil {
+		return kind.Answer{Blocked: err.Error()}, nil
+	}
 	if err := k.ready(ctx, q, s, d); err != nil {
 		return kind.Answer{Blocked: err.Error()}, nil
 	}
@@ -173,6 +177,46 @@ func (k *Kind) ready(ctx context.Context, q kind.Question, s shown, d difference
 		return err
 	}
 	return k.room(ctx, s, true)
+}
+
+// gatesAct returns an error if kubeadm would take no configuration with the feature gates that are wanted, or would not do what one of them
+// wants: the specs were judged by the version of the Machine, and the node may run another one. next is the version that is brought before,
+// or empty. Gates that are as they were are not asked about.
+func gatesAct(next string, s shown, want, was *node.ControlPlane) error {
+	_, version := splitImage(container(s.manifests[apiServer], apiServer).Image)
+	if next != "" {
+		version = next
+	}
+	if was == nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(mergedGates(was, want))) {
+		before, after := said(was.FeatureGates, name), said(want.FeatureGates, name)
+		if reflect.DeepEqual(before, after) {
+			continue
+		}
+		if err := kubeadmphase.Gate(version, name, before, after, next != ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mergedGates are those of which either speaks.
+func mergedGates(a, b *node.ControlPlane) map[string]bool {
+	all := map[string]bool{}
+	maps.Copy(all, a.FeatureGates)
+	maps.Copy(all, b.FeatureGates)
+	return all
+}
+
+// said returns what is said of a feature gate, or nil.
+func said(gates map[string]bool, name string) *bool {
+	on, ok := gates[name]
+	if !ok {
+		return nil
+	}
+	return &on
 }
 
 // etcdIsBrought returns an error if kubeadm would leave the node's etcd as it is, or fail, by the image that it runs.

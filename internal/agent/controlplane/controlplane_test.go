@@ -46,6 +46,19 @@ func TestPlan(t *testing.T) {
 			was: spec(nil), want: spec(func(c *node.ControlPlane) { c.FeatureGates = map[string]bool{"RootlessControlPlane": false} }),
 			config: config + "featureGates: {RootlessControlPlane: false}\n", write: true,
 		},
+		"a feature gate that kubeadm of this version does not know": {
+			was: spec(nil), want: spec(func(c *node.ControlPlane) { c.FeatureGates = map[string]bool{"EtcdLearnerMode": true} }),
+			config: config + "featureGates: {EtcdLearnerMode: true}\n", blocked: "kubeadm of v1.36.1 has no feature gate EtcdLearnerMode",
+		},
+		"a feature gate that acts elsewhere": {
+			was: spec(nil), want: spec(func(c *node.ControlPlane) { c.FeatureGates = map[string]bool{"PublicKeysECDSA": true} }),
+			config: config + "featureGates: {PublicKeysECDSA: true}\n", blocked: "acts on the keys of certificates",
+		},
+		"a feature gate that was there, with an argument": {
+			was:    spec(func(c *node.ControlPlane) { c.FeatureGates = map[string]bool{"PublicKeysECDSA": true} }),
+			want:   spec(func(c *node.ControlPlane) { audit(c); c.FeatureGates = map[string]bool{"PublicKeysECDSA": true} }),
+			config: auditConfig + "featureGates: {PublicKeysECDSA: true}\n", write: true,
+		},
 		"the same, but not known to be changed": {want: spec(func(c *node.ControlPlane) { c.FeatureGates = map[string]bool{"X": true} })},
 		"patches of another directory":          {was: spec(nil), want: spec(func(c *node.ControlPlane) { c.PatchesDirectory = "/etc/patches" }), write: true},
 		"a manifest that is patched": {

@@ -73,12 +73,12 @@ func TestPlanWithAVersion(t *testing.T) {
 func TestWhatComesWithAVersion(t *testing.T) {
 	want := spec(func(c *node.ControlPlane) {
 		audit(c)
-		c.ImageRepository, c.FeatureGates = "mirror.example", map[string]bool{"X": true}
+		c.ImageRepository, c.FeatureGates = "mirror.example", map[string]bool{"NodeLocalCRISocket": true}
 		c.Etcd.ImageTag = "3.6.9-0"
 	})
 	x := newFixture(t)
 	x.Config = nextConfig(strings.Replace(auditConfig, "registry.k8s.io", "mirror.example", 1)) +
-		"featureGates: {X: true}\netcd: {local: {dataDir: /var/lib/etcd, imageTag: 3.6.9-0}}\n"
+		"featureGates: {NodeLocalCRISocket: true}\netcd: {local: {dataDir: /var/lib/etcd, imageTag: 3.6.9-0}}\n"
 	a := x.askWith(nextVersion, spec(nil), want)
 	require.Empty(t, a.Blocked)
 	c := kind.Change{Was: spec(nil), Desired: want, Before: a.Before}

@@ -1,0 +1,53 @@
+package slots
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/node"
+)
+
+func soaks(mu *refitv1.MachineUpdate) {
+	mu.Status.Phase, mu.Status.Step = refitv1.PhaseApplying, node.StepSoak
+}
+
+func TestNoNextNodeWhileOneSoaks(t *testing.T) {
+	const waits = "node node-b is watched until its soak has ended (MachineUpdate b), and no next node of the cluster is taken before that"
+	verifies := func(mu *refitv1.MachineUpdate) {
+		mu.Status.Phase, mu.Status.Step = refitv1.PhaseApplying, "verify"
+	}
+	for name, tc := range map[string]struct {
+		objects []client.Object // besides worker a, which asks
+		want    string
+	}{
+		"a worker":                {join(with(worker("b"), holds, soaks), others(8)), waits},
+		"a control plane":         {join(with(controlPlane("b"), holds, soaks), others(8)), waits},
+		"two":                     {join(with(worker("c"), holds, soaks), with(worker("b"), holds, soaks), others(20)), waits},
+		"one that still works":    {join(with(worker("b"), holds, verifies), others(8)), ""},
+		"one that failed then":    {join(with(worker("b"), holds, soaks, fails), others(8)), ""},
+		"one that has no slot":    {join(with(worker("b"), soaks), others(8)), ""},
+		"one of another cluster":  {join(with(worker("b", elsewhere), holds, soaks), others(8)), ""},
+		"and no room in any case": {join(with(worker("b"), holds, soaks), others(2)), "workers: 1 of 4 nodes may be out at once (--max-unavailable-workers 20%), and these are: b (updating)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, Limits{}, join(all(worker("a")), tc.objects)...)
+			require.Equal(t, tc.want, w.take("a"))
+		})
+	}
+	t.Run("those that have slots go on", func(t *testing.T) {
+		w := newWorld(t, Limits{}, join(with(worker("a"), holds), with(worker("b"), holds, soaks), others(18))...)
+		for _, ask := range []func() (*Full, error){
+			func() (*Full, error) { return w.slots.MayBegin(t.Context(), get(w, "a", &clusterv1.Machine{}), w) },
+			func() (*Full, error) { return w.slots.MayGoOn(t.Context(), get(w, "a", &clusterv1.Machine{}), w) },
+		} {
+			full, err := ask()
+			require.NoError(t, err)
+			require.Nil(t, full)
+		}
+	})
+}
