@@ -224,3 +224,28 @@ func TestProbesOfPoliciesReachTheNetworkOfTheNode(t *testing.T) {
 	req.Rules.Probes = []disruption.Probe{{Name: "db", TCP: l.Addr().String(), Timeout: time.Minute, From: "fleet"}}
 	require.Contains(t, n.fail(req).Message, "probe db worked before and does not now")
 }
+
+// TestUnitsOfProbesStayUpWithoutASoak reloads something else, which nobody soaks.
+func TestUnitsOfProbesStayUpWithoutASoak(t *testing.T) {
+	for name, again := range map[string]bool{"one that stays up": false, "one that is started again and again": true} {
+		t.Run(name, func(t *testing.T) {
+			n := newTestNode(t)
+			n.agent.cfg.Settle = 2 * time.Second
+			n.units.states["app.service"] = host.UnitState{LoadState: "loaded", ActiveState: "active", Type: "simple", InvocationID: "1"}
+			n.agent.cfg.Clock = hookClock{func() {
+				if again {
+					n.units.mu.Lock()
+					defer n.units.mu.Unlock()
+					n.units.states["app.service"] = host.UnitState{LoadState: "loaded", ActiveState: "active", Type: "simple", InvocationID: "2"}
+				}
+			}}
+			req := request(1, "/etc/crio/a", "a")
+			req.Rules.Probes = []disruption.Probe{{Name: "app", Unit: "app.service", Timeout: time.Second, From: "p"}}
+			if !again {
+				n.succeed(req)
+				return
+			}
+			require.Contains(t, n.fail(req).Message, "app.service does not stay up: systemd had to start it again")
+		})
+	}
+}

@@ -59,7 +59,16 @@ func (e Effects) verifyTrust(n Noted) ([]string, error) {
 	if where == "" {
 		return []string{"where this node has the authorities that it trusts is not known, so it was not looked whether the certificates are among them"}, nil
 	}
-	var wrong []error
+	untrusted, err := e.untrusted(n, bundle, where)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := e.keptTrust(n, bundle, where)
+	return nil, errors.Join(append(untrusted, append(kept, err)...)...)
+}
+
+// untrusted returns an error for each certificate of the files that the bundle lacks.
+func (e Effects) untrusted(n Noted, bundle map[string]string, where string) (wrong []error, err error) {
 	for _, file := range n.TrustFiles {
 		data, _, err := e.Host.ReadFile(file)
 		if err != nil {
@@ -72,6 +81,11 @@ func (e Effects) verifyTrust(n Noted) ([]string, error) {
 			}
 		}
 	}
+	return wrong, nil
+}
+
+// keptTrust returns an error for each certificate of before that the bundle still has, and no file names.
+func (e Effects) keptTrust(n Noted, bundle map[string]string, where string) (wrong []error, err error) {
 	for _, id := range n.Trusted {
 		name, still := bundle[id]
 		if !still {
@@ -85,7 +99,7 @@ func (e Effects) verifyTrust(n Noted) ([]string, error) {
 			wrong = append(wrong, fmt.Errorf("a certificate (%s) whose file is gone is still in %s", name, where))
 		}
 	}
-	return nil, errors.Join(wrong...)
+	return wrong, nil
 }
 
 // bundle returns the certificates that the node trusts, and the file that holds them, or "" if the node has none that is known.
