@@ -37,7 +37,8 @@ var (
 		},
 	}
 	netplan = batch{
-		name: "netplan",
+		name:    "netplan",
+		prepare: []string{startUdevd, "systemctl start systemd-networkd.service"},
 		rows: map[string]builtinRow{
 			"/etc/netplan": {
 				files: []rowFile{{"/etc/netplan/50-row.yaml", "network:\n  version: 2\n  renderer: networkd\n  bridges:\n    row1: {addresses: [192.0.2.33/28], link-local: []}\n", "0600"}},

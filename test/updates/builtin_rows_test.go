@@ -15,14 +15,16 @@ imports = ["/etc/containerd/conf.d/*.toml"]
   config_path = "/etc/containerd/certs.d"
 `
 
+// startUdevd starts what the image has masked, since most containers have no use for it.
+const startUdevd = "mount -o remount,rw /sys && systemctl --quiet unmask systemd-udevd.service systemd-udevd-kernel.socket systemd-udevd-control.socket && " +
+	"systemctl start systemd-udevd.service"
+
 // services are rows of files that a service, or a program that somebody calls, reads.
 var services = batch{
 	name: "services",
 	prepare: []string{
-		"mount -o remount,rw /proc/sys && mount -o remount,rw /sys",
-		// What the image has masked, since a container has no use for it.
-		"systemctl --quiet unmask systemd-udevd.service systemd-udevd-kernel.socket systemd-udevd-control.socket systemd-modules-load.service",
-		"systemctl start systemd-udevd.service",
+		"mount -o remount,rw /proc/sys && systemctl --quiet unmask systemd-modules-load.service",
+		startUdevd,
 		// A kernel that has the module row_builtin, so to speak.
 		`d=/lib/modules/$(uname -r) && mkdir -p "$d" && echo kernel/row_builtin.ko >"$d/modules.builtin" && : >"$d/modules.order" && depmod`,
 		"cat >/etc/containerd/config.toml <<'EOF'\n" + containerdBase + "EOF\nsystemctl restart containerd.service",
