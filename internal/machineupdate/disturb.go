@@ -51,16 +51,6 @@ func (u *update) machineUID() types.UID {
 	return ""
 }
 
-// removeMarkers takes away what keeps others off the node.
-func (u *update) removeMarkers(ctx context.Context, n refitv1.NodeReference, keepCordon bool) error {
-	if !keepCordon {
-		if err := u.drainer().Uncordon(ctx, drain.NodeRef(n), u.machineUID()); err != nil {
-			return err
-		}
-	}
-	return u.protector().Release(ctx, u.subject(), protection.Node(n))
-}
-
 // protect keeps others off the node. What disturbs may not come next without that.
 func (u *update) protect(ctx context.Context) (*wait, error) {
 	err := u.protector().Protect(ctx, u.subject(), protection.Node(*u.mu.Status.Node))

@@ -41,7 +41,7 @@ func (u *update) blocksMove() bool {
 	case refitv1.PhaseSucceeded, refitv1.PhaseFailed:
 		return false
 	default:
-		return moveBlocked(u.mu) && !u.released
+		return moveBlocked(u.mu) && !u.seen.Released
 	}
 }
 

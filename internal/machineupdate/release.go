@@ -130,7 +130,7 @@ func (u *update) releaseMachine(ctx context.Context) (*wait, error) {
 	if err := u.releaseNode(ctx, true); err != nil {
 		ctrl.LoggerFrom(ctx).Info("Could not tidy up at the Node of a Machine that is being deleted", "reason", err.Error())
 	}
-	u.released, u.seen.Released = true, true
+	u.seen.Released = true
 	w := machineDeleted()
 	return nil, u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Message = refitv1.PhaseWaiting, w.reason, w.message

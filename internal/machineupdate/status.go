@@ -160,7 +160,6 @@ func (w *wait) again() ctrl.Result { return ctrl.Result{RequeueAfter: cmp.Or(w.r
 // show records what the update waits for, and whether refit has left the node.
 func (u *update) show(ctx context.Context, w *wait, gone bool) (ctrl.Result, error) {
 	news := u.waitedFor != w.reason
-	u.released = gone
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Message = refitv1.PhaseWaiting, w.reason, w.message
 		if gone {

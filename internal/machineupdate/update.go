@@ -60,8 +60,6 @@ type update struct {
 	notes []string
 	// overtaken reports that another server has written since the MachineUpdate was read.
 	overtaken bool
-	// released means that refit has released the node.
-	released bool
 	// looksOnly reports that nothing is done on the node, so that what is found out is true whoever writes in between.
 	looksOnly bool
 	// left is what has drifted on the node and was left as it is.
