@@ -84,7 +84,7 @@ func TestUnitsThatComeWithTheirFiles(t *testing.T) {
 	})
 	t.Run("are left as they are where the node has them already", func(t *testing.T) {
 		for name, prepare := range map[string]func(n *testNode, req *node.Request){
-			"by bootstrap": func(n *testNode, req *node.Request) {
+			"by bootstrap": func(_ *testNode, req *node.Request) {
 				req.Baseline.Files = append(req.Baseline.Files, laidDown(appFile, "0"))
 			},
 			"by somebody":          func(*testNode, *node.Request) {},

@@ -108,6 +108,14 @@ type explanation struct {
 	Notes []string `json:"notes"`
 }
 
+// labelled returns a line for each text.
+func labelled(label string, texts []string) (all string) {
+	for _, text := range texts {
+		all += label + text + "\n"
+	}
+	return all
+}
+
 func printExplanation(w io.Writer, x *explanation, output string) error {
 	if output == "json" {
 		enc := json.NewEncoder(w)
@@ -137,18 +145,14 @@ func printExplanation(w io.Writer, x *explanation, output string) error {
 	if len(x.Policies) > 0 {
 		text += fmt.Sprintf("By the policies: %s\n", strings.Join(x.Policies, ", "))
 	}
-	for _, p := range x.Probes {
-		text += "Asked of the node before and after: " + p + "\n"
-	}
+	text += labelled("Asked of the node before and after: ", x.Probes)
 	if len(x.BootImagePolicies) > 0 {
 		text += fmt.Sprintf("By the BootImagePolicies: %s\n", strings.Join(x.BootImagePolicies, ", "))
 	}
 	if x.Source != "" {
 		text += fmt.Sprintf("By the source: %s\n", x.Source)
 	}
-	for _, note := range x.Notes {
-		text += "Note: " + note + "\n"
-	}
+	text += labelled("Note: ", x.Notes)
 	_, err := io.WriteString(w, text)
 	return err
 }

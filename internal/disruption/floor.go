@@ -97,7 +97,7 @@ func lacks(actions, floor []Action) (missing []string) {
 			}
 		}
 	}
-	if len(units) > 0 && !boots && !slices.ContainsFunc(actions, func(a Action) bool { return actsOn(a, units) }) {
+	if len(units) > 0 && !boots && !actOn(actions, units) {
 		missing = append(missing, strings.Replace(units[0].String(), UnitOfPath, "the unit", 1))
 	}
 	return missing
@@ -106,6 +106,10 @@ func lacks(actions, floor []Action) (missing []string) {
 // notByBoot reports whether a boot does not do what an action does: it starts with what the action makes.
 func notByBoot(t ActionType) bool {
 	return t == RebuildBootloader || t == RebuildInitramfs || t == TrustStoreUpdate
+}
+
+func actOn(actions, units []Action) bool {
+	return slices.ContainsFunc(actions, func(a Action) bool { return actsOn(a, units) })
 }
 
 // actsOn reports whether an action reloads or restarts one of the units.

@@ -71,7 +71,7 @@ func (u *update) finalizer(ctx context.Context, change func(client.Object, strin
 }
 
 // findOwners finds out what has become of the Machine and the Cluster of a MachineUpdate that is being deleted.
-func (u *update) findOwners(ctx context.Context) (*wait, error) {
+func (u *update) findOwners(ctx context.Context) (*wait, error) { //nolint:cyclop // a table: one way in which objects go after the other
 	machine, cluster, err := u.owners(ctx)
 	if err != nil {
 		return nil, err

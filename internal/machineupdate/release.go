@@ -40,7 +40,7 @@ func (u *update) askWork(ctx context.Context) (*wait, error) {
 // workOnNode returns what is known of the work on the node. While a hold is met nobody renews the node's lease: when that has lapsed, or is
 // another's, there is nothing left to keep, and that also bounds for how long a hold waits. A person who gives the node up has it freed
 // for good, so that the node itself is asked then in any case.
-func (u *update) workOnNode(ctx context.Context) (flow.NodeWork, error) {
+func (u *update) workOnNode(ctx context.Context) (flow.NodeWork, error) { //nolint:cyclop // a table: one reason to ask, or not to, after the other
 	w, freed := u.waits(), u.freed()
 	switch {
 	case u.regarding == nil:

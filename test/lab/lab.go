@@ -100,13 +100,8 @@ func Start(ctx context.Context, options Options) (*Lab, error) {
 	default:
 		return nil, fmt.Errorf("no backend %q: there are %s and %s", options.Backend, InMemory, Docker)
 	}
-	if len(options.MachineVersions) == 0 {
-		options.MachineVersions = []string{OlderMachineVersion, NewerMachineVersion}
-	}
-	for _, version := range options.MachineVersions {
-		if _, ok := machineModules[version]; !ok {
-			return nil, fmt.Errorf("no machines have Kubernetes %s: there are %s", version, strings.Join(slices.Sorted(maps.Keys(machineModules)), ", "))
-		}
+	if err := options.setMachineVersions(); err != nil {
+		return nil, err
 	}
 	lab := &Lab{
 		options:     options,
@@ -124,6 +119,19 @@ func Start(ctx context.Context, options Options) (*Lab, error) {
 	}
 	context.AfterFunc(ctx, func() { _ = lab.Stop() }) // a later call of Stop returns the error again
 	return lab, nil
+}
+
+// setMachineVersions sets the versions of machines where nobody has, and returns an error if there are no such machines.
+func (o *Options) setMachineVersions() error {
+	if len(o.MachineVersions) == 0 {
+		o.MachineVersions = []string{OlderMachineVersion, NewerMachineVersion}
+	}
+	for _, version := range o.MachineVersions {
+		if _, ok := machineModules[version]; !ok {
+			return fmt.Errorf("no machines have Kubernetes %s: there are %s", version, strings.Join(slices.Sorted(maps.Keys(machineModules)), ", "))
+		}
+	}
+	return nil
 }
 
 // Failed tells of managers that ended although nobody stopped them.

@@ -131,7 +131,7 @@ var services = batch{
 			want:  "ROW=by the rule",
 		},
 		"/etc/tmpfiles.d": {
-			files: []rowFile{{"/etc/tmpfiles.d/row.conf", "d /run/refit-row 0751 root root -\n", ""}},
+			files: []rowFile{{"/etc/tmpfiles.d/row.conf", "d /run/refit-row 0751 0 0 -\n", ""}},
 			shows: "stat -c %a /run/refit-row 2>&1 || true", want: "751",
 		},
 		"/etc/systemd/resolved.conf": {

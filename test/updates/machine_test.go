@@ -169,14 +169,25 @@ func (m *machine) update(desired string) {
 	m.t.Helper()
 	claimed := m.claimed(desired)
 	req := m.request(desired)
-	plan, err := m.agent.Plan(m.t.Context(), req)
-	require.NoError(m.t, err)
+	plan := m.plan(req)
 	require.Empty(m.t, plan.Blocked)
 	require.Equal(m.t, claimed, names(plan.Actions), "what is claimed is what the node plans")
 	status := m.apply(req)
 	require.Equal(m.t, node.Succeeded, status.State, status.Message)
 	m.requireShown(desired)
 	m.spec = desired
+}
+
+// plan has the node plan what a request asks for. A connection of an earlier part of the test has ended with that.
+func (m *machine) plan(req node.Request) node.Plan {
+	m.t.Helper()
+	plan, err := m.agent.Plan(m.t.Context(), req)
+	if errors.Is(err, remote.ErrConnectionLost) {
+		m.agent = m.again()
+		plan, err = m.agent.Plan(m.t.Context(), req)
+	}
+	require.NoError(m.t, err)
+	return plan
 }
 
 // apply has the node do what a request asks for, and waits for its end as refit does: on a busy machine a run may begin late.
@@ -267,8 +278,7 @@ func (m *machine) dialAgain() (remote.Conn, *remote.Client, error) {
 func (m *machine) requireShown(spec string) {
 	m.t.Helper()
 	req := m.request(spec)
-	plan, err := m.agent.Plan(m.t.Context(), req)
-	require.NoError(m.t, err)
+	plan := m.plan(req)
 	require.Empty(m.t, plan.Changes)
 	require.Empty(m.t, plan.Drift)
 	journal := m.steps()
@@ -297,8 +307,7 @@ func (m *machine) fail(desired string) node.Status {
 	status := m.apply(m.request(desired))
 	require.Equal(m.t, node.Failed, status.State)
 	require.True(m.t, status.RolledBack, status.Message)
-	plan, err := m.agent.Plan(m.t.Context(), m.request(m.spec))
-	require.NoError(m.t, err)
+	plan := m.plan(m.request(m.spec))
 	require.Empty(m.t, plan.Changes, "the node is as it was")
 	require.Empty(m.t, plan.Drift)
 	return status
@@ -308,8 +317,7 @@ func (m *machine) fail(desired string) node.Status {
 func (m *machine) blocked(desired string) string {
 	m.t.Helper()
 	steps := m.steps()
-	plan, err := m.agent.Plan(m.t.Context(), m.request(desired))
-	require.NoError(m.t, err)
+	plan := m.plan(m.request(desired))
 	require.NotEmpty(m.t, plan.Blocked)
 	require.Equal(m.t, steps, m.steps())
 	return plan.Blocked[0].Reason

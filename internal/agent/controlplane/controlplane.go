@@ -152,15 +152,8 @@ func (k *Kind) ready(ctx context.Context, q kind.Question, s shown, d difference
 	if q.Was != nil {
 		was = q.Was.ControlPlane
 	}
-	for _, c := range d.certificates {
-		if err := k.canSign(c, want); err != nil {
-			return err
-		}
-	}
-	if !q.UnderWay {
-		if err := k.bearsCertificates(ctx, s, d.certificates); err != nil {
-			return err
-		}
+	if err := k.mayCertify(ctx, q, s, d); err != nil {
+		return err
 	}
 	involved, err := k.etcdInvolved(d, want, was)
 	if err != nil || !involved || q.UnderWay { // a run looks at etcd itself, when it has healed what it has left of it
@@ -177,6 +170,19 @@ func (k *Kind) ready(ctx context.Context, q kind.Question, s shown, d difference
 		return err
 	}
 	return k.room(ctx, s, true)
+}
+
+// mayCertify returns an error if the certificates that differ can't be made now.
+func (k *Kind) mayCertify(ctx context.Context, q kind.Question, s shown, d differences) error {
+	for _, c := range d.certificates {
+		if err := k.canSign(c, q.Desired.ControlPlane); err != nil {
+			return err
+		}
+	}
+	if q.UnderWay {
+		return nil
+	}
+	return k.bearsCertificates(ctx, s, d.certificates)
 }
 
 // gatesAct returns an error if kubeadm would take no configuration with the feature gates that are wanted, or would not do what one of them

@@ -35,7 +35,7 @@ func ReportedSince(h host.Host, before string, rebooted bool) Probe {
 		if before != "" && is.Heartbeat == before {
 			return errors.New("its condition Ready is from before the kubelet was restarted, which has not reported since")
 		}
-		now, _, err := h.Root.ReadFile(bootID)
+		now, _, err := h.ReadFile(bootID)
 		if err == nil && rebooted && boot != "" && len(now) > 0 && boot != strings.TrimSpace(string(now)) {
 			err = errors.New("its conditions are from before the node rebooted, and the kubelet has not reported since")
 		}
