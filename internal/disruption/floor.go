@@ -92,7 +92,7 @@ func lacks(actions, floor []Action) (missing []string) {
 		case Reload, Restart:
 			units = append(units, f)
 		default:
-			if !Has(actions, f.Type) && (!boots || notByBoot(f.Type)) {
+			if !includes(actions, f.Type) {
 				missing = append(missing, string(f.Type))
 			}
 		}
@@ -101,6 +101,11 @@ func lacks(actions, floor []Action) (missing []string) {
 		missing = append(missing, strings.Replace(units[0].String(), UnitOfPath, "the unit", 1))
 	}
 	return missing
+}
+
+// includes reports whether actions do what one of a type does.
+func includes(actions []Action, t ActionType) bool {
+	return Has(actions, t) || Has(actions, Reboot) && !notByBoot(t)
 }
 
 // notByBoot reports whether a boot does not do what an action does: it starts with what the action makes.
