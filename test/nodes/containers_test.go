@@ -77,6 +77,28 @@ func TestContainers(t *testing.T) {
 	})
 }
 
+// An engine frees the address of a container that is off, and a machine that reboots is off for a moment.
+func TestANodeThatIsOffKeepsItsAddress(t *testing.T) {
+	n := nodestest.Start(t, nodes.Options{Names: []string{"off"}}).Node("off")
+	address := n.Address()
+	engine := func(args ...string) string {
+		out, err := exec.CommandContext(t.Context(), "docker", args...).CombinedOutput()
+		require.NoError(t, err, string(out))
+		return strings.TrimSpace(string(out))
+	}
+	container := engine("ps", "--quiet", "--filter", "name=-off$")
+	engine("stop", "--time", "0", container)
+	other := nodestest.Start(t, nodes.Options{Names: []string{"comes-meanwhile"}}).Node("comes-meanwhile")
+	assert.NotEqual(t, address, other.Address())
+	engine("start", container)
+	require.Eventually(t, func() bool {
+		to, err := n.Target()
+		require.NoError(t, err)
+		c, err := remote.SSHDialer{}.Dial(t.Context(), to)
+		return err == nil && c.Close() == nil
+	}, time.Minute, 200*time.Millisecond, "it answers where it did")
+}
+
 func TestFiveContainersAtOnce(t *testing.T) {
 	began := time.Now()
 	f := nodestest.Start(t, nodes.Options{Names: []string{"node-1", "node-2", "node-3", "node-4", "node-5"}})

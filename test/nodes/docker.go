@@ -44,9 +44,13 @@ func (f *Fleet) prepareContainers(ctx context.Context, o Options) error {
 		return err
 	}
 	run := randomID()
-	f.remove = func(ctx context.Context) error { return engine.Engine{}.Remove(ctx, "label="+label+"="+run) }
+	f.remove = func(ctx context.Context) error { return removeRun(ctx, run) }
+	own, err := newNetwork(ctx, run)
+	if err != nil {
+		return err
+	}
 	f.start = func(ctx context.Context, name string) (*Node, error) {
-		return f.startContainer(ctx, image, run, name, o.devices())
+		return f.startContainer(ctx, image, run, name, append(o.devices(), "--network", own.name, "--ip", own.next()))
 	}
 	say(o.Progress, "starting %d containers of %s (run %s)", len(o.Names), image, run)
 	return nil
@@ -65,7 +69,7 @@ func (o Options) devices() []string {
 	return []string{"--device-cgroup-rule", "b 7:* rmw", "--device-cgroup-rule", "c 10:237 rmw"}
 }
 
-func (f *Fleet) startContainer(ctx context.Context, image, run, name string, devices []string) (*Node, error) {
+func (f *Fleet) startContainer(ctx context.Context, image, run, name string, more []string) (*Node, error) {
 	c := container{name: "refit-" + run + "-" + name}
 	create := []string{
 		"create", "--name", c.name, "--hostname", name,
@@ -85,7 +89,7 @@ func (f *Fleet) startContainer(ctx context.Context, image, run, name string, dev
 	steps := []func() error{
 		func() error {
 			// Not interrupted: the engine would go on alone, and Stop could come too early to see what it makes.
-			_, err := docker(context.WithoutCancel(ctx), nil, slices.Concat(create, devices, []string{image})...)
+			_, err := docker(context.WithoutCancel(ctx), nil, slices.Concat(create, more, []string{image})...)
 			return err
 		},
 		func() error { _, err := docker(ctx, bytes.NewReader(keys), "cp", "-", c.name+":/"); return err },

@@ -52,22 +52,34 @@ func isGone(who string) bool {
 	return began != "" && began != parts[2]
 }
 
-// sweep removes the containers of processes that were killed before they could.
+// sweep removes the containers and networks of processes that were killed before they could.
 func sweep(ctx context.Context, progress io.Writer) error {
-	out, err := docker(ctx, nil, "ps", "--all", "--filter", "label="+ownerLabel, "--format", `{{.Names}} {{.Label "`+ownerLabel+`"}}`)
-	if err != nil {
-		return err
-	}
-	for line := range strings.Lines(string(out)) {
-		name, who, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if !isGone(who) {
-			continue
-		}
-		say(progress, "removing %s, left by a process that is gone", name)
-		// Somebody else may be sweeping too.
-		if _, err := docker(ctx, nil, "rm", "--force", "--volumes", name); err != nil && !strings.Contains(err.Error(), "already in progress") {
+	for _, of := range []struct {
+		list, remove []string
+		name         string
+	}{
+		{[]string{"ps", "--all"}, []string{"rm", "--force", "--volumes"}, "{{.Names}}"},
+		{[]string{"network", "ls"}, []string{"network", "rm"}, "{{.Name}}"},
+	} {
+		out, err := docker(ctx, nil, append(of.list, "--filter", "label="+ownerLabel, "--format", of.name+` {{.Label "`+ownerLabel+`"}}`)...)
+		if err != nil {
 			return err
+		}
+		for line := range strings.Lines(string(out)) {
+			name, who, _ := strings.Cut(strings.TrimSpace(line), " ")
+			if !isGone(who) {
+				continue
+			}
+			say(progress, "removing %s, left by a process that is gone", name)
+			if _, err := docker(ctx, nil, append(of.remove, name)...); err != nil && !byAnother(err) {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// byAnother reports whether something could not be removed because somebody else sweeps, too.
+func byAnother(err error) bool {
+	return strings.Contains(err.Error(), "already in progress") || strings.Contains(err.Error(), "not found")
 }
