@@ -2,9 +2,11 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -109,7 +111,7 @@ func (a *Agent) follow(ctx context.Context, last *lastRun, req node.Request, wan
 	if last == nil || last.Status.Digest != req.Digest {
 		return a.start(ctx, req, want, false)
 	}
-	if last.Status.State == node.Failed && (req.UnderWay || !fresh && req.Token <= last.Fence) {
+	if req.UnderWay || last.Status.State == node.Failed && !fresh && req.Token <= last.Fence {
 		return admission{next: answer}, nil
 	}
 	return a.start(ctx, req, want, last.Status.State == node.Succeeded)
@@ -130,12 +132,29 @@ func (a *Agent) start(ctx context.Context, req node.Request, want desired, succe
 	if succeeded && p.settled() {
 		return admission{next: answer}, nil
 	}
+	if err := permitted(req, p.work.Plan.Actions); err != nil {
+		return admission{}, err
+	}
 	next := launch
 	if len(p.work.Plan.Changes)+len(p.work.Plan.Actions) == 0 {
 		next = inline
 	}
 	p.work.WayIn = a.wayIn(&p.work)
 	return admission{next: next, digest: req.Digest}, a.begin(p.work, p.owed)
+}
+
+// permitted returns an error if a run would take what nobody has decided on: the node was changed since it was asked for its plan.
+func permitted(req node.Request, actions []disruption.Action) error {
+	if req.Permitted == nil {
+		return nil
+	}
+	for _, action := range actions {
+		if !slices.Contains(req.Permitted, action) {
+			return reasonf(node.ReasonChanged, "nothing was begun: the node was changed since it was asked what the update takes, which is %s by now, too; it is asked again",
+				action)
+		}
+	}
+	return nil
 }
 
 // claim refuses a token lower than the highest and stores a higher one. It reports whether the token is new.

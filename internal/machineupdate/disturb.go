@@ -55,7 +55,7 @@ func (u *update) machineUID() types.UID {
 func (u *update) protect(ctx context.Context) (*wait, error) {
 	err := u.protector().Protect(ctx, u.subject(), protection.Node(*u.mu.Status.Node))
 	if err != nil {
-		if w, err := u.stepError(ctx, err, !u.seen.Last.UnderWay()); w != nil || err != nil {
+		if w, err := u.stepError(ctx, err, !u.seen.InProgress()); w != nil || err != nil {
 			return w, err
 		}
 	}

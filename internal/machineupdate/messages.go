@@ -44,6 +44,8 @@ func waitForAgent(e *node.AgentError) *wait {
 	switch e.Reason {
 	case node.ReasonBusy:
 		return &wait{reason: refitv1.ReasonBusy, message: e.Message, retry: 2 * time.Second}
+	case node.ReasonChanged:
+		return &wait{reason: refitv1.ReasonAgent, message: e.Message, retry: time.Second}
 	case node.ReasonStale:
 		return &wait{reason: refitv1.ReasonBusy, message: e.Message}
 	case node.ReasonBlocked, node.ReasonOtherMachine, node.ReasonInvalid:

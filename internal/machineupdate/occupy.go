@@ -268,7 +268,7 @@ func (u *update) may(ctx context.Context, disruptive bool) (*wait, error) {
 
 // check asks whether the next step may start.
 func (u *update) check(ctx context.Context) (*wait, error) {
-	w, err := u.may(ctx, !u.seen.Last.UnderWay())
+	w, err := u.may(ctx, !u.seen.InProgress())
 	u.seen.Allowed = w == nil && err == nil
 	return w, err
 }

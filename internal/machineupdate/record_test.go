@@ -98,7 +98,7 @@ func TestFewWritesOfTheRecord(t *testing.T) {
 			records++
 		}
 	}
-	require.LessOrEqual(t, records, 8, "one of them takes the finalizer off")
+	require.LessOrEqual(t, records, 9, "one of them takes the finalizer off, another has who comes next drain again what is uncordoned")
 }
 
 // restrict makes a policy by which nothing may start.

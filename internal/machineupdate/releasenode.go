@@ -67,11 +67,11 @@ func (u *update) removeMarkers(ctx context.Context, n refitv1.NodeReference, kee
 }
 
 // fenceOthers returns a conflict if another server goes on with the node. That the pods which left the node may come back is recorded before
-// it is uncordoned: who has read the MachineUpdate before that can't record any more that the work begins. Where the work has been done the
-// node itself says so.
+// it is uncordoned: who has read the MachineUpdate before that can't record any more that the work begins, and who reads it after that drains
+// the node again.
 func (u *update) fenceOthers(ctx context.Context, keepCordon bool) error {
 	d := u.mu.Status.Drain
-	if u.overtaken || keepCordon || u.seen.Verified || d == nil || d.FinishedAt == nil {
+	if u.overtaken || keepCordon || d == nil || d.FinishedAt == nil {
 		return u.latest(ctx)
 	}
 	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) { s.Drain = restartedDrain(d, u.now()) })

@@ -13,6 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/machineupdate/flow"
 	"github.com/capi-refit/refit/internal/node"
@@ -172,6 +173,9 @@ func (u *update) drainedOn(d *refitv1.DrainStatus) *refitv1.DrainStatus {
 func (u *update) work(ctx context.Context) (*wait, error) {
 	// A person who has asked for another try has been told how the one before has failed.
 	u.request.UnderWay = u.seen.Last == flow.Running && u.mu.Status.Attempts > 0
+	if u.seen.Plan.Known {
+		u.request.Permitted = append([]disruption.Action{}, u.plan.Actions...) // none is not nil
+	}
 	if held := u.occupied.held; held != nil {
 		held.Enter("apply")
 		if w, err := u.stillHolds(ctx, held); w != nil || err != nil {
@@ -205,7 +209,7 @@ func (u *update) work(ctx context.Context) (*wait, error) {
 // stillHolds returns what work waits for that is about to begin: the lease is renewed first. Time may have passed since the last check,
 // and a server that was suspended meanwhile must not begin on a node that another has released.
 func (u *update) stillHolds(ctx context.Context, held *lease.Held) (*wait, error) {
-	if u.seen.Last.UnderWay() {
+	if u.seen.InProgress() {
 		return nil, nil
 	}
 	switch err := held.Renew(ctx); {

@@ -52,9 +52,12 @@ type Request struct {
 	OnConflict ConflictPolicy `json:"onConflict"`
 	// Repair reports that what differs from the record is brought back as if the specs had changed it. Without a record it says nothing.
 	Repair bool `json:"repair,omitempty"`
-	// UnderWay reports that work for the digest was seen under way: it is taken to its end. If it has failed meanwhile that is the answer, and
+	// UnderWay reports that work for the digest was seen under way: it is taken to its end. If it has ended meanwhile that is the answer, and
 	// nothing begins again.
 	UnderWay bool `json:"underWay,omitempty"`
+	// Permitted are the actions of the plan by which it was decided that the work may begin: what takes another one does not begin. Nil: any may.
+	// Not read by plan.
+	Permitted []disruption.Action `json:"permitted,omitzero"`
 	// WaitSeconds is how long apply waits for the end before it answers with what is under way. 0: not at all.
 	WaitSeconds int `json:"waitSeconds,omitempty"`
 }
@@ -295,6 +298,8 @@ const (
 	ReasonOtherMachine ErrorReason = "OtherMachine"
 	// ReasonBlocked: the plan has problems; the message lists them.
 	ReasonBlocked ErrorReason = "Blocked"
+	// ReasonChanged: the work takes more by now than what was permitted. Nothing was begun; ask for the plan again.
+	ReasonChanged ErrorReason = "Changed"
 	// ReasonNotAwaited: no run waits for the login that is confirmed, or not any more. Ask how the run stands.
 	ReasonNotAwaited ErrorReason = "NotAwaited"
 	// ReasonNoAgent: the gate does not have the agent, or not as it was brought. Bring it.

@@ -268,7 +268,7 @@ func (s *State) goesOn() bool {
 
 // worked has the node do its work, after others are kept off and its pods have left.
 func worked(s *State) Command { //nolint:cyclop // a table: one question after the other
-	begun := s.Last.UnderWay()
+	begun := s.InProgress()
 	switch {
 	case s.Last == RunFailed || s.Ran == RunFailed:
 		return TakeFailure

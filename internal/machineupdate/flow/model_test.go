@@ -28,7 +28,7 @@ type record struct {
 	version, asked, observed                                               int
 	kept, succeeded, failed, attempted, draining, drained, marked, changed bool
 	slot, retry, abandon                                                   bool
-	deleting, gone                                                         bool
+	deleting, gone, repair                                                 bool
 	rebootingSince                                                         int
 	planned, admission                                                     flow.Effect
 }
@@ -59,6 +59,7 @@ type machine struct {
 	reboots            bool // by the work
 	down               int  // until when it does
 	freed              bool // by a person, although work may go on there
+	trouble
 }
 
 // answers reports whether the node can be logged in to.
@@ -81,7 +82,7 @@ type model struct {
 	*rand.Rand
 	now      int
 	ahead    [servers + 1]int // how far the clock of each server is
-	closed   bool             // the window
+	closed   flow.Window      // "" while everything may start
 	away     bool             // the workload cluster's API server
 	calm     bool             // nothing is in the way any more
 	machines [machines]machine
@@ -105,6 +106,7 @@ func (m *model) change(n *machine) {
 	disturbs := n.effect == flow.Disturbing
 	n.reboots = disturbs && m.IntN(3) == 0
 	n.drains = n.reboots || disturbs && m.IntN(2) == 0
+	n.stages, n.early = m.IntN(4) == 0, m.IntN(2) == 0
 }
 
 // clock is what a server's clock shows.
@@ -118,13 +120,13 @@ func (m *model) note(format string, args ...any) {
 func (m *model) state(w *work) flow.State {
 	r := &w.rec
 	seen := w.seen
-	seen.Preempted = seen.Waits == "Hold" || seen.Waits == "Window"
+	seen.Preempted = seen.Waits == "Hold" || seen.Waits == "Window" || seen.Waits == "Ill" && !r.changed
 	return flow.State{Seen: seen, Record: flow.Record{
 		Deleted:  r.deleting,
 		Finished: r.observed == r.asked && (r.succeeded || r.failed) && !r.retry && !r.abandon,
 		New:      r.observed != r.asked || r.retry,
 		Kept:     r.kept, Failed: r.failed, Abandon: r.abandon && r.failed,
-		Changed: r.changed, Clean: r.clean(),
+		Changed: r.changed, Clean: r.clean(), Repair: r.repair,
 		Reboots:   r.changed && m.machines[w.machine].reboots,
 		Overdue:   r.rebootingSince != 0 && m.clock(w.server)-r.rebootingSince > overdue,
 		Attempted: r.attempted, Draining: r.draining, Drained: r.drained,
@@ -205,19 +207,19 @@ func (n *machine) finishRun() {
 		return
 	}
 	if n.run = flow.Succeeded; !n.lies {
-		n.shows = n.runOf
+		n.shows, n.drifted = n.runOf, false
 	}
 }
 
 // something happens that no server does.
 func (m *model) something() {
 	n := &m.machines[m.IntN(machines)]
-	switch m.IntN(17) {
+	switch m.IntN(20) {
 	case 0:
 		m.kill(1 + m.IntN(servers))
 	case 1:
-		m.closed = !m.closed
-		m.note("the window is closed: %t", m.closed)
+		m.closed = []flow.Window{"", flow.Closed, flow.ClosedToAll}[m.IntN(3)]
+		m.note("the window is closed: %q", m.closed)
 	case 2:
 		m.edit(n)
 	case 3:
@@ -253,6 +255,8 @@ func (m *model) something() {
 		m.deleteUpdate(n)
 	case 13:
 		n.deleted = n.deleted || m.IntN(3) == 0
+	case 14, 15, 16:
+		m.happens(n)
 	default:
 		m.pass(1 + m.IntN(lapse+2))
 	}
@@ -320,10 +324,11 @@ func (m *model) live() string {
 // settle ends all that is in the way. Then each update has to end.
 func (m *model) settle() string {
 	m.note("nothing is in the way any more")
-	m.closed, m.away, m.calm, m.ahead = false, false, true, [servers + 1]int{}
+	m.closed, m.away, m.calm, m.ahead = "", false, true, [servers + 1]int{}
 	for i := range m.machines {
 		n := &m.machines[i]
 		n.withdrawn, n.unreachable, n.fails, n.lies = false, false, false, false
+		n.ends()
 		if n.holder == -1 {
 			n.holder = 0
 		}
@@ -334,6 +339,7 @@ func (m *model) settle() string {
 				n.retry, n.version = true, n.version+1
 			}
 			m.goes(&m.machines[i])
+			m.repair(&m.machines[i])
 			m.begin(1, i)
 		}
 		for len(m.working) > 0 {
@@ -367,7 +373,8 @@ var histories = flag.Int("histories", 1000, "how many histories TestModel has up
 // TestModel has updates live through random histories of kills, lost answers and connections, edits, withdrawals, deletions of
 // MachineUpdates and of Machines, holds, closed windows, reboots and clocks that jump, made by two servers at once: never is a node
 // disturbed without lease, slot, admission or with its pods, never are more disturbed than there are slots, nothing succeeds without
-// proof, nothing of refit's outlives its MachineUpdate, and all comes to an end when nothing is in the way any more.
+// proof, nothing of refit's outlives its MachineUpdate, and all comes to an end when nothing is in the way any more. Nodes are ill, drift and
+// are brought back, and fetch what they need; Machines are paused.
 func TestModel(t *testing.T) {
 	for seed := range uint64(*histories) {
 		requireLawful(t, seed)

@@ -21,14 +21,11 @@ func (m *model) step(w *work) (broken string) {
 	ok, ends := true, false
 	switch c {
 	case flow.FindMachine:
-		w.seen.Machine, w.seen.Asked, w.unasked = flow.Present, !n.withdrawn, n.withdrawn
-		if n.deleted {
-			w.seen.Machine, w.seen.Late = flow.Leaving, m.IntN(3) == 0
-		}
+		m.find(w)
+		w.seen.Asked = !n.withdrawn || w.rec.repair && w.rec.observed == w.rec.asked
+		w.unasked = !w.seen.Asked
 	case flow.FindOwners:
-		if w.seen.Machine = flow.Present; n.deleted {
-			w.seen.Machine, w.seen.Late = flow.Leaving, m.IntN(3) == 0
-		}
+		m.find(w)
 	case flow.AskWork:
 		w.seen.Work = m.workOn(w)
 	case flow.ReleaseMachine:
@@ -45,17 +42,23 @@ func (m *model) step(w *work) (broken string) {
 		ok = m.write(w, func(r *record) {
 			*r = record{
 				version: r.version, asked: r.asked, observed: r.asked, kept: r.kept, slot: r.slot, marked: r.marked, draining: r.draining, changed: r.changed,
+				repair: r.repair && r.observed == r.asked,
 			}
 		})
 	case flow.ReadSpecs:
 		w.seen.Specs = true
 	case flow.AskPolicies:
 		w.seen.Window, w.seen.Current = flow.Open, true
-		if m.closed {
-			w.seen.Window = flow.Closed
+		if m.closed != "" {
+			w.seen.Window = m.closed
 		}
 	case flow.FindAccess:
 		w.seen.Access = true
+	case flow.CheckRepair:
+		ok = m.checkRepair(w)
+		ends = !w.seen.Wanted
+	case flow.RefuseDrift:
+		w.seen.Waits = "Drift"
 	case flow.ReachWorkload:
 		switch {
 		case !m.away:
@@ -81,7 +84,10 @@ func (m *model) step(w *work) (broken string) {
 		if n.shows != w.rec.asked || n.acted {
 			e = n.effect
 		}
-		w.seen.Plan = flow.Plan{Known: true, Effect: e, Drains: e == flow.Disturbing && n.drains}
+		w.seen.Plan = flow.Plan{
+			Known: true, Effect: e, Drains: e == flow.Disturbing && n.drains,
+			Stages: n.mustStage(w.rec.asked), Source: true, Early: n.early, Refused: n.drifted && n.refuses && !w.rec.repair,
+		}
 	case flow.AskNode:
 		w.seen.Last = n.last(w.rec)
 	case flow.Note:
@@ -104,7 +110,7 @@ func (m *model) step(w *work) (broken string) {
 		w.seen.Admitted, w.seen.Window = true, flow.Open
 		ok = m.write(w, func(r *record) { r.admission = flow.Quiet })
 	case flow.Admit:
-		if m.closed {
+		if m.closed != "" {
 			w.seen.Waits = "Window"
 			break
 		}
@@ -121,7 +127,7 @@ func (m *model) step(w *work) (broken string) {
 			w.seen.Waits = "Lease"
 		}
 	case flow.Spare:
-		w.seen.Spared = true
+		m.spare(w)
 	case flow.Protect:
 		w.seen.Protected = true
 	case flow.Drain:
@@ -134,7 +140,7 @@ func (m *model) step(w *work) (broken string) {
 			ok = m.write(w, func(r *record) { r.drained = true })
 		}
 	case flow.Work:
-		if lost := n.holder != w.server || n.token != w.token; w.seen.Leased && lost && !w.seen.Last.UnderWay() {
+		if lost := n.holder != w.server || n.token != w.token; w.seen.Leased && lost && !w.seen.InProgress() {
 			w.seen.Waits = "Lease"
 			break
 		}
@@ -161,7 +167,7 @@ func (m *model) step(w *work) (broken string) {
 			break
 		}
 		keep := m.keepsCordon(w)
-		if !keep && w.rec.drained && !w.seen.Verified { // nobody who has read the record before takes the pods to have left
+		if !keep && w.rec.drained { // nobody who has read the record before takes the pods to have left
 			ok = m.write(w, func(r *record) { r.drained = false })
 		}
 		ok = ok && m.releaseNode(w, keep)
@@ -249,9 +255,13 @@ func (m *model) work(w *work) string {
 		w.seen.Ran = flow.RunFailed // the node does nothing twice for the same token, nor for who has seen it under way
 		return ""
 	}
-	again := n.run == flow.Succeeded && n.shows != n.runOf && token > n.runToken // the node finds what is still to do
+	again := n.run == flow.Succeeded && n.shows != n.runOf && token > n.runToken && !w.underWay // the node finds what is still to do
 	if last := n.last(w.rec); last != flow.Running && last != flow.Succeeded || again {
 		disturbs := n.effect == flow.Disturbing && n.shows != w.rec.asked
+		if w.seen.Plan.Known && disturbs && w.seen.Plan.Effect != flow.Disturbing {
+			w.seen.Waits = "Changed" // the node begins nothing that takes more than what was permitted
+			return ""
+		}
 		switch {
 		case !w.seen.Leased || !w.seen.Allowed || n.holder == -1:
 			return "work began without the lease"
@@ -265,6 +275,9 @@ func (m *model) work(w *work) string {
 			return "a node was disturbed with its pods"
 		case disturbs && !w.rec.slot:
 			return "a node was disturbed without a slot"
+		}
+		if broken := m.mayNotBegin(w, disturbs); broken != "" {
+			return broken
 		}
 		n.run, n.runOf, n.runToken, n.disturbing, n.acted = flow.Running, w.rec.asked, token, disturbs, false
 		n.told, n.freed = false, false
@@ -304,7 +317,7 @@ func (m *model) conclude(w *work, c flow.Command) (bool, string) {
 				return
 			}
 			r.asked, r.observed = n.shows, n.shows // it is about what the node has again
-			r.admission, r.succeeded, r.retry = "", true, false
+			r.admission, r.succeeded, r.retry, r.repair = "", true, false, false
 		}), ""
 	case flow.AwaitBoot:
 		return m.write(w, func(r *record) {
@@ -338,13 +351,17 @@ func (m *model) conclude(w *work, c flow.Command) (bool, string) {
 			r.abandon, r.slot, r.marked, r.draining, r.drained, r.changed, r.admission = false, false, false, false, false, false, ""
 		}), ""
 	case flow.Succeed:
-		if n.shows != w.rec.asked {
+		if n.shows != w.rec.asked && !n.drifted { // by hand, after it was proven
 			return true, fmt.Sprintf("succeeded without proof: the node shows %d", n.shows)
 		}
 		return m.write(w, func(r *record) {
 			*r = record{version: r.version, asked: r.asked, observed: r.asked, kept: r.kept, succeeded: true}
 		}), ""
 	case flow.LookAgain, flow.Stop, flow.Stay:
+		return true, ""
+	case flow.Stage:
+		return true, m.stage(w)
+	case flow.StageNext:
 		return true, ""
 	default:
 		return true, "a command that the model does not know: " + string(c)

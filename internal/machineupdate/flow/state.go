@@ -195,6 +195,12 @@ const (
 // UnderWay reports whether work has begun and not failed.
 func (r Run) UnderWay() bool { return r == Running || r == Succeeded }
 
+// InProgress reports whether the work has begun, and would go on. Work that has been done begins again where somebody has undone it by hand
+// before it was verified, and what disturbs the node then asks all that it asked the first time.
+func (s *Seen) InProgress() bool {
+	return s.Last == Running || s.Last == Succeeded && s.Plan.Effect != Disturbing
+}
+
 // Begins reports whether work would begin: none runs on the node, and none has ended there that is still to be acted upon.
 func (r Run) Begins() bool { return r == Idle || r == FailedBefore }
 
