@@ -268,15 +268,15 @@ type MachineUpdateStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Abandonable reports whether an update can be given up: it has failed, or it waits in another try before that has begun on a node which
-// may be half changed, and which keeps the slot of the try before.
+// Abandonable reports whether an update can be given up: it has failed, or it waits and keeps a node or a slot meanwhile. Work that is under
+// way on the node ends first.
 func (mu *MachineUpdate) Abandonable() bool {
 	s := &mu.Status
 	switch {
 	case s.ObservedDigest != mu.Spec.Digest:
 		return false
 	case s.Phase == PhaseWaiting:
-		return s.ApplyingSince != nil && s.Attempts == 0
+		return s.ApplyingSince != nil || s.Slot != nil
 	default:
 		return s.Phase == PhaseFailed
 	}

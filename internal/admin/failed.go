@@ -36,7 +36,7 @@ func (f *Failures) Retry(ctx context.Context, m *clusterv1.Machine) error {
 func (f *Failures) Abandon(ctx context.Context, m *clusterv1.Machine) error {
 	d := decision{
 		done: "abandoned", annotation: refitv1.AbandonAnnotation, other: refitv1.RetryAnnotation, may: (*refitv1.MachineUpdate).Abandonable,
-		which: "only one that has failed can, and one that waits to be tried again with a node that may be half changed",
+		which: "only one that has failed can, and one that waits and keeps its node or its slot",
 	}
 	if err := f.annotate(ctx, m, d); err != nil {
 		return err

@@ -2,7 +2,6 @@ package machineupdate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -37,8 +36,11 @@ func asked(machine *clusterv1.Machine) bool {
 const noLongerAsked = "Cluster API no longer asks for this update: its annotations " + clusterv1.UpdateInProgressAnnotation +
 	" and " + runtimev1.PendingHooksAnnotation + " are gone from the Machine"
 
-// errWithdrawn is returned when Cluster API no longer asks for an update.
-var errWithdrawn = errors.New("withdrawn: " + noLongerAsked)
+// standsOff is returned when a Machine is not to be worked on any more, as its objects say.
+type standsOff struct{ *wait }
+
+// Error implements error.
+func (e standsOff) Error() string { return e.message }
 
 func withdrawn() *wait {
 	return &wait{reason: refitv1.ReasonWithdrawn, message: noLongerAsked, releases: true}

@@ -58,7 +58,7 @@ func init() { //nolint:gochecknoinits // commands run, and run has them done
 		flow.Spare:           gathers((*update).spare),
 		flow.Protect:         gathers((*update).protect),
 		flow.Drain:           (*update).drain,
-		flow.Work:            gathers((*update).work),
+		flow.Work:            (*update).work,
 		flow.TakeFailure:     ends((*update).takeFailure),
 		flow.Verify:          gathers((*update).verify),
 		flow.BringNode:       gathers((*update).bringNode),

@@ -70,8 +70,26 @@ func drains(plan node.Plan) bool {
 	})
 }
 
+// longestStall is how long an update waits with a node that is drained, and not changed, before it releases the node.
+const longestStall = 10 * time.Minute
+
+// isStalled reports whether the update has waited for long with a node that it was to drain, and has not changed.
+func (u *update) isStalled() bool {
+	key := client.ObjectKeyFromObject(u.mu)
+	if u.seen.Waits == "" {
+		return false
+	}
+	if u.mu.Status.Drain == nil || u.mu.Status.ApplyingSince != nil {
+		u.stalled.Delete(key)
+		return false
+	}
+	since, _ := u.stalled.LoadOrStore(key, u.Clock.Now())
+	return u.Clock.Since(since.(time.Time)) >= longestStall
+}
+
 // drain does one round of the drain. When it has ended, which took a while, lease, holds and the other nodes are asked once more.
 func (u *update) drain(ctx context.Context) (ctrl.Result, bool, error) {
+	u.stalled.Delete(client.ObjectKeyFromObject(u.mu))
 	progress, w, err := u.passDrain(ctx, drain.NodeRef(*u.mu.Status.Node))
 	switch {
 	case err != nil:

@@ -41,15 +41,17 @@ func TestAHoldWhileTheNodeWorks(t *testing.T) {
 	for name, tc := range map[string]struct {
 		end    func(*world)
 		reason string
+		// silent reports that nobody knows whether the work has ended: refit keeps the node until its lease lapses.
+		silent bool
 	}{
-		"it ends":                {func(w *world) { w.node.applied = []node.Status{{State: node.Succeeded}} }, refitv1.ReasonHold},
-		"nobody works on it":     {func(w *world) { w.node.applied = []node.Status{{State: node.Running, Interrupted: true}} }, refitv1.ReasonHold},
-		"the node is away":       {func(w *world) { w.node.dialErr = errRefused }, refitv1.ReasonHold},
-		"the lease has lapsed":   {func(w *world) { w.clock.Step(lease.WorkerDuration) }, refitv1.ReasonHold},
-		"the lease is another's": {func(w *world) { w.holdLease("somebody") }, refitv1.ReasonLease},
+		"it ends":                {func(w *world) { w.node.applied = []node.Status{{State: node.Succeeded}} }, refitv1.ReasonHold, false},
+		"nobody works on it":     {func(w *world) { w.node.applied = []node.Status{{State: node.Running, Interrupted: true}} }, refitv1.ReasonHold, false},
+		"the node is away":       {func(w *world) { w.node.dialErr = errRefused }, refitv1.ReasonHold, true},
+		"the lease has lapsed":   {func(w *world) { w.clock.Step(lease.WorkerDuration) }, refitv1.ReasonHold, false},
+		"the lease is another's": {func(w *world) { w.holdLease("somebody") }, refitv1.ReasonLease, false},
 		"the agent doesn't answer": {func(w *world) {
 			w.node.err = &node.AgentError{Reason: node.ReasonInternal, Message: "no space left on device"}
-		}, refitv1.ReasonHold},
+		}, refitv1.ReasonHold, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := cutOff(t, drainA)
@@ -65,6 +67,12 @@ func TestAHoldWhileTheNodeWorks(t *testing.T) {
 
 			tc.end(w)
 			w.reconcile()
+			if tc.silent {
+				w.requireWaiting(refitv1.ReasonHold, "nobody knows whether work goes on there")
+				require.Equal(t, "refit/uid-1", *w.leaseOf().Spec.HolderIdentity)
+				w.clock.Step(lease.WorkerDuration)
+				w.reconcile()
+			}
 			st := w.requireWaiting(tc.reason, "held by")
 			require.NotContains(t, st.Message, endsFirst)
 			require.NotNil(t, st.Slot)

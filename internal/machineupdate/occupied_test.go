@@ -177,7 +177,7 @@ func TestLeaseLostWhileTheNodeWorks(t *testing.T) {
 	running := node.Status{State: node.Running, Step: "restart app.service", Done: 2, Total: 5}
 	w.node.applied = []node.Status{running}
 	w.node.before = func(verb string) {
-		if verb != "status" {
+		if verb != "apply" {
 			return
 		}
 		w.holdLease("somebody")

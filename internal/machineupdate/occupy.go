@@ -113,7 +113,10 @@ func (u *update) facts(ctx context.Context) (lease.Facts, error) {
 		return facts, fmt.Errorf("read Machine %s: %w", u.mu.Name, err)
 	}
 	if machine.DeletionTimestamp.IsZero() && unasked(u.mu, machine) {
-		return facts, errWithdrawn
+		return facts, standsOff{withdrawn()}
+	}
+	if w := taken(machine); w != nil && machine.DeletionTimestamp.IsZero() {
+		return facts, standsOff{w}
 	}
 	key := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.ClusterName}
 	if err := u.Live.Get(ctx, key, cluster); err != nil {
@@ -150,11 +153,8 @@ func (u *update) spared(ctx context.Context) (*wait, error) {
 	return w, err
 }
 
-// abandonOffer returns how to free the slot of another try that has not begun; of one that has, it can't be freed.
+// abandonOffer returns how to free the slot of an update that does not go on.
 func (u *update) abandonOffer() string {
-	if u.mu.Status.Attempts > 0 {
-		return ""
-	}
 	return fmt.Sprintf("; to free the slot without that: refit abandon -n %s %s", u.mu.Namespace, u.mu.Name)
 }
 
@@ -188,11 +188,12 @@ func (u *update) fullness(full *slots.Full, err error) (*wait, error) {
 func (u *update) notAcquired(ctx context.Context, err error) (*wait, error) {
 	var held *lease.HeldError
 	var clock *lease.ClockError
+	var off standsOff
 	switch {
 	case errors.As(err, &held):
 		return u.heldByOthers(ctx, held)
-	case errors.Is(err, errWithdrawn):
-		return withdrawn(), nil
+	case errors.As(err, &off):
+		return off.wait, nil
 	case errors.As(err, &clock):
 		return &wait{reason: refitv1.ReasonLease, message: err.Error(), retry: retryNode}, nil
 	case errors.Is(err, lease.ErrNoNode):

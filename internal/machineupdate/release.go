@@ -38,14 +38,15 @@ func (u *update) askWork(ctx context.Context) (*wait, error) {
 }
 
 // workOnNode returns what is known of the work on the node. While a hold is met nobody renews the node's lease: when that has lapsed, or is
-// another's, there is nothing left to keep, and that also bounds for how long a hold waits. A person who gives the node up has it freed
-// for good, so that the node itself is asked then in any case.
+// another's, there is nothing left to keep, and that also bounds for how long a hold waits for a node that does not answer: a login that
+// fails once says nothing about the work. A person who gives the node up has it freed for good, so that the node itself is asked then in any
+// case. What goes anyway is not kept by a node that does not answer.
 func (u *update) workOnNode(ctx context.Context) (flow.NodeWork, error) { //nolint:cyclop // a table: one reason to ask, or not to, after the other
 	w, freed := u.waits(), u.freed()
 	switch {
 	case u.regarding == nil:
 		return flow.Ended, nil
-	case u.seen.Machine == flow.Leaving: // its workload cluster may be gone with it
+	case u.seen.Machine == flow.Leaving, !freed && w.reason == refitv1.ReasonTaken: // its workload cluster may be gone with it
 		return u.askLast(ctx, flow.Ended), nil
 	case !freed && w.reason == refitv1.ReasonUnreachable:
 		return flow.Ended, nil
@@ -63,8 +64,7 @@ func (u *update) workOnNode(ctx context.Context) (flow.NodeWork, error) { //noli
 		return flow.Ended, nil
 	case (kept || u.mu.Status.RebootingSince != nil) && u.boots(ctx, u.regarding):
 		return flow.UnderWay, nil
-	case !u.mu.DeletionTimestamp.IsZero(), w.reason == refitv1.ReasonWithdrawn:
-		// Nobody takes the update up again, so that a node that could not be asked once must not end it.
+	case kept, !u.mu.DeletionTimestamp.IsZero(), w.reason == refitv1.ReasonWithdrawn:
 		return u.askLast(ctx, flow.Unknown), nil
 	default:
 		return u.askLast(ctx, flow.Ended), nil

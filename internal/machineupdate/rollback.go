@@ -37,7 +37,7 @@ func rollbackAsked(mu *refitv1.MachineUpdate) bool {
 // has ended when the objects are found as they are wanted.
 func (u *update) rollBack(ctx context.Context) (ctrl.Result, bool, error) {
 	result, goesOn, err := u.writeRollback(ctx, u.regarding)
-	u.seen.RolledBack = goesOn
+	u.seen.RolledBack = goesOn && u.seen.Waits == ""
 	return result, goesOn, err
 }
 
@@ -84,7 +84,9 @@ func (u *update) postponeRollback(ctx context.Context, err error) (ctrl.Result, 
 		return ctrl.Result{}, false, err // somebody else has written: it is looked at again at once
 	}
 	ctrl.LoggerFrom(ctx).Error(err, "The rollback can't go on; it is tried again")
-	return ctrl.Result{RequeueAfter: retryDefault}, false, u.noteRollback(ctx, "the rollback can't go on and is tried again: "+err.Error())
+	w := &wait{reason: refitv1.ReasonBlocked, message: "the rollback can't go on and is tried again: " + err.Error()}
+	u.blockOn(w)
+	return ctrl.Result{}, true, u.noteRollback(ctx, w.message)
 }
 
 // noteRollback records what a rollback waits for, and tells it when it is the first that is told of it.

@@ -143,3 +143,30 @@ func TestARollbackThatIsAskedForAgainGoesOn(t *testing.T) {
 	metav1.SetMetaDataAnnotation(&mu.ObjectMeta, refitv1.RollbackAnnotation, "3 carol")
 	require.Empty(t, u.rollbackStatus(refitv1.RollbackWriting, "").Warning, "it was of an update that is done")
 }
+
+// TestARollbackThatWaitsKeepsNoNode has a rollback be asked for while the node is drained, and not go on: others may have the node meanwhile.
+func TestARollbackThatWaitsKeepsNoNode(t *testing.T) {
+	w := failedWorker(t)
+	w.annotate(refitv1.RetryAnnotation)
+	w.node.plans, w.node.applied, w.node.calls = []node.Plan{drainA}, nil, nil
+	w.withPod()
+	w.reconcile()
+	w.requirePhase(refitv1.PhaseDraining)
+	good := w.Client
+	w.reconciler.Client = interceptor.NewClient(w.Client.(client.WithWatch), failApply(func() error {
+		return apierrors.NewInternalError(errors.New("failed calling webhook acme: connection refused"))
+	}))
+	w.askRollback("1 alice")
+	require.Equal(t, retryDefault, w.reconcile().RequeueAfter)
+	st := w.requireWaiting(refitv1.ReasonBlocked, "the rollback can't go on and is tried again: ")
+	require.Contains(t, st.Rollback.Message, "connection refused")
+	require.Empty(t, w.leaseOf().Spec.HolderIdentity)
+
+	w.reconciler.Client = good
+	w.node.plans, w.node.applied = []node.Plan{settled}, []node.Status{succeeded}
+	for range 4 {
+		w.reconcile()
+	}
+	w.requirePhase(refitv1.PhaseSucceeded)
+	w.requireFree(false)
+}

@@ -35,6 +35,7 @@ func (u *update) state() flow.State {
 		Planned:   plannedEffect(s.Plan),
 		Admission: admittedEffect(s.Admission),
 		Marked:    s.Node != nil,
+		Stalled:   u.isStalled(),
 		Reboots:   u.reboots(),
 		Overdue:   s.RebootingSince != nil && u.Clock.Since(s.RebootingSince.Time) > u.rebootPatience(),
 	}}

@@ -151,6 +151,9 @@ func (u *update) wait(ctx context.Context) (ctrl.Result, error) {
 
 // lookAgain waits with a rollback that was asked for. The update shows that it has failed.
 func (u *update) lookAgain(ctx context.Context) (ctrl.Result, error) {
+	if u.seen.Machine == flow.Present {
+		return u.waitsFor.again(), nil // the rollback has told why
+	}
 	return u.waitsFor.again(), u.noteRollback(ctx, "the rollback waits: "+u.waitsFor.message)
 }
 
@@ -272,14 +275,17 @@ func (u *update) waysOn(reason string) string {
 // abandon acknowledges that an update has failed: nothing of refit's stays, and its slot is free. The update stays Failed. One that waits
 // in another try is Failed again.
 func (u *update) abandon(ctx context.Context) (ctrl.Result, error) {
-	waits := u.mu.Status.Phase == refitv1.PhaseWaiting
+	waits, began := u.mu.Status.Phase == refitv1.PhaseWaiting, "nothing was changed on the node: "
+	if u.mu.Status.ApplyingSince != nil {
+		began = "the node may be half changed: "
+	}
 	at := u.now()
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.ObservedAbandon = u.mu.Annotations[refitv1.AbandonAnnotation]
 		s.Node, s.Slot, s.Drain, s.ApplyingSince, s.Admission = nil, nil, nil, nil, nil
 		if waits {
 			s.Phase, s.Reason, s.FinishedAt, s.RebootingSince, s.AppliedDigest = refitv1.PhaseFailed, abandoned, &at, nil, ""
-			s.Message = "the update had failed, and the node may be half changed; another try was asked for, and did not begin: " + s.Message
+			s.Message = "the update has not ended, and " + began + s.Message
 		}
 		s.Message += "; it was abandoned: its slot is free, and nothing of refit is on the node"
 	})

@@ -6,7 +6,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
-	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
@@ -38,9 +37,17 @@ func taken(machine *clusterv1.Machine) *wait {
 	}
 }
 
-// remediates reports whether the owner of a Machine is about to replace it, by the Machine's condition. What its owner can't remediate
-// an update may mend.
+// remediates reports whether the owner of a Machine is about to replace it, by the Machine's condition. What its owner can't remediate, or
+// puts off, an update may mend: a control plane puts it off for an upgrade of its Cluster, which may wait for that update, and for an etcd
+// that can't be asked.
 func remediates(c *metav1.Condition) bool {
-	return c != nil && c.Status == metav1.ConditionFalse &&
-		c.Reason != clusterv1.MachineSetMachineCannotBeRemediatedReason && c.Reason != controlplanev1.KubeadmControlPlaneMachineCannotBeRemediatedReason
+	if c == nil || c.Status != metav1.ConditionFalse {
+		return false
+	}
+	switch c.Reason {
+	case clusterv1.MachineSetMachineCannotBeRemediatedReason, clusterv1.MachineSetMachineRemediationDeferredReason: // a control plane's are the same
+		return false
+	default:
+		return true
+	}
 }

@@ -51,9 +51,13 @@ func TestMachinesThatClusterAPITakes(t *testing.T) {
 				w.remediated(metav1.ConditionFalse, clusterv1.MachineOwnerRemediatedWaitingForRemediationReason)
 			}, "OwnerRemediated is False (WaitingForRemediation: soon)", func(w *world) { w.remediated(metav1.ConditionTrue, "Remediated") },
 		},
-		"not healthy, and others first": {
-			func(w *world) { w.remediated(metav1.ConditionFalse, "RemediationDeferred") }, "RemediationDeferred",
+		"being deleted by its owner": {
+			func(w *world) { w.remediated(metav1.ConditionFalse, "MachineDeleting") }, "OwnerRemediated is False (MachineDeleting: soon)",
 			func(w *world) { w.remediated(metav1.ConditionFalse, "CannotBeRemediated") },
+		},
+		"put off, since an upgrade comes first, which may wait for this update": {
+			func(w *world) { w.remediated(metav1.ConditionFalse, "WaitingForRemediation") }, "WaitingForRemediation",
+			func(w *world) { w.remediated(metav1.ConditionFalse, "RemediationDeferred") },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

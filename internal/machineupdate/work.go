@@ -148,7 +148,7 @@ func (u *update) claim(ctx context.Context, admission refitv1.Admission) error {
 		if admission.Reason != refitv1.NotMaterial {
 			s.Node = &refitv1.NodeReference{Name: u.regarding.Status.NodeRef.Name, UID: u.occupied.held.NodeUID()}
 		}
-		if s.Phase != refitv1.PhaseDraining {
+		if s.Phase != refitv1.PhaseDraining && (s.Phase != refitv1.PhaseApplying || u.seen.Last != flow.Running) {
 			s.Phase, s.Reason, s.Step, s.Message = refitv1.PhaseApplying, "", "apply", describe(u.plan)
 		}
 	})
@@ -169,8 +169,28 @@ func (u *update) drainedOn(d *refitv1.DrainStatus) *refitv1.DrainStatus {
 	return on
 }
 
-// work has the node begin its work, or go on with it, and follows it to its end.
-func (u *update) work(ctx context.Context) (*wait, error) {
+// longestFollow is how long work is followed in one reconciliation. After that all is asked again that may have changed meanwhile: whether
+// the Machine is being deleted, or the node held.
+const longestFollow = time.Minute
+
+// followed is what goes on with work that is under way.
+var followed = &wait{}
+
+// work has the node do its work. What is still under way after a while is followed in the next reconciliation.
+func (u *update) work(ctx context.Context) (ctrl.Result, bool, error) {
+	switch w, err := u.doWork(ctx); {
+	case err != nil:
+		return ctrl.Result{}, false, err
+	case w == followed:
+		return ctrl.Result{RequeueAfter: time.Millisecond}, false, nil
+	case w != nil:
+		u.blockOn(w)
+	}
+	return ctrl.Result{}, true, nil
+}
+
+// doWork has the node begin its work, or go on with it, and follows it.
+func (u *update) doWork(ctx context.Context) (*wait, error) {
 	// A person who has asked for another try has been told how the one before has failed.
 	u.request.UnderWay = u.seen.Last == flow.Running && u.mu.Status.Attempts > 0
 	if u.seen.Plan.Known {
@@ -187,9 +207,11 @@ func (u *update) work(ctx context.Context) (*wait, error) {
 				s.ApplyingSince = &at
 				s.AppliedDigest = "" // from here on nobody knows, until the node is verified
 			}
-			s.Attempts++
 			s.Token = u.request.Token
-			s.Phase, s.Reason, s.Step = refitv1.PhaseApplying, "", "apply"
+			if !u.request.UnderWay { // else it shows where it is
+				s.Attempts++
+				s.Phase, s.Reason, s.Step = refitv1.PhaseApplying, "", "apply"
+			}
 		})
 		if err != nil {
 			return nil, err
@@ -198,6 +220,9 @@ func (u *update) work(ctx context.Context) (*wait, error) {
 	status, err := u.apply(ctx)
 	if err != nil {
 		return u.nodeError(ctx, err)
+	}
+	if status.State == node.Running {
+		return followed, nil
 	}
 	u.ran, u.seen.Ran = status, flow.Succeeded
 	if status.State == node.Failed {
@@ -222,10 +247,11 @@ func (u *update) stillHolds(ctx context.Context, held *lease.Held) (*wait, error
 	}
 }
 
-// apply has the node do the work, or finds it under way, and follows it to its end.
+// apply has the node do the work, or finds it under way, and follows it to its end, or for a while.
 func (u *update) apply(ctx context.Context) (node.Status, error) {
 	client, request := u.agent, u.request
 	status, err := client.Apply(ctx, *request)
+	began := u.Clock.Now()
 	for err == nil && status.State == node.Running && status.Digest == request.Digest {
 		if err = u.follow(ctx, status); err != nil {
 			return status, err
@@ -234,6 +260,9 @@ func (u *update) apply(ctx context.Context) (node.Status, error) {
 			if err := held.Allows(false); err != nil {
 				return status, err
 			}
+		}
+		if u.Clock.Since(began) >= longestFollow {
+			return status, nil
 		}
 		if status.Interrupted {
 			// The work has lost who did it. Asked for again, it goes on at the first step that is not done.

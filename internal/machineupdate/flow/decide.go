@@ -142,8 +142,12 @@ func asked(s *State) Command { //nolint:cyclop // a table: who asks first is hea
 		return AddFinalizer
 	case s.Abandon && s.Machine != Leaving && s.Machine != Replaced: // with its Machine it goes as a whole
 		return abandoned(s)
-	case there && s.Rollback && !s.RolledBack:
+	case there && s.Rollback && !s.RolledBack && s.Waits == "":
 		return RollBack
+	case there && s.Rollback && !s.RolledBack && s.Failed:
+		return LookAgain
+	case there && s.Rollback && !s.RolledBack: // nobody else gets the node before it is released
+		return released(s, Wait)
 	case there && !s.Asked:
 		return released(s, Withdraw)
 	case s.New:

@@ -27,7 +27,7 @@ const (
 type record struct {
 	version, asked, observed                                               int
 	kept, succeeded, failed, attempted, draining, drained, marked, changed bool
-	slot, retry, abandon                                                   bool
+	slot, retry, abandon, rollback, waits                                  bool
 	deleting, gone, repair                                                 bool
 	rebootingSince                                                         int
 	planned, admission                                                     flow.Effect
@@ -35,6 +35,11 @@ type record struct {
 
 // clean reports whether nothing of refit's is on the Machine, on the Node and on the node itself.
 func (r *record) clean() bool { return !r.marked && !r.draining && !r.changed }
+
+// abandonable reports whether a person may give the update up.
+func (r *record) abandonable() bool {
+	return r.observed == r.asked && (r.failed || r.waits && (r.changed || r.slot))
+}
 
 // machine is a node with its lease, and what is asked for.
 type machine struct {
@@ -75,6 +80,7 @@ type work struct {
 	unasked         bool // as the Machine was read
 	underWay        bool // the work of this try was seen under way
 	lost            bool // the answer to what it has asked for
+	stalled         bool // it has waited for long
 	commands        int
 }
 
@@ -123,9 +129,10 @@ func (m *model) state(w *work) flow.State {
 	seen.Preempted = seen.Waits == "Hold" || seen.Waits == "Window" || seen.Waits == "Ill" && !r.changed
 	return flow.State{Seen: seen, Record: flow.Record{
 		Deleted:  r.deleting,
-		Finished: r.observed == r.asked && (r.succeeded || r.failed) && !r.retry && !r.abandon,
+		Finished: r.observed == r.asked && (r.succeeded || r.failed && !r.retry && !r.abandon && !r.rollback),
 		New:      r.observed != r.asked || r.retry,
-		Kept:     r.kept, Failed: r.failed, Abandon: r.abandon && r.failed,
+		Kept:     r.kept, Failed: r.failed, Abandon: r.abandonable() && r.abandon, Rollback: r.rollback,
+		Stalled: w.stalled && r.draining && !r.changed,
 		Changed: r.changed, Clean: r.clean(), Repair: r.repair,
 		Reboots:   r.changed && m.machines[w.machine].reboots,
 		Overdue:   r.rebootingSince != 0 && m.clock(w.server)-r.rebootingSince > overdue,
@@ -159,7 +166,7 @@ func (m *model) begin(server, of int) {
 		}
 	}
 	if n := &m.machines[of]; !n.gone {
-		m.working = append(m.working, &work{server: server, machine: of, node: n.node, rec: n.record})
+		m.working = append(m.working, &work{server: server, machine: of, node: n.node, rec: n.record, stalled: m.IntN(4) == 0})
 	}
 }
 
@@ -244,7 +251,7 @@ func (m *model) something() {
 			n.retry, n.version = true, n.version+1
 		}
 	case 10:
-		if n.failed {
+		if n.abandonable() {
 			n.abandon, n.version = true, n.version+1
 		}
 	case 11:

@@ -19,7 +19,11 @@ func (t *trouble) ends() { t.ill, t.paused, t.refuses, t.repairs = false, false,
 
 // happens has more happen that no server does.
 func (m *model) happens(n *machine) {
-	switch m.IntN(6) {
+	switch m.IntN(7) {
+	case 5:
+		if !n.succeeded && !n.gone && n.observed == n.asked {
+			n.rollback, n.version = true, n.version+1
+		}
 	case 0:
 		n.ill = !n.ill
 		m.note("a node is ill: %t", n.ill)
@@ -101,6 +105,26 @@ func (m *model) checkRepair(w *work) bool {
 	return m.releaseNode(w, false) && m.write(w, func(r *record) {
 		*r = record{version: r.version, asked: r.asked, observed: r.asked, kept: r.kept, succeeded: true, deleting: r.deleting}
 	})
+}
+
+// rollBack asks for what the owner wants now, if the objects can be written.
+func (m *model) rollBack(w *work) (ok, ends bool) {
+	n := &m.machines[w.machine]
+	switch {
+	case w.rec.attempted && n.run == flow.Running:
+		w.seen.RolledBack = true // what runs ends first
+	case !m.calm && m.IntN(3) == 0:
+		w.seen.Waits = "Rollback"
+	default:
+		latest := n.latest + 1
+		ok = m.write(w, func(r *record) { r.asked, r.rollback = latest, false })
+		if n.asked == latest {
+			n.latest = latest
+			m.change(n)
+		}
+		return ok, true
+	}
+	return true, false
 }
 
 // stage has a node fetch what it needs, which takes a while.

@@ -54,6 +54,8 @@ func (m *model) step(w *work) (broken string) {
 		}
 	case flow.FindAccess:
 		w.seen.Access = true
+	case flow.RollBack:
+		ok, ends = m.rollBack(w)
 	case flow.CheckRepair:
 		ok = m.checkRepair(w)
 		ends = !w.seen.Wanted
@@ -304,8 +306,8 @@ func (m *model) conclude(w *work, c flow.Command) (bool, string) {
 	n := &m.machines[w.machine]
 	switch c {
 	case flow.Wait:
-		return !w.seen.Released || m.write(w, func(r *record) {
-			if !r.changed {
+		return m.write(w, func(r *record) {
+			if r.waits = true; w.seen.Released && !r.changed {
 				r.slot, r.marked, r.draining, r.drained, r.admission = false, false, false, false, ""
 			}
 		}), ""
@@ -346,9 +348,10 @@ func (m *model) conclude(w *work, c flow.Command) (bool, string) {
 			}
 		}), ""
 	case flow.Abandon:
-		n.freed = true
+		n.freed, n.told = true, true
 		return m.write(w, func(r *record) {
 			r.abandon, r.slot, r.marked, r.draining, r.drained, r.changed, r.admission = false, false, false, false, false, false, ""
+			r.failed, r.waits, r.rebootingSince = true, false, 0 // who abandons it knows that it has not ended well
 		}), ""
 	case flow.Succeed:
 		if n.shows != w.rec.asked && !n.drifted { // by hand, after it was proven

@@ -1,9 +1,9 @@
 package flow
 
 // waiting decides on an update that can't go on now. The node is released meanwhile, unless it is being disturbed, or is to be left half
-// done.
+// done. A node that is only drained is not kept for long: others wait for its slot, and nobody else may mend it.
 func waiting(s *State) Command {
-	if s.Begun() && s.Admission != "" && !s.Preempted {
+	if s.Begun() && s.Admission != "" && !s.Preempted && !s.Stalled {
 		return Wait
 	}
 	return released(s, Wait)

@@ -40,6 +40,8 @@ type Record struct {
 	Admission Effect
 	// Marked reports whether others are to be kept off the Node.
 	Marked bool
+	// Stalled reports whether the update has waited for long with a node that it was to drain, and has not changed.
+	Stalled bool
 	// Reboots reports whether the node may be away because it reboots, and Overdue whether it is so for too long.
 	Reboots, Overdue bool
 }
