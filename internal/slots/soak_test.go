@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -39,6 +40,22 @@ func TestNoNextNodeWhileOneSoaks(t *testing.T) {
 			require.Equal(t, tc.want, w.take("a"))
 		})
 	}
+	t.Run("what is down is mended", func(t *testing.T) {
+		for _, tc := range []struct {
+			self *clusterv1.Machine
+			want string
+		}{
+			{worker("sick", notReady), ""},
+			{controlPlane("out", memberDown), ""},
+			{worker("under-pressure", condition(healthy, metav1.ConditionFalse)), waits},
+			{worker("new", notReady, noNode), waits},
+			{controlPlane("alarm", ill), waits},
+			{controlPlane("silent", notReady), waits},
+		} {
+			w := newWorld(t, atMost(9), join(all(tc.self), with(worker("b"), holds, soaks), all(controlPlane("x"), controlPlane("y")), others(18))...)
+			require.Equal(t, tc.want, w.take(tc.self.Name), tc.self.Name)
+		}
+	})
 	t.Run("those that have slots go on", func(t *testing.T) {
 		w := newWorld(t, Limits{}, join(with(worker("a"), holds), with(worker("b"), holds, soaks), others(18))...)
 		for _, ask := range []func() (*Full, error){
