@@ -198,6 +198,11 @@ type MachineUpdateStatus struct {
 	// +optional
 	RebootingSince *metav1.Time `json:"rebootingSince,omitempty"`
 
+	// soakingSince is since when all is done on the node, and it is watched before that counts as a success. It stays until that has ended
+	// or refit leaves the node, also while the node does not answer: no next node of the cluster is taken before.
+	// +optional
+	SoakingSince *metav1.Time `json:"soakingSince,omitempty"`
+
 	// token fences the work on the node: it is the resourceVersion of the node's lease when refit acquired it last.
 	// +optional
 	Token int64 `json:"token,omitempty"`

@@ -1172,6 +1172,10 @@ func (in *MachineUpdateStatus) DeepCopyInto(out *MachineUpdateStatus) {
 		in, out := &in.RebootingSince, &out.RebootingSince
 		*out = (*in).DeepCopy()
 	}
+	if in.SoakingSince != nil {
+		in, out := &in.SoakingSince, &out.SoakingSince
+		*out = (*in).DeepCopy()
+	}
 	if in.Plan != nil {
 		in, out := &in.Plan, &out.Plan
 		*out = new(PlannedWork)

@@ -194,6 +194,7 @@ func (u *update) tellWait(w *wait) {
 
 // noteReleased records that refit has released the node. One that may be half changed keeps its slot, and its update what let it start.
 func noteReleased(s *refitv1.MachineUpdateStatus) {
+	s.SoakingSince = nil
 	if s.ApplyingSince == nil {
 		revokeAdmission(s)
 		s.Node, s.Slot, s.Drain = nil, nil, nil
@@ -236,7 +237,8 @@ func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result,
 	message += u.waysOn(reason)
 	at, took := u.now(), u.duration()
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
-		s.Phase, s.Reason, s.Message, s.FinishedAt, s.RebootingSince = refitv1.PhaseFailed, reason, message, &at, nil
+		s.Phase, s.Reason, s.Message, s.FinishedAt = refitv1.PhaseFailed, reason, message, &at
+		s.RebootingSince, s.SoakingSince = nil, nil
 		u.recordFailure(s, changed)
 	})
 	if err != nil {
@@ -282,7 +284,7 @@ func (u *update) abandon(ctx context.Context) (ctrl.Result, error) {
 	at := u.now()
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.ObservedAbandon = u.mu.Annotations[refitv1.AbandonAnnotation]
-		s.Node, s.Slot, s.Drain, s.ApplyingSince, s.Admission = nil, nil, nil, nil, nil
+		s.Node, s.Slot, s.Drain, s.ApplyingSince, s.SoakingSince, s.Admission = nil, nil, nil, nil, nil, nil
 		if waits {
 			s.Phase, s.Reason, s.FinishedAt, s.RebootingSince, s.AppliedDigest = refitv1.PhaseFailed, abandoned, &at, nil, ""
 			s.Message = "the update has not ended, and " + began + s.Message
@@ -310,7 +312,7 @@ func (u *update) succeed(ctx context.Context) (ctrl.Result, error) {
 		s.Phase, s.Reason, s.Step, s.Message, s.Notes, s.FinishedAt = refitv1.PhaseSucceeded, "", "", message, u.notes, &now
 		s.LastSucceededAt, s.AppliedDigest = &now, ""
 		u.outdoneRollback(s)
-		s.Slot, s.Node, s.Drain, s.ApplyingSince = nil, nil, nil, nil
+		s.Slot, s.Node, s.Drain, s.ApplyingSince, s.SoakingSince = nil, nil, nil, nil, nil
 	})
 	if err != nil {
 		return ctrl.Result{}, err

@@ -310,6 +310,9 @@ func (u *update) follow(ctx context.Context, status node.Status) error {
 		} else if s.RebootingSince == nil {
 			s.RebootingSince = &at
 		}
+		if at := u.now(); status.Step == node.StepSoak && s.SoakingSince == nil {
+			s.SoakingSince = &at
+		}
 	})
 }
 
@@ -330,7 +333,7 @@ func (u *update) takeFailure(ctx context.Context) (ctrl.Result, error) {
 // node's next plan has the reboot, so it comes with all that a reboot takes. The agent asks for it once.
 func (u *update) rebootToRead(ctx context.Context, status node.Status) (ctrl.Result, error) {
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
-		s.FailedToken = status.Token
+		s.FailedToken, s.SoakingSince = status.Token, nil
 		s.Phase, s.Reason, s.Step, s.Message = refitv1.PhaseStaging, "", "plan", "the node reports: "+status.Message
 	})
 	if err != nil {

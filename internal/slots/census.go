@@ -40,7 +40,7 @@ type member struct {
 	// ill is the first sign that the node is out, or of a control plane that it is not healthy. "" if there is none.
 	ill string
 	// down reports whether nothing is lost by disturbing the node: a worker that is not ready, or a control plane whose etcd member is
-	// known to be out.
+	// known to be down.
 	down bool
 }
 
@@ -53,13 +53,22 @@ func memberOf(m *clusterv1.Machine) member {
 	return one
 }
 
-// isDown reports whether a node that is disturbed is lost to nobody. Of a control plane the Node's state says nothing about etcd, which
-// may run on while its kubelet does not; a member of which nothing is known counts as one that works.
+// isDown reports whether nobody loses a node that is disturbed.
 func isDown(m *clusterv1.Machine, role refitv1.Role) bool {
 	if role == refitv1.ControlPlaneRole {
-		return meta.IsStatusConditionFalse(m.Status.Conditions, controlplanev1.KubeadmControlPlaneMachineEtcdMemberHealthyCondition)
+		return etcdIsDown(m)
 	}
 	return m.Status.NodeRef.Name != "" && !meta.IsStatusConditionTrue(m.Status.Conditions, clusterv1.MachineNodeReadyCondition)
+}
+
+// etcdIsDown reports whether the etcd member of a control plane is known to take no part in votes: KubeadmControlPlane reports it as not
+// healthy, and that its container has failed. One of the two is not enough. A member that has raised an alarm, for lack of space say, is not
+// healthy and votes, and a learner may soon. A container that has failed once may run again by now. Nor does it tell anything that the kubelet
+// is silent, that the pod is not ready, or that KubeadmControlPlane could not ask: etcd may run on. When in doubt the member votes.
+func etcdIsDown(m *clusterv1.Machine) bool {
+	pod := meta.FindStatusCondition(m.Status.Conditions, controlplanev1.KubeadmControlPlaneMachineEtcdPodHealthyCondition)
+	return meta.IsStatusConditionFalse(m.Status.Conditions, controlplanev1.KubeadmControlPlaneMachineEtcdMemberHealthyCondition) &&
+		pod != nil && pod.Status == metav1.ConditionFalse && pod.Reason == controlplanev1.KubeadmControlPlaneMachinePodFailedReason
 }
 
 // componentConditions are those that a KubeadmControlPlane sets on its Machines. It leaves out the ones of etcd when that is

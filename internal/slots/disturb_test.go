@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
@@ -54,7 +55,7 @@ func TestWhoHasASlotMayDisturb(t *testing.T) {
 		},
 		"a healthy control plane": {self: cp("a"), objects: all(cp("b"), cp("c"))},
 		"a control plane that is out of etcd already": {
-			self: cp("a", ill), objects: all(cp("b", notReady), cp("c")),
+			self: cp("a", memberDown), objects: all(cp("b", notReady), cp("c")),
 		},
 		"a control plane that is not ready may be a member of etcd": {
 			self: cp("a", notReady), objects: all(cp("b", notReady), cp("c")), want: quorum + "b (not ready)",
@@ -141,7 +142,7 @@ func TestANodeThatIsOutMayBeMended(t *testing.T) {
 		require.Contains(t, w.take("b"), "in failure domain east")
 	})
 	t.Run("a control plane without its member of etcd", func(t *testing.T) {
-		w := newWorld(t, Limits{}, join(with(controlPlane("a", ill)), with(controlPlane("b", notReady)), with(controlPlane("c")))...)
+		w := newWorld(t, Limits{}, join(with(controlPlane("a", memberDown)), with(controlPlane("b", notReady)), with(controlPlane("c")))...)
 		require.Contains(t, w.take("b"), "keep its quorum", "its member may be one of the two that are left")
 		require.Empty(t, w.take("a"))
 	})
@@ -149,4 +150,50 @@ func TestANodeThatIsOutMayBeMended(t *testing.T) {
 		w := newWorld(t, atMost(1), join(with(worker("a", condition(clusterv1.MachineNodeReadyCondition, metav1.ConditionUnknown), noNode)), with(worker("b", notReady)))...)
 		require.Contains(t, w.take("a"), "may be out at once")
 	})
+}
+
+// TestWhenInDoubtAMemberOfEtcdVotes has one of three control planes be down, so that etcd needs both others, as far as they vote.
+func TestWhenInDoubtAMemberOfEtcdVotes(t *testing.T) {
+	const (
+		yes, no, unknown = metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown
+		failed           = controlplanev1.KubeadmControlPlaneMachinePodFailedReason
+		provisioning     = controlplanev1.KubeadmControlPlaneMachinePodProvisioningReason
+		missing          = controlplanev1.KubeadmControlPlaneMachinePodDoesNotExistReason
+		notInspected     = controlplanev1.KubeadmControlPlaneMachinePodInspectionFailedReason
+		disconnected     = controlplanev1.KubeadmControlPlaneMachinePodConnectionDownReason
+		running          = controlplanev1.KubeadmControlPlaneMachinePodRunningReason
+	)
+	for name, tc := range map[string]struct {
+		member, pod metav1.ConditionStatus
+		podReason   string
+		node        metav1.ConditionStatus
+		down        bool
+	}{
+		"it is healthy":                          {yes, yes, running, yes, false},
+		"an alarm, or a learner":                 {no, yes, running, yes, false},
+		"an alarm by which the pod is not ready": {no, no, provisioning, yes, false},
+		"an alarm, and no news of the node":      {no, unknown, notInspected, unknown, false},
+		"an alarm, and the node is not ready":    {no, yes, running, no, false},
+		"an alarm, and its pod was deleted":      {no, no, missing, yes, false},
+		"its container has failed once":          {yes, no, failed, yes, false},
+		"nobody could ask it":                    {unknown, no, failed, yes, false},
+		"nobody could ask":                       {unknown, unknown, disconnected, unknown, false},
+		"it is out, and its container fails":     {no, no, failed, yes, true},
+		"and its node is not ready":              {no, no, failed, no, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := controlPlane("a", condition(etcdMember, tc.member), because(etcdPod, tc.pod, tc.podReason),
+				condition(clusterv1.MachineNodeReadyCondition, tc.node))
+			others := all(controlPlane("b", notReady), controlPlane("c"))
+			w := newWorld(t, Limits{}, join(all(a), others)...)
+			has := newWorld(t, Limits{}, join(with(a.DeepCopy(), holds), others)...)
+			for what, why := range map[string]string{"take": w.take("a"), "begin": has.mayBegin("a"), "go on": has.mayGoOn("a")} {
+				if tc.down {
+					require.Empty(t, why, what)
+				} else {
+					require.Contains(t, why, "to keep its quorum, and these are not: b (not ready)", what)
+				}
+			}
+		})
+	}
 }

@@ -43,8 +43,11 @@ func (l Limits) full(q question, c census, self member, held map[string]string) 
 }
 
 // soaking returns why no next node of the cluster is taken, of whatever role, or "": one is watched that may yet show that the change breaks
-// nodes. Those that have a slot by then go on.
+// nodes. Those that have a slot by then go on, and one that is down has nothing left to break: its update may be what mends it.
 func (c census) soaking(self member) string {
+	if self.down {
+		return ""
+	}
 	var all []*member
 	for _, members := range c {
 		for i := range members {

@@ -17,6 +17,7 @@ import (
 
 const (
 	etcdMember = controlplanev1.KubeadmControlPlaneMachineEtcdMemberHealthyCondition
+	etcdPod    = controlplanev1.KubeadmControlPlaneMachineEtcdPodHealthyCondition
 	apiServer  = controlplanev1.KubeadmControlPlaneMachineAPIServerPodHealthyCondition
 	healthy    = clusterv1.MachineNodeHealthyCondition
 )

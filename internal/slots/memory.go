@@ -13,7 +13,6 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/internal/node"
 )
 
 // settled is how long after a write that was not answered the API server may still make it. By default it gives up a request
@@ -43,10 +42,10 @@ type holder struct {
 
 func holderOf(mu *refitv1.MachineUpdate) holder {
 	h := holder{owner: controller(mu), slot: updating, changed: mu.Status.ApplyingSince != nil}
-	h.soaks = mu.Status.Phase == refitv1.PhaseApplying && mu.Status.Step == node.StepSoak
 	if mu.Status.Phase == refitv1.PhaseFailed && mu.Status.ObservedDigest == mu.Spec.Digest {
 		h.slot = failed
 	}
+	h.soaks = mu.Status.SoakingSince != nil && h.slot != failed
 	return h
 }
 

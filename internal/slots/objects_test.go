@@ -41,9 +41,21 @@ func controlPlane(name string, edits ...editMachine) *clusterv1.Machine {
 }
 
 func condition(name string, status metav1.ConditionStatus) editMachine {
+	return because(name, status, "Test")
+}
+
+func because(name string, status metav1.ConditionStatus, reason string) editMachine {
 	return func(m *clusterv1.Machine) {
-		meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: name, Status: status, Reason: "Test"})
+		meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: name, Status: status, Reason: reason})
 	}
+}
+
+// memberDown has the etcd member of a control plane be out of its cluster.
+func memberDown(m *clusterv1.Machine) {
+	because(controlplanev1.KubeadmControlPlaneMachineEtcdMemberHealthyCondition, metav1.ConditionFalse,
+		controlplanev1.KubeadmControlPlaneMachineEtcdMemberNotHealthyReason)(m)
+	because(controlplanev1.KubeadmControlPlaneMachineEtcdPodHealthyCondition, metav1.ConditionFalse,
+		controlplanev1.KubeadmControlPlaneMachinePodFailedReason)(m)
 }
 
 var notReady = condition(clusterv1.MachineNodeReadyCondition, metav1.ConditionFalse)

@@ -4,16 +4,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/internal/node"
 )
 
 func soaks(mu *refitv1.MachineUpdate) {
-	mu.Status.Phase, mu.Status.Step = refitv1.PhaseApplying, node.StepSoak
+	mu.Status.Phase, mu.Status.SoakingSince = refitv1.PhaseApplying, &metav1.Time{Time: start}
 }
 
 func TestNoNextNodeWhileOneSoaks(t *testing.T) {
@@ -21,6 +21,10 @@ func TestNoNextNodeWhileOneSoaks(t *testing.T) {
 	verifies := func(mu *refitv1.MachineUpdate) {
 		mu.Status.Phase, mu.Status.Step = refitv1.PhaseApplying, "verify"
 	}
+	silent := func(mu *refitv1.MachineUpdate) {
+		mu.Status.Phase, mu.Status.Reason = refitv1.PhaseWaiting, refitv1.ReasonUnreachable
+	}
+	led := func(mu *refitv1.MachineUpdate) { mu.Status.Step = "apply" }
 	for name, tc := range map[string]struct {
 		objects []client.Object // besides worker a, which asks
 		want    string
@@ -28,6 +32,9 @@ func TestNoNextNodeWhileOneSoaks(t *testing.T) {
 		"a worker":                {join(with(worker("b"), holds, soaks), others(8)), waits},
 		"a control plane":         {join(with(controlPlane("b"), holds, soaks), others(8)), waits},
 		"two":                     {join(with(worker("c"), holds, soaks), with(worker("b"), holds, soaks), others(20)), waits},
+		"one that fell silent":    {join(with(worker("b"), holds, soaks, silent), others(8)), waits},
+		"one of another leader":   {join(with(worker("b"), holds, soaks, led), others(8)), waits},
+		"one that was moved":      {join(with(worker("b"), holds, soaks, recorded), others(8)), waits},
 		"one that still works":    {join(with(worker("b"), holds, verifies), others(8)), ""},
 		"one that failed then":    {join(with(worker("b"), holds, soaks, fails), others(8)), ""},
 		"one that has no slot":    {join(with(worker("b"), soaks), others(8)), ""},
@@ -39,6 +46,22 @@ func TestNoNextNodeWhileOneSoaks(t *testing.T) {
 			require.Equal(t, tc.want, w.take("a"))
 		})
 	}
+	t.Run("what is down is mended", func(t *testing.T) {
+		for _, tc := range []struct {
+			self *clusterv1.Machine
+			want string
+		}{
+			{worker("sick", notReady), ""},
+			{controlPlane("out", memberDown), ""},
+			{worker("under-pressure", condition(healthy, metav1.ConditionFalse)), waits},
+			{worker("new", notReady, noNode), waits},
+			{controlPlane("alarm", ill), waits},
+			{controlPlane("silent", notReady), waits},
+		} {
+			w := newWorld(t, atMost(9), join(all(tc.self), with(worker("b"), holds, soaks), all(controlPlane("x"), controlPlane("y")), others(18))...)
+			require.Equal(t, tc.want, w.take(tc.self.Name), tc.self.Name)
+		}
+	})
 	t.Run("those that have slots go on", func(t *testing.T) {
 		w := newWorld(t, Limits{}, join(with(worker("a"), holds), with(worker("b"), holds, soaks), others(18))...)
 		for _, ask := range []func() (*Full, error){
