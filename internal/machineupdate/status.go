@@ -58,6 +58,7 @@ const retryDefault = 10 * time.Second
 func (u *update) set(ctx context.Context, change func(*refitv1.MachineUpdateStatus)) error {
 	before := u.mu.Status.DeepCopy()
 	change(&u.mu.Status)
+	fit(&u.mu.Status)
 	recorded, err := u.record(ctx)
 	if err != nil {
 		return err
@@ -247,7 +248,7 @@ func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result,
 
 // recordFailure records what a failed update leaves behind: whether the node may be half changed, and what was acted upon.
 func (u *update) recordFailure(s *refitv1.MachineUpdateStatus, changed bool) {
-	s.ObservedDigest, s.ObservedRetry = u.mu.Spec.Digest, u.mu.Annotations[refitv1.RetryAnnotation]
+	s.ObservedDigest, s.ObservedRetry = u.mu.Spec.Digest, u.mu.RetryRequest()
 	if u.failedRun != nil {
 		s.FailedToken = u.failedRun.Token
 	}
@@ -275,7 +276,7 @@ func (u *update) abandon(ctx context.Context) (ctrl.Result, error) {
 	waits := u.mu.Status.Phase == refitv1.PhaseWaiting
 	at := u.now()
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
-		s.ObservedAbandon = u.mu.Annotations[refitv1.AbandonAnnotation]
+		s.ObservedAbandon = u.mu.AbandonRequest()
 		s.Node, s.Slot, s.Drain, s.ApplyingSince, s.Admission = nil, nil, nil, nil, nil
 		if waits {
 			s.Phase, s.Reason, s.FinishedAt, s.RebootingSince, s.AppliedDigest = refitv1.PhaseFailed, abandoned, &at, nil, ""
