@@ -64,7 +64,7 @@ func repairs(mu *refitv1.MachineUpdate) bool {
 func (u *update) withdraw(ctx context.Context) (ctrl.Result, error) {
 	message := u.waits().message
 	if u.mu.Status.ApplyingSince != nil {
-		return u.fail(ctx, refitv1.ReasonWithdrawn, message+"; "+u.whatIsThere(ctx))
+		return u.fail(ctx, refitv1.ReasonWithdrawn, message+"; "+u.whatIsThere())
 	}
 	switch applied := appliedBefore(&u.mu.Status); {
 	case applied != "":
@@ -79,17 +79,18 @@ func (u *update) withdraw(ctx context.Context) (ctrl.Result, error) {
 	}
 }
 
-// whatIsThere returns what a node has of an update that has ended half way.
-func (u *update) whatIsThere(ctx context.Context) string {
-	status, ok := u.lastOnNode(ctx, u.regarding)
+// whatIsThere returns what a node has of an update that has ended half way, by what the node has said before it was released. Now another may
+// have it.
+func (u *update) whatIsThere() string {
+	status := u.saidLast
 	switch {
-	case ok && status.State == node.Failed:
-		u.failedRun = &status
+	case status != nil && status.State == node.Failed:
+		u.failedRun = status
 		if status.RolledBack {
 			return "the work on the node had failed, and the node shows again what it showed before"
 		}
 		return "the work on the node had failed: " + status.Message
-	case ok && status.State == node.Succeeded:
+	case status != nil && status.State == node.Succeeded:
 		return "the node has made its changes, and nobody has compared them with what is desired"
 	default:
 		return fmt.Sprintf("the node had begun its changes and done %d of %d steps when it was last seen, so it may have a part of the specs",

@@ -77,6 +77,9 @@ func (u *update) freed() bool { return abandonAsked(u.mu) || !u.mu.DeletionTimes
 // askLast asks the node whether its last work is under way. silent is what is taken of a node that can't be asked.
 func (u *update) askLast(ctx context.Context, silent flow.NodeWork) flow.NodeWork {
 	status, known := u.lastOnNode(ctx, u.regarding)
+	if known {
+		u.saidLast = &status
+	}
 	switch {
 	case !known:
 		return silent

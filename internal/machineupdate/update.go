@@ -37,6 +37,8 @@ type update struct {
 	closed   *wait
 	login    login
 	occupied occupancy
+	// saidLast is what the node has said of its last work before it was released. Nil: nothing.
+	saidLast *node.Status
 	// failedRun is what the node reports of a run that has failed.
 	failedRun *node.Status
 	// replaced reports that the Node that the work began with is gone.
