@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -99,7 +100,7 @@ func (u *update) release(ctx context.Context) (*wait, error) {
 		if !u.outlasts(ctx, err) {
 			return nil, nil
 		}
-	case ctx.Err() != nil || abandonAsked(u.mu):
+	case ctx.Err() != nil || abandonAsked(u.mu) && (apierrors.IsConflict(err) || halfWritten(err)):
 		return nil, err
 	case u.waits() == nil && u.mu.DeletionTimestamp.IsZero():
 		return u.unanswered(err)
