@@ -1,8 +1,6 @@
 package v1alpha1
 
 import (
-	"strings"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -67,6 +65,5 @@ func (s RollbackState) Ended() bool { return s == RollbackWritten || s == Rollba
 
 // RollbackRequest returns the rollback that is asked for, as it is recorded when it is acted upon; "" if none is.
 func (mu *MachineUpdate) RollbackRequest() string {
-	asked := mu.Annotations[RollbackAnnotation]
-	return strings.ToValidUTF8(asked[:min(len(asked), 256)], "")
+	return Observed(mu.Annotations[RollbackAnnotation])
 }

@@ -76,7 +76,7 @@ func (d *Drift) Now(ctx context.Context, m *clusterv1.Machine, timeout time.Dura
 		if mu, err = d.read(ctx, m); err != nil {
 			return err
 		}
-		if s := mu.Status.Drift; s != nil && s.ObservedCheck == asked {
+		if s := mu.Status.Drift; s != nil && s.ObservedCheck == refitv1.Observed(asked) {
 			return d.show(mu)
 		}
 		if err := canCompare(mu, d.Clock.Now()); err != nil {

@@ -97,7 +97,7 @@ func UpToDate(mu *refitv1.MachineUpdate) bool {
 
 // Asked reports whether a person has asked for a comparison.
 func Asked(mu *refitv1.MachineUpdate) bool {
-	asked := mu.Annotations[refitv1.CheckDriftAnnotation]
+	asked := mu.DriftRequest()
 	return asked != "" && (mu.Status.Drift == nil || asked != mu.Status.Drift.ObservedCheck)
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -145,6 +146,10 @@ func annotated(resource string, obj metav1.Object, now time.Time) []Hold {
 		Release: fmt.Sprintf("release it with: kubectl annotate %s%s %s %s-", resource, namespace, obj.GetName(), refitv1.HoldAnnotation),
 	}
 	h.Holder, h.Since = annotator(obj, refitv1.HoldAnnotation)
+	value := obj.GetAnnotations()[refitv1.HoldAnnotation]
+	if on, err := strconv.ParseBool(value); err == nil && !on { // it was meant to release it
+		h.Release = fmt.Sprintf("the value %q holds like any other that is no instant; %s", value, h.Release)
+	}
 	if hold.Ends {
 		h.Release = fmt.Sprintf("it ends at %s; %s", hold.Until.UTC().Format(time.RFC3339), h.Release)
 	}

@@ -119,8 +119,11 @@ var holdCases = map[string]struct {
 		"node w1 held by the annotation capi-refit.dev/hold (disk swap); release it with: kubectl annotate node w1 capi-refit.dev/hold-",
 	},
 	"a hold on the Node with a reason as its value": {annotateNode("disk swap", ""), Annotation, "(disk swap); "},
-	"a hold that says false is a hold":              {annotateNode("false", ""), Annotation, "(false); "},
-	"a hold without a value is a hold":              {annotateNode("", ""), Annotation, "; release it with"},
+	"a hold that says false is a hold": {
+		annotateNode("false", ""), Annotation,
+		`(false); the value "false" holds like any other that is no instant; release it with: kubectl annotate node w1 capi-refit.dev/hold-`,
+	},
+	"a hold without a value is a hold": {annotateNode("", ""), Annotation, "; release it with"},
 	"a hold until an instant": {
 		annotateNode("2026-10-03T21:00:00Z", "disk swap"), Annotation, "(disk swap); it ends at 2026-10-03T21:00:00Z; release it with",
 	},

@@ -66,7 +66,7 @@ func repairs(mu *refitv1.MachineUpdate) bool {
 func (u *update) withdraw(ctx context.Context) (ctrl.Result, error) {
 	message := u.waits().message
 	if u.mu.Status.ApplyingSince != nil {
-		return u.fail(ctx, refitv1.ReasonWithdrawn, message+"; "+u.whatIsThere(ctx))
+		return u.fail(ctx, refitv1.ReasonWithdrawn, message+"; "+u.whatIsThere())
 	}
 	switch applied := appliedBefore(&u.mu.Status); {
 	case applied != "":
@@ -81,17 +81,18 @@ func (u *update) withdraw(ctx context.Context) (ctrl.Result, error) {
 	}
 }
 
-// whatIsThere returns what a node has of an update that has ended half way.
-func (u *update) whatIsThere(ctx context.Context) string {
-	status, ok := u.lastOnNode(ctx, u.regarding)
+// whatIsThere returns what a node has of an update that has ended half way, by what the node has said before it was released. Now another may
+// have it.
+func (u *update) whatIsThere() string {
+	status := u.saidLast
 	switch {
-	case ok && status.State == node.Failed:
-		u.failedRun = &status
+	case status != nil && status.State == node.Failed:
+		u.failedRun = status
 		if status.RolledBack {
 			return "the work on the node had failed, and the node shows again what it showed before"
 		}
 		return "the work on the node had failed: " + status.Message
-	case ok && status.State == node.Succeeded:
+	case status != nil && status.State == node.Succeeded:
 		return "the node has made its changes, and nobody has compared them with what is desired"
 	default:
 		return fmt.Sprintf("the node had begun its changes and done %d of %d steps when it was last seen, so it may have a part of the specs",
@@ -130,7 +131,7 @@ func (u *update) goBack(ctx context.Context, applied string) error {
 		revokeAdmission(s)
 		s.Phase, s.Reason, s.Step, s.FinishedAt = refitv1.PhaseSucceeded, "", "", &at
 		s.Message = "the node was updated before; Cluster API has asked for other specs since and no longer does, and nothing was changed on the node for them"
-		s.ObservedDigest, s.ObservedRetry, s.AppliedDigest = applied, u.mu.Annotations[refitv1.RetryAnnotation], ""
+		s.ObservedDigest, s.ObservedRetry, s.AppliedDigest = applied, u.mu.RetryRequest(), ""
 		s.Repair, s.Plan, s.Slot, s.Node, s.Drain, s.Attempts = nil, nil, nil, nil, nil, 0
 		s.Changes, s.Actions, s.Notes, s.StepsDone, s.StepsTotal = nil, nil, nil, 0, 0
 		meta.RemoveStatusCondition(&s.Conditions, refitv1.PermittedCondition)

@@ -27,6 +27,7 @@ func init() { //nolint:gochecknoinits // commands run, and run has them done
 		flow.FindMachine:     gathers((*update).findMachine),
 		flow.AddFinalizer:    gathers(always((*update).addFinalizer)),
 		flow.Abandon:         ends((*update).abandon),
+		flow.AbandonLater:    ends((*update).abandonLater),
 		flow.RollBack:        (*update).rollBack,
 		flow.Withdraw:        ends((*update).withdraw),
 		flow.Begin:           gathers(always((*update).begin)),

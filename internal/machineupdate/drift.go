@@ -68,7 +68,7 @@ func (r *Reconciler) CheckDrift(ctx context.Context, mu *refitv1.MachineUpdate) 
 // found records what a comparison has found, and begins a repair if there is to be one.
 func (u *update) found(ctx context.Context, f *drift.Finding) error {
 	news := f.Drifted() && !drift.Known(u.mu)
-	asked := u.mu.Annotations[refitv1.CheckDriftAnnotation]
+	asked := u.mu.DriftRequest()
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		if f.Repair {
 			u.repairBegins(s, f.Message)

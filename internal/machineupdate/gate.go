@@ -61,7 +61,7 @@ func (r *Reconciler) stillHeld(ctx context.Context, mu *refitv1.MachineUpdate) (
 // showsAlready reports whether a MachineUpdate shows that it is held back by what holds it back now.
 func showsAlready(d changemanagement.Decision, mu *refitv1.MachineUpdate) bool {
 	c := meta.FindStatusCondition(mu.Status.Conditions, refitv1.PermittedCondition)
-	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == string(d.Reason) && c.Message == d.Message
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == string(d.Reason) && c.Message == conditionMessage(d.Message)
 }
 
 // waitsForPolicyOnly reports whether a policy is all that can make an update go on: nothing of refit's is on the node any more, and

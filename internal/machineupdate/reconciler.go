@@ -154,13 +154,13 @@ func finished(mu *refitv1.MachineUpdate) bool {
 }
 
 func retryAsked(mu *refitv1.MachineUpdate) bool {
-	asked := mu.Annotations[refitv1.RetryAnnotation]
+	asked := mu.RetryRequest()
 	return asked != "" && asked != mu.Status.ObservedRetry
 }
 
 // abandonAsked reports whether a person has acknowledged that the update has failed, be it in the try before this one.
 func abandonAsked(mu *refitv1.MachineUpdate) bool {
-	asked := mu.Annotations[refitv1.AbandonAnnotation]
+	asked := mu.AbandonRequest()
 	return asked != "" && asked != mu.Status.ObservedAbandon && mu.Abandonable()
 }
 

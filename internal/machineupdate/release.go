@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -77,6 +78,9 @@ func (u *update) freed() bool { return abandonAsked(u.mu) || !u.mu.DeletionTimes
 // askLast asks the node whether its last work is under way. silent is what is taken of a node that can't be asked.
 func (u *update) askLast(ctx context.Context, silent flow.NodeWork) flow.NodeWork {
 	status, known := u.lastOnNode(ctx, u.regarding)
+	if known {
+		u.saidLast = &status
+	}
 	switch {
 	case !known:
 		return silent
@@ -96,7 +100,7 @@ func (u *update) release(ctx context.Context) (*wait, error) {
 		if !u.outlasts(ctx, err) {
 			return nil, nil
 		}
-	case ctx.Err() != nil || abandonAsked(u.mu):
+	case ctx.Err() != nil || abandonAsked(u.mu) && (apierrors.IsConflict(err) || halfWritten(err)):
 		return nil, err
 	case u.waits() == nil && u.mu.DeletionTimestamp.IsZero():
 		return u.unanswered(err)

@@ -58,6 +58,7 @@ const retryDefault = 10 * time.Second
 func (u *update) set(ctx context.Context, change func(*refitv1.MachineUpdateStatus)) error {
 	before := u.mu.Status.DeepCopy()
 	change(&u.mu.Status)
+	fit(&u.mu.Status)
 	recorded, err := u.record(ctx)
 	if err != nil {
 		return err
@@ -125,7 +126,7 @@ func (u *update) waits() *wait {
 	w := u.waitsFor
 	switch {
 	case abandonAsked(u.mu) && u.seen.Machine != flow.Leaving && u.seen.Machine != flow.Replaced:
-		return &wait{reason: u.mu.Status.Reason, message: "the update is being abandoned"}
+		return u.abandoning()
 	case w == nil:
 		return u.closed
 	case u.closed != nil && w.decision == nil && !u.started():
@@ -252,7 +253,7 @@ func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result,
 
 // recordFailure records what a failed update leaves behind: whether the node may be half changed, and what was acted upon.
 func (u *update) recordFailure(s *refitv1.MachineUpdateStatus, changed bool) {
-	s.ObservedDigest, s.ObservedRetry = u.mu.Spec.Digest, u.mu.Annotations[refitv1.RetryAnnotation]
+	s.ObservedDigest, s.ObservedRetry = u.mu.Spec.Digest, u.mu.RetryRequest()
 	if u.failedRun != nil {
 		s.FailedToken = u.failedRun.Token
 	}
@@ -272,29 +273,6 @@ func (u *update) waysOn(reason string) string {
 			"if it asks for the same specs: refit retry -n %[1]s %[2]s; to acknowledge it and free its slot: refit abandon -n %[1]s %[2]s", u.mu.Namespace, u.mu.Name)
 	}
 	return fmt.Sprintf("; when the cause is gone: refit retry -n %[1]s %[2]s; to free its slot without that: refit abandon -n %[1]s %[2]s", u.mu.Namespace, u.mu.Name) + u.rollbackOffer()
-}
-
-// abandon acknowledges that an update has failed: nothing of refit's stays, and its slot is free. The update stays Failed. One that waits
-// in another try is Failed again.
-func (u *update) abandon(ctx context.Context) (ctrl.Result, error) {
-	waits, began := u.mu.Status.Phase == refitv1.PhaseWaiting, "nothing was changed on the node: "
-	if u.mu.Status.ApplyingSince != nil {
-		began = "the node may be half changed: "
-	}
-	at := u.now()
-	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
-		s.ObservedAbandon = u.mu.Annotations[refitv1.AbandonAnnotation]
-		s.Node, s.Slot, s.Drain, s.ApplyingSince, s.SoakingSince, s.Admission = nil, nil, nil, nil, nil, nil
-		if waits {
-			s.Phase, s.Reason, s.FinishedAt, s.RebootingSince, s.AppliedDigest = refitv1.PhaseFailed, abandoned, &at, nil, ""
-			s.Message = "the update has not ended, and " + began + s.Message
-		}
-		s.Message += "; it was abandoned: its slot is free, and nothing of refit is on the node"
-	})
-	if err == nil {
-		u.event(corev1.EventTypeNormal, "InPlaceUpdateAbandoned", "Abandon", "the failed update was abandoned")
-	}
-	return ctrl.Result{}, err
 }
 
 // succeed records that the update has been made.

@@ -181,7 +181,8 @@ func progressOf(mu *refitv1.MachineUpdate) inplace.Progress {
 	if !mu.DeletionTimestamp.IsZero() && st.Phase != refitv1.PhaseSucceeded {
 		return inplace.Progress{Message: deletedMessage, RetryAfter: retryWorking}
 	}
-	p := inplace.Progress{Message: st.Message, RetryAfter: retryWorking}
+	// It becomes a part of a condition's message, after some words of Cluster API's.
+	p := inplace.Progress{Message: shorten(st.Message, maxHint), RetryAfter: retryWorking}
 	switch st.Phase {
 	case refitv1.PhaseSucceeded:
 		p.Done = true

@@ -37,6 +37,8 @@ type update struct {
 	closed   *wait
 	login    login
 	occupied occupancy
+	// saidLast is what the node has said of its last work before it was released. Nil: nothing.
+	saidLast *node.Status
 	// failedRun is what the node reports of a run that has failed.
 	failedRun *node.Status
 	// replaced reports that the Node that the work began with is gone.
@@ -120,7 +122,7 @@ func (u *update) beginStatus(s *refitv1.MachineUpdateStatus, message string) {
 	meta.RemoveStatusCondition(&s.Conditions, refitv1.PermittedCondition)
 	*s = refitv1.MachineUpdateStatus{
 		Phase: refitv1.PhasePending, Message: message, StartedAt: &now, Conditions: s.Conditions,
-		ObservedDigest: u.mu.Spec.Digest, ObservedRetry: u.mu.Annotations[refitv1.RetryAnnotation],
+		ObservedDigest: u.mu.Spec.Digest, ObservedRetry: u.mu.RetryRequest(),
 		// What is known of the node does not depend on the specs.
 		HostKey: s.HostKey, Address: s.Address, Drift: s.Drift,
 		// Nor does when the Machine was updated before, and what refit has put on the node or has begun there.

@@ -20,6 +20,8 @@ const (
 	AddFinalizer Command = "AddFinalizer"
 	// Abandon frees what a failed update keeps. It ends.
 	Abandon Command = "Abandon"
+	// AbandonLater shows why an update that has failed can't be abandoned yet. It ends.
+	AbandonLater Command = "AbandonLater"
 	// RollBack writes what the owner wants into the Machine's objects.
 	RollBack Command = "RollBack"
 	// Withdraw ends an update that nobody asks for any more. It ends.

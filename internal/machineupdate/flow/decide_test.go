@@ -28,8 +28,11 @@ func TestDecide(t *testing.T) {
 		change func(*flow.State)
 		want   flow.Command
 	}{
-		"an update ends with its Machine, also one that was abandoned":     {present(), func(s *flow.State) { s.Machine, s.Abandon = flow.Leaving, true }, flow.ReleaseMachine},
-		"what has failed waits as it is for its rollback":                  {present(), func(s *flow.State) { s.Machine, s.Failed, s.Rollback = flow.HeldBack, true, true }, flow.LookAgain},
+		"an update ends with its Machine, also one that was abandoned": {present(), func(s *flow.State) { s.Machine, s.Abandon = flow.Leaving, true }, flow.ReleaseMachine},
+		"what has failed waits as it is for its rollback":              {present(), func(s *flow.State) { s.Machine, s.Failed, s.Rollback = flow.HeldBack, true, true }, flow.LookAgain},
+		"what has failed stays so while its node can't be released": {present(), func(s *flow.State) {
+			s.Abandon, s.Failed, s.Work = true, true, flow.Unreleased
+		}, flow.AbandonLater},
 		"nothing is asked for without the finalizer":                       {present(), func(s *flow.State) { s.Kept = false }, flow.AddFinalizer},
 		"a node that reboots is waited for":                                {planned(), func(s *flow.State) { s.Waits, s.Reboots = flow.Unreachable, true }, flow.AwaitBoot},
 		"but not without end":                                              {planned(), func(s *flow.State) { s.Waits, s.Reboots, s.Overdue = flow.Unreachable, true, true }, flow.Fail},

@@ -360,7 +360,7 @@ func (m *model) conclude(w *work, c flow.Command) (bool, string) {
 		return m.write(w, func(r *record) {
 			*r = record{version: r.version, asked: r.asked, observed: r.asked, kept: r.kept, succeeded: true}
 		}), ""
-	case flow.LookAgain, flow.Stop, flow.Stay:
+	case flow.LookAgain, flow.Stop, flow.Stay, flow.AbandonLater:
 		return true, ""
 	case flow.Stage:
 		return true, m.stage(w)

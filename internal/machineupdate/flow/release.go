@@ -24,7 +24,10 @@ func released(s *State, then Command) Command {
 
 // abandoned decides on an update that a person abandons. One that has failed was told of; another try may have left work under way.
 func abandoned(s *State) Command {
-	if s.Failed && !s.Released {
+	switch {
+	case s.Failed && s.Work == Unreleased:
+		return AbandonLater
+	case s.Failed && !s.Released:
 		return ReleaseNode
 	}
 	return released(s, Abandon)

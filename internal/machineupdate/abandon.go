@@ -1,0 +1,73 @@
+package machineupdate
+
+import (
+	"context"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+)
+
+// abandonsLater is the step that an update shows which is being abandoned and keeps its slot for now.
+const abandonsLater = "abandon: release the node"
+
+// notAbandoned is why an update that is being abandoned keeps its slot.
+const notAbandoned = "; it is not abandoned yet, and keeps its slot: " + notReleased
+
+// beforeAbandon returns the message of an update without why it is not abandoned yet.
+func beforeAbandon(message string) string {
+	before, _, _ := strings.Cut(message, notAbandoned)
+	return before
+}
+
+// abandoning returns what an update waits for that is being abandoned.
+func (u *update) abandoning() *wait {
+	w := &wait{reason: u.mu.Status.Reason, message: "the update is being abandoned"}
+	if u.unreleased != nil {
+		w.message = beforeAbandon(u.mu.Status.Message) + notAbandoned + u.unreleased.Error()
+	}
+	return w
+}
+
+// abandonLater shows why an update that has failed can't be abandoned yet, and tells it. The message may be another each time: to write each
+// would be to be woken at once.
+func (u *update) abandonLater(ctx context.Context) (ctrl.Result, error) {
+	w := u.abandoning()
+	if u.mu.Status.Step == abandonsLater {
+		return w.again(), nil
+	}
+	if err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) { s.Step, s.Message = abandonsLater, w.message }); err != nil {
+		return ctrl.Result{}, err
+	}
+	u.event(corev1.EventTypeWarning, "InPlaceUpdateNotAbandoned", "Abandon", "the update is not abandoned yet: "+notReleased+u.unreleased.Error())
+	return w.again(), nil
+}
+
+// abandon acknowledges that an update has failed: nothing of refit's stays, and its slot is free. The update stays Failed. One that waits
+// in another try is Failed again.
+func (u *update) abandon(ctx context.Context) (ctrl.Result, error) {
+	waits, began := u.mu.Status.Phase == refitv1.PhaseWaiting, "nothing was changed on the node: "
+	if u.mu.Status.ApplyingSince != nil {
+		began = "the node may be half changed: "
+	}
+	at := u.now()
+	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		s.Message = beforeAbandon(s.Message)
+		s.ObservedAbandon = u.mu.AbandonRequest()
+		s.Node, s.Slot, s.Drain, s.ApplyingSince, s.SoakingSince, s.Admission = nil, nil, nil, nil, nil, nil
+		if s.Step == abandonsLater {
+			s.Step = ""
+		}
+		if waits {
+			s.Phase, s.Reason, s.FinishedAt, s.RebootingSince, s.AppliedDigest = refitv1.PhaseFailed, abandoned, &at, nil, ""
+			s.Message = "the update has not ended, and " + began + s.Message
+		}
+		s.Message += "; it was abandoned: its slot is free, and nothing of refit is on the node"
+	})
+	if err == nil {
+		u.event(corev1.EventTypeNormal, "InPlaceUpdateAbandoned", "Abandon", "the failed update was abandoned")
+	}
+	return ctrl.Result{}, err
+}
