@@ -86,6 +86,8 @@ type Reconciler struct {
 	sweeps  sync.Map // of *sweepState, by cluster
 	// orphans is since when this process tries to tidy up after MachineUpdates whose Machines are gone, by the key of each.
 	orphans sync.Map // of time.Time
+	// endings are those that were written, or may have been, and not told yet, by the key of each MachineUpdate.
+	endings sync.Map // of ending
 	// plannedBy has the revisions of the policies that plans were made by, by the keys of MachineUpdates.
 	plannedBy sync.Map
 }
@@ -96,6 +98,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.Client.Get(ctx, req.NamespacedName, &cached); err != nil {
 		r.plannedBy.Delete(req.NamespacedName)
 		r.orphans.Delete(req.NamespacedName)
+		r.endings.Delete(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if !cached.Behind() && finished(&cached) && cached.DeletionTimestamp.IsZero() && !hasFinalizer(&cached) {
@@ -117,6 +120,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := u.restore(ctx); err != nil {
 		return ctrl.Result{}, err
 	}
+	u.tellUntold(ctx) // what has ended without an answer
 	if mu.Status.Phase == refitv1.PhaseWaiting {
 		u.waitedFor = mu.Status.Reason
 	}
