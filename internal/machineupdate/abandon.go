@@ -66,8 +66,12 @@ func (u *update) abandon(ctx context.Context) (ctrl.Result, error) {
 		}
 		s.Message += "; it was abandoned: its slot is free, and nothing of refit is on the node"
 	})
-	if err == nil {
-		u.event(corev1.EventTypeNormal, "InPlaceUpdateAbandoned", "Abandon", "the failed update was abandoned")
+	if err == nil && !waits { // else that ends it, and is told then
+		u.tellAbandoned()
 	}
 	return ctrl.Result{}, err
+}
+
+func (u *update) tellAbandoned() {
+	u.event(corev1.EventTypeNormal, "InPlaceUpdateAbandoned", "Abandon", "the failed update was abandoned")
 }

@@ -138,7 +138,6 @@ func (u *update) goBack(ctx context.Context, applied string) error {
 	})
 	if err == nil {
 		u.Gate.Forget(u.mu)
-		u.tellWithdrawn("the update was withdrawn: " + u.mu.Status.Message)
 	}
 	return err
 }

@@ -88,6 +88,8 @@ type Reconciler struct {
 	orphans sync.Map // of time.Time
 	// stalled is since when, as this process knows, updates wait whose nodes are drained and not changed, by the key of each.
 	stalled sync.Map // of time.Time
+	// endings are those that were written, or may have been, and not told yet, by the key of each MachineUpdate.
+	endings sync.Map // of ending
 	// plannedBy has the revisions of the policies that plans were made by, by the keys of MachineUpdates.
 	plannedBy sync.Map
 }
@@ -99,6 +101,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		r.plannedBy.Delete(req.NamespacedName)
 		r.orphans.Delete(req.NamespacedName)
 		r.stalled.Delete(req.NamespacedName)
+		r.endings.Delete(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if !cached.Behind() && finished(&cached) && cached.DeletionTimestamp.IsZero() && !hasFinalizer(&cached) {
@@ -120,6 +123,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := u.restore(ctx); err != nil {
 		return ctrl.Result{}, err
 	}
+	u.tellUntold(ctx) // what has ended without an answer
 	if mu.Status.Phase == refitv1.PhaseWaiting {
 		u.waitedFor = mu.Status.Reason
 	}

@@ -169,7 +169,9 @@ func (u *update) restore(ctx context.Context) error {
 	if !u.mu.Behind() {
 		return nil
 	}
+	before := u.mu.Status
 	u.mu.Status = u.mu.Restored().Status
+	_ = u.ends(&before) // which is told next
 	u.mu.Status.RecordRevision = u.mu.Spec.Record.Revision
 	u.setCondition(&u.mu.Status)
 	if err := u.Client.Status().Update(ctx, u.mu); err != nil {

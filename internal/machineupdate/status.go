@@ -59,6 +59,7 @@ func (u *update) set(ctx context.Context, change func(*refitv1.MachineUpdateStat
 	before := u.mu.Status.DeepCopy()
 	change(&u.mu.Status)
 	fit(&u.mu.Status)
+	ends := u.ends(before)
 	recorded, err := u.record(ctx)
 	if err != nil {
 		return err
@@ -84,6 +85,9 @@ func (u *update) set(ctx context.Context, change func(*refitv1.MachineUpdateStat
 	}
 	if before.Phase != st.Phase || before.Reason != st.Reason {
 		ctrl.LoggerFrom(ctx).Info("The update is in another phase", "phase", st.Phase, "reason", st.Reason, "message", st.Message)
+	}
+	if ends {
+		u.tellEnd(ctx)
 	}
 	return nil
 }
@@ -236,7 +240,7 @@ func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result,
 		message += "; the node stays cordoned, since it may be half changed"
 	}
 	message += u.waysOn(reason)
-	at, took := u.now(), u.duration()
+	at := u.now()
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Message, s.FinishedAt = refitv1.PhaseFailed, reason, message, &at
 		s.RebootingSince, s.SoakingSince = nil, nil
@@ -246,8 +250,6 @@ func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result,
 		return ctrl.Result{}, err
 	}
 	u.Gate.Forget(u.mu)
-	u.Metrics.finished(false, took)
-	u.event(corev1.EventTypeWarning, "InPlaceUpdateFailed", "Update", message)
 	return ctrl.Result{}, nil
 }
 
@@ -295,18 +297,16 @@ func (u *update) succeed(ctx context.Context) (ctrl.Result, error) {
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	u.Metrics.finished(true, u.duration())
-	u.event(corev1.EventTypeNormal, "InPlaceUpdateSucceeded", "Update", message)
 	u.tellDrift(news && f.Drifted(), f)
 	return ctrl.Result{}, nil
 }
 
-// duration is how long the work has taken, without what it waited for before it was admitted.
-func (u *update) duration() time.Duration {
-	if u.mu.Status.Admission == nil {
+// duration is how long the work of an update that has ended took, without what it waited for before it was admitted.
+func duration(s *refitv1.MachineUpdateStatus) time.Duration {
+	if s.Admission == nil {
 		return 0
 	}
-	return u.Clock.Since(u.mu.Status.Admission.AdmittedAt.Time)
+	return s.FinishedAt.Sub(s.Admission.AdmittedAt.Time)
 }
 
 // event tells about the update at its Machine, where people look first.
