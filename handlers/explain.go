@@ -83,20 +83,21 @@ func (v *verdict) explanation(kind string) *Explanation {
 		x.Response = v.machineSetResponse()
 	}
 	var takes [][]disruption.Action
+	interrupts := false
 	for _, f := range v.decision {
 		fx := FieldExplanation{
 			Object: f.Field.Object, Path: f.Field.String(), Covered: f.Covered(), Updater: f.Updater,
 			Disruption: disruption.Replace, Actions: inWords(f.Actions), Reason: f.Reason,
 		}
 		if f.Covered() {
-			fx.Disruption, fx.Reason = class(f.Actions), inertness(f)
-			takes = append(takes, f.Actions)
+			fx.Disruption, fx.Reason = class(f.Actions, f.Interrupts), inertness(f)
+			takes, interrupts = append(takes, f.Actions), interrupts || f.Interrupts
 		}
 		x.Fields = append(x.Fields, fx)
 	}
 	if v.decision.InPlace() {
 		all := disruption.Merge(takes...)
-		x.Verdict, x.Disruption, x.Actions = VerdictInPlace, class(all), inWords(all)
+		x.Verdict, x.Disruption, x.Actions = VerdictInPlace, class(all, interrupts), inWords(all)
 	}
 	return x
 }
@@ -110,11 +111,14 @@ func inertness(v updaters.Verdict) string {
 	return e.Why
 }
 
-// class is the disruption class of actions: the worst of them.
-func class(actions []disruption.Action) disruption.ActionType {
+// class is the disruption class of a change: the worst of its actions. One that interrupts without them is like a restart.
+func class(actions []disruption.Action, interrupts bool) disruption.ActionType {
 	types := make([]disruption.ActionType, len(actions))
 	for i, a := range actions {
 		types[i] = a.Type
+	}
+	if interrupts {
+		types = append(types, disruption.Restart)
 	}
 	return disruption.Worst(types...)
 }

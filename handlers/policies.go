@@ -8,7 +8,6 @@ import (
 	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/internal/inplace"
 )
@@ -47,9 +46,7 @@ func (v *verdict) proposal() (inplace.Proposal, error) {
 		}
 	}
 	for _, f := range v.decision {
-		for _, a := range f.Actions {
-			p.Material = p.Material || a.Type != disruption.None
-		}
+		p.Material = p.Material || f.Disturbs()
 	}
 	p.Material = p.Material || len(p.Left) > 0
 	var err error

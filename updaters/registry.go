@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/capi-refit/refit/internal/disruption"
 )
 
 // noUpdater is the reason for a field that no updater's family contains.
@@ -43,8 +45,13 @@ type Verdict struct {
 	Field   Field
 	Updater string
 	Actions []Action
-	Reason  string
+	// Interrupts reports that the change restarts, starts or stops something by itself.
+	Interrupts bool
+	Reason     string
 }
+
+// Disturbs reports whether a change in place disturbs the node.
+func (v Verdict) Disturbs() bool { return v.Interrupts || disruption.Disturbs(v.Actions) }
 
 // Covered reports whether the field is made in place.
 func (v Verdict) Covered() bool { return v.Updater != "" }
@@ -98,7 +105,7 @@ func (d Decision) hear(updater string, claim Claim, change Change) error {
 			return fmt.Errorf("updater %s claims %s of the %s, which is not a field of the change", updater, c.Field, c.Field.Object)
 		}
 		if !d[i].Covered() {
-			d[i] = Verdict{Field: d[i].Field, Updater: updater, Actions: c.Actions}
+			d[i] = Verdict{Field: d[i].Field, Updater: updater, Actions: c.Actions, Interrupts: c.Interrupts}
 		}
 	}
 	for _, l := range claim.Left {

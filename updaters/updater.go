@@ -4,7 +4,11 @@
 // Cluster API's CanUpdate hooks and makes the work for UpdateMachine, so that what is claimed provably has an action.
 package updaters
 
-import "context"
+import (
+	"context"
+
+	"github.com/capi-refit/refit/internal/node"
+)
 
 // An Updater judges one family of fields.
 type Updater interface {
@@ -40,11 +44,20 @@ func (c *Claim) Add(f Field, actions []Action, err error) {
 	c.Covered = append(c.Covered, Covered{Field: f, Actions: actions})
 }
 
+// AddOf is Add for a field that comes to the node with the resource of.
+func (c *Claim) AddOf(of node.Ref, f Field, actions []Action, err error) {
+	if c.Add(f, actions, err); err == nil {
+		c.Covered[len(c.Covered)-1].Interrupts = of.Interrupts()
+	}
+}
+
 // Covered is a field that is brought to the node in place.
 type Covered struct {
 	Field Field
 	// Actions are what the field's change takes on the node, in order.
 	Actions []Action
+	// Interrupts reports that the field's change restarts, starts or stops something by itself, beside what the actions do.
+	Interrupts bool
 }
 
 // Left is a field of the Updater's family that it can't bring to the node in place.

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -132,7 +131,7 @@ func (a *Agent) start(ctx context.Context, req node.Request, want desired, succe
 	if succeeded && p.settled() {
 		return admission{next: answer}, nil
 	}
-	if err := permitted(req, p.work.Plan.Actions); err != nil {
+	if err := permitted(req, p.work.Plan); err != nil {
 		return admission{}, err
 	}
 	next := launch
@@ -144,11 +143,15 @@ func (a *Agent) start(ctx context.Context, req node.Request, want desired, succe
 }
 
 // permitted returns an error if a run would take what nobody has decided on: the node was changed since it was asked for its plan.
-func permitted(req node.Request, actions []disruption.Action) error {
+func permitted(req node.Request, plan node.Plan) error {
+	if req.Quiet && plan.Disturbs() {
+		return reasonf(node.ReasonChanged, "nothing was begun: the node was changed since it was asked what the update takes, "+
+			"which disturbs it by now; it is asked again")
+	}
 	if req.Permitted == nil {
 		return nil
 	}
-	for _, action := range actions {
+	for _, action := range plan.Actions {
 		if !slices.Contains(req.Permitted, action) {
 			return reasonf(node.ReasonChanged, "nothing was begun: the node was changed since it was asked what the update takes, which is %s by now, too; it is asked again",
 				action)

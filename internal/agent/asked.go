@@ -28,7 +28,7 @@ func (a *Agent) askedBefore(w *work) []probe.Probe {
 
 // askedAfter returns the probes of what is noted, by the keys that it is noted under. What a policy does not ask any more is not asked.
 func (a *Agent) askedAfter(w *work, noted []string) []probe.Probe {
-	all := slices.Concat(a.probes(w.disturbs()), probe.Own(a.host(), w.Rules.Probes), probe.Names(a.host(), noted), a.reportedSince(w))
+	all := slices.Concat(a.probes(w.Plan.Interrupts()), probe.Own(a.host(), w.Rules.Probes), probe.Names(a.host(), noted), a.reportedSince(w))
 	if !stopsTime(w) {
 		all = append(all, probe.Time(a.host()))
 	}
@@ -91,10 +91,10 @@ func stopsTime(w *work) bool {
 	})
 }
 
-// asks reports whether what works is asked of the node before and after a run: if it takes an action, or changes what programs read again by
+// asks reports whether what works is asked of the node before and after a run: if it disturbs the node, or changes what programs read again by
 // themselves, such as resolv.conf.
 func (a *Agent) asks(w *work) bool {
-	return touches(w.Plan) || a.touchesAny(w, namePaths, nameUnits) || a.touchesTime(w)
+	return w.Plan.Disturbs() || a.touchesAny(w, namePaths, nameUnits) || a.touchesTime(w)
 }
 
 // patience returns how long what worked before may take to work again. Probes of policies may each have a longer time of their own.

@@ -98,7 +98,7 @@ func (p *planner) decideOther(ctx context.Context, ref node.Ref) error {
 		p.block(ref.String(), fmt.Errorf("%s was changed on the node as well as in the specs, and conflicts are refused", ref))
 	default:
 		p.work.Plan.Changes = append(p.work.Plan.Changes, node.Change{
-			Ref: ref, Operation: answer.Operation, Conflict: answer.Conflict, Actions: answer.Actions,
+			Ref: ref, Operation: answer.Operation, Conflict: answer.Conflict, Switches: answer.Switches, Actions: answer.Actions,
 		})
 		p.work.Others[ref.String()] = kind.Change{Was: q.Was, Desired: q.Desired, Before: answer.Before}
 	}

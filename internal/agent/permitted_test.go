@@ -29,6 +29,26 @@ func TestNothingBeginsThatTakesMoreThanWasPermitted(t *testing.T) {
 	assert.Equal(t, "ours", n.content("/etc/kubelet/a"))
 }
 
+// What disturbs the node by itself begins no more than an action does, where nothing that disturbs was permitted.
+func TestNothingBeginsThatDisturbsWhereThatWasNotPermitted(t *testing.T) {
+	const manifest = "/etc/kubernetes/manifests/app.yaml"
+	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: app}\nspec: {containers: [{name: app, image: app}]}\n"
+	n := newTestNode(t)
+	first := request(1, manifest, pod)
+	first.Rules = disruption.Rules{Files: disruption.Table{{Path: "/etc/kubernetes", Actions: []disruption.Action{{Type: disruption.None}}}}}
+	n.succeed(first)
+	n.delete(manifest)
+
+	again := first
+	again.Token, again.Repair, again.Quiet = 2, true, true
+	again.Permitted = n.plan(again).Actions
+	require.True(t, n.plan(again).Disturbs())
+	require.Contains(t, n.refuse(again, node.ReasonChanged), "which disturbs it by now")
+	again.Quiet = false
+	n.succeed(again)
+	require.Equal(t, pod, n.content(manifest))
+}
+
 // Who has seen work under way is told how it has ended, and begins nothing.
 func TestWorkThatWasSeenUnderWayDoesNotBeginAgain(t *testing.T) {
 	n := newTestNode(t)

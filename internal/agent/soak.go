@@ -17,7 +17,7 @@ const stepSoak = node.StepSoak
 
 // soak returns how long the node is watched before the run has succeeded.
 func (w *work) soak() time.Duration {
-	if w.Rules.Soak == nil || !w.disturbs() {
+	if w.Rules.Soak == nil || !w.Plan.Interrupts() {
 		return 0
 	}
 	return *w.Rules.Soak

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/capi-refit/refit/internal/agent/probe"
-	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -37,18 +36,6 @@ type works struct {
 	// Units says which of the units that are acted on had worked, by the names that the actions have.
 	Units map[string]bool `json:"units,omitempty"`
 }
-
-// touches reports whether a plan can keep the node from working: all that takes an action can, and a new version does without one.
-func touches(plan node.Plan) bool {
-	return slices.ContainsFunc(plan.Actions, func(a disruption.Action) bool { return a.Type != disruption.None }) || bringsVersion(plan)
-}
-
-func bringsVersion(plan node.Plan) bool {
-	return slices.ContainsFunc(plan.Changes, func(c node.Change) bool { return c.Kind == node.VersionKind })
-}
-
-// disturbs reports whether a run restarts something, or the node.
-func (w *work) disturbs() bool { return disruption.Disturbs(w.Plan.Actions) || bringsVersion(w.Plan) }
 
 // noteWorks notes what works, before anything is changed. What an earlier run has broken, and could not put back, has to work too: else
 // the next run would take a broken node for one that was so before. It returns notes for people.

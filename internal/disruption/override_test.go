@@ -141,12 +141,12 @@ func TestOverrideSoak(t *testing.T) {
 	}
 }
 
-func TestDisturbs(t *testing.T) {
+func TestInterrupts(t *testing.T) {
 	for _, a := range []ActionType{Restart, StaticPodRefresh, Drain, Reboot} {
-		require.True(t, Disturbs([]Action{{Type: DaemonReload}, {Type: a}}), a)
+		require.True(t, Interrupts([]Action{{Type: DaemonReload}, {Type: a}}), a)
 	}
-	require.False(t, Disturbs([]Action{{Type: None}, {Type: DaemonReload}, {Type: TrustStoreUpdate}, {Type: Reload}}))
-	require.False(t, Disturbs(nil))
+	require.False(t, Interrupts([]Action{{Type: None}, {Type: DaemonReload}, {Type: TrustStoreUpdate}, {Type: Reload}}))
+	require.False(t, Interrupts(nil))
 }
 
 // somePolicies draws policies that name the same few things.

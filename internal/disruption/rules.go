@@ -24,7 +24,7 @@ const (
 	ControlPlane Domain = "ControlPlane"
 	// Taints are those of the Node.
 	Taints Domain = "Taints"
-	// KubernetesVersion is the version of Kubernetes that the node runs. Its updater restarts the kubelet whatever the actions.
+	// KubernetesVersion is the version of Kubernetes that the node runs. The kubelet is restarted for it whatever the actions.
 	KubernetesVersion Domain = "KubernetesVersion"
 )
 
@@ -149,8 +149,13 @@ func (r Rules) Check() error {
 	return checkProbes(r.Probes)
 }
 
-// Disturbs reports whether actions restart something, or empty the node.
+// Disturbs reports whether actions do anything on a node. What changes may do without them, node.Plan knows.
 func Disturbs(actions []Action) bool {
+	return slices.ContainsFunc(actions, func(a Action) bool { return a.Type != None })
+}
+
+// Interrupts reports whether actions restart something, or empty the node.
+func Interrupts(actions []Action) bool {
 	return slices.ContainsFunc(actions, func(a Action) bool {
 		return slices.Contains([]ActionType{Restart, NetworkReload, StaticPodRefresh, Drain, Reboot}, a.Type)
 	})

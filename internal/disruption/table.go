@@ -11,6 +11,9 @@ import (
 // /etc/systemd/system/X and /etc/systemd/system/X.d/… both stand for X.
 const UnitOfPath = "*"
 
+// StaticPods is where kubeadm has the kubelet look for the manifests of static pods. It runs each that changes again, by itself.
+const StaticPods = "/etc/kubernetes/manifests"
+
 // systemdUnits is where the administrator's units and their drop-ins are.
 const systemdUnits = "/etc/systemd/system"
 
@@ -90,7 +93,7 @@ func Builtin() Table { //nolint:funlen // a table: a line for each row
 		{"/etc/systemd/resolved.conf.d", restart("systemd-resolved.service")},
 		{"/etc/systemd/journald.conf", restart("systemd-journald.service")},
 		{"/etc/systemd/journald.conf.d", restart("systemd-journald.service")},
-		{"/etc/kubernetes/manifests", pods},
+		{StaticPods, pods},
 		{"/etc/kubernetes/audit-policy.yaml", pods}, // what the API server reads when it starts, where its manifest mounts it
 		{"/etc/kubernetes/audit", pods},
 		{"/etc/kubernetes/admission-config.yaml", pods},

@@ -3,7 +3,6 @@ package machineupdate
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,10 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/drain"
 	"github.com/capi-refit/refit/internal/lease"
-	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/protection"
 )
 
@@ -61,13 +58,6 @@ func (u *update) protect(ctx context.Context) (*wait, error) {
 	}
 	u.seen.Protected = true
 	return nil, nil
-}
-
-// drains reports whether pods leave the node before it is changed.
-func drains(plan node.Plan) bool {
-	return slices.ContainsFunc(plan.Actions, func(a disruption.Action) bool {
-		return a.Type == disruption.Drain || a.Type == disruption.Reboot
-	})
 }
 
 // longestStall is how long an update waits with a node that is drained, and not changed, before it releases the node.

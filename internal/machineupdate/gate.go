@@ -16,9 +16,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/changemanagement"
-	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/machineupdate/flow"
-	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -152,7 +150,7 @@ func (u *update) note(ctx context.Context) error {
 	u.plannedBy.Store(client.ObjectKeyFromObject(u.mu), u.selected.Revision)
 	u.seen.Noted, u.seen.Current = true, false // what was known of policies and plan was about the plan before
 	p := refitv1.PlannedWork{
-		Material: disturbs(u.plan), Guarded: u.plan.Guarded, Reboots: slices.ContainsFunc(u.plan.Actions, reboots),
+		Material: u.plan.Disturbs(), Guarded: u.plan.Guarded, Reboots: u.plan.Reboots(),
 	}
 	for _, a := range u.plan.Actions {
 		p.Actions = append(p.Actions, a.String())
@@ -162,13 +160,6 @@ func (u *update) note(ctx context.Context) error {
 			s.Admission = nil // it was for less, and what waits for a policy or a slot keeps no node
 		}
 	})
-}
-
-func reboots(a disruption.Action) bool { return a.Type == disruption.Reboot }
-
-// disturbs reports whether a plan disturbs the node.
-func disturbs(plan node.Plan) bool {
-	return slices.ContainsFunc(plan.Actions, func(a disruption.Action) bool { return a.Type != disruption.None })
 }
 
 // admitted writes an admission into a status. One that is there already is the same start; what does not disturb the node is

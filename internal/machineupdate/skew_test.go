@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -29,7 +30,7 @@ type server struct {
 	failed                     bool // and the update of refit's has failed
 }
 
-// serves adds control-plane machines.
+// serves adds control-plane machines, all of them healthy.
 func (w *world) serves(servers ...server) {
 	for _, s := range servers {
 		m := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: s.name, UID: types.UID("uid-of-" + s.name)}}
@@ -43,6 +44,9 @@ func (w *world) serves(servers ...server) {
 			n := workloadtest.Node(m.Status.NodeRef.Name)
 			n.Status.NodeInfo.KubeletVersion = s.kubelet
 			require.NoError(w.t, w.workload.Client.Create(w.t.Context(), n))
+		}
+		for _, c := range []string{clusterv1.MachineNodeReadyCondition, clusterv1.MachineNodeHealthyCondition} {
+			meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: c, Status: metav1.ConditionTrue, Reason: "Test"})
 		}
 		require.NoError(w.t, w.Create(w.t.Context(), m))
 		if s.image != "" {

@@ -75,7 +75,7 @@ func (u *update) look(ctx context.Context) (*wait, error) {
 	}
 	u.plan = plan
 	u.seen.Plan = flow.Plan{
-		Known: true, Effect: effect(disturbs(plan)), Drains: drains(plan),
+		Known: true, Effect: effect(plan.Disturbs()), Drains: plan.Drains(),
 		Stages: len(plan.Stage) > 0, Source: u.origin.source != nil, Early: u.origin.early,
 		Refused: u.selected.Drift == refitv1.RefuseDrift && len(driftOf(plan)) > 0,
 	}
@@ -195,6 +195,7 @@ func (u *update) doWork(ctx context.Context) (*wait, error) {
 	u.request.UnderWay = u.seen.Last == flow.Running && u.mu.Status.Attempts > 0
 	if u.seen.Plan.Known {
 		u.request.Permitted = append([]disruption.Action{}, u.plan.Actions...) // none is not nil
+		u.request.Quiet = !u.plan.Disturbs()
 	}
 	if held := u.occupied.held; held != nil {
 		held.Enter("apply")
@@ -355,7 +356,7 @@ func (u *update) verify(ctx context.Context) (*wait, error) {
 	if err != nil {
 		return u.nodeError(ctx, err)
 	}
-	if len(plan.Blocked) > 0 || len(plan.Changes) > 0 || disturbs(plan) {
+	if len(plan.Blocked) > 0 || len(plan.Changes) > 0 || plan.Disturbs() {
 		return notVerified("the node does not show what was applied: " + describe(plan)), nil
 	}
 	u.notes, u.left = slices.Clip(u.ran.Notes), plan.Drift

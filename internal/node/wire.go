@@ -58,6 +58,8 @@ type Request struct {
 	// Permitted are the actions of the plan by which it was decided that the work may begin: what takes another one does not begin. Nil: any may.
 	// Not read by plan.
 	Permitted []disruption.Action `json:"permitted,omitzero"`
+	// Quiet reports that nothing which disturbs the node is permitted. Not read by plan.
+	Quiet bool `json:"quiet,omitempty"`
 	// WaitSeconds is how long apply waits for the end before it answers with what is under way. 0: not at all.
 	WaitSeconds int `json:"waitSeconds,omitempty"`
 }
@@ -156,6 +158,8 @@ type Change struct {
 	Operation Operation `json:"operation"`
 	// Conflict reports that somebody on the node had changed the resource too. A copy of their file is kept.
 	Conflict bool `json:"conflict,omitempty"`
+	// Switches reports that the change starts or stops a unit, beside what its actions do.
+	Switches bool `json:"switches,omitempty"`
 	// Actions is what this change takes.
 	Actions []disruption.Action `json:"actions,omitempty"`
 }

@@ -9,6 +9,7 @@ package controlplane
 import (
 	"cmp"
 	"context"
+	"slices"
 
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/fieldset"
@@ -64,27 +65,31 @@ func (u *Updater) Claim(ctx context.Context, c fieldset.Change) (updaters.Claim,
 		if !ok {
 			continue
 		}
-		actions, err := u.actions(question{field: f, change: oc, lists: known, version: version, raised: raised}, judge)
-		claim.Add(f, actions, err)
+		e, actions, err := u.actions(question{field: f, change: oc, lists: known, version: version, raised: raised}, judge)
+		if slices.Contains(e.domains(), disruption.ControlPlane) {
+			claim.AddOf(node.Ref{Kind: node.ControlPlaneKind}, f, actions, err)
+		} else {
+			claim.Add(f, actions, err)
+		}
 	}
 	return claim, nil
 }
 
-// actions returns what the change of a field takes, or why it can't be made in place.
-func (u *Updater) actions(q question, judge judgeFunc) ([]disruption.Action, error) {
+// actions returns the effect of a field's change and what it takes, or why it can't be made in place.
+func (u *Updater) actions(q question, judge judgeFunc) (effect, []disruption.Action, error) {
 	answer, err := judge(q)
 	if err != nil {
-		return nil, err
+		return answer, nil, err
 	}
 	takes := []disruption.Action{{Type: disruption.None}}
 	for _, d := range answer.domains() {
 		actions, err := u.rules.Domain(d)
 		if err != nil {
-			return nil, err
+			return answer, nil, err
 		}
 		takes = disruption.Merge(takes, actions)
 	}
-	return takes, nil
+	return answer, takes, nil
 }
 
 // domains are the parts of a machine whose rules say what an effect takes.

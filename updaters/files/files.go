@@ -45,8 +45,9 @@ func (u *Updater) Claim(ctx context.Context, c fieldset.Change) (updaters.Claim,
 		if !kubeadmconfig.Below(f, Name) {
 			continue
 		}
+		path, _ := kubeadmconfig.Item(f, "path")
 		actions, err := j.field(f)
-		claim.Add(f, actions, err)
+		claim.AddOf(node.FileRef(path), f, actions, err)
 	}
 	return claim, nil
 }

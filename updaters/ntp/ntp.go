@@ -54,7 +54,9 @@ func (u *Updater) Claim(ctx context.Context, c fieldset.Change) (updaters.Claim,
 		case err != nil:
 			claim.Left = append(claim.Left, updaters.Left{Field: f, Reason: err.Error()})
 		case off || kubeadmconfig.Below(f, Name, "enabled"):
-			claim.Covered = append(claim.Covered, updaters.Covered{Field: f, Actions: withoutRestart(actions)})
+			claim.Covered = append(claim.Covered, updaters.Covered{
+				Field: f, Actions: withoutRestart(actions), Interrupts: kubeadmconfig.Below(f, Name, "enabled"),
+			})
 		default:
 			claim.Covered = append(claim.Covered, updaters.Covered{Field: f, Actions: actions})
 		}

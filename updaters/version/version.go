@@ -78,7 +78,7 @@ func (u *Updater) Claim(ctx context.Context, c fieldset.Change) (updaters.Claim,
 				return updaters.Claim{}, err
 			}
 		}
-		claim.Add(f, actions, left)
+		claim.AddOf(node.Ref{Kind: node.VersionKind}, f, actions, left)
 	}
 	return claim, nil
 }

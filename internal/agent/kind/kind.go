@@ -79,6 +79,8 @@ type Answer struct {
 	Operation node.Operation
 	// Conflict reports that somebody on the node has changed the resource too.
 	Conflict bool
+	// Switches reports that the change starts or stops a unit, beside what the actions do.
+	Switches bool
 	// Actions are what the change takes.
 	Actions []disruption.Action
 	// Applied is what is recorded as applied, where that is not all that is desired.

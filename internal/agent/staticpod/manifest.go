@@ -21,12 +21,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/capi-refit/refit/internal/agent/host"
+	"github.com/capi-refit/refit/internal/disruption"
 )
 
 // Dir is where kubeadm has the kubelet look for manifests. The kubelet passes over names that begin with a dot, when it lists the
 // directory and when it is told of changes (pkg/kubelet/config/file.go and file_linux.go), and so over the temporary files that the
 // agent writes beside those they replace.
-const Dir = "/etc/kubernetes/manifests"
+const Dir = disruption.StaticPods
 
 // Pod is as much of a pod as is read here.
 type Pod struct {

@@ -164,6 +164,7 @@ func (k *Kind) answer(q kind.Question, g goal, p program, scope, drift []string)
 		return answer, nil
 	}
 	answer.Operation = node.Write
+	answer.Switches = g.enabled != nil && *g.enabled != p.state.Running()
 	if q.Desired == nil {
 		answer.Operation = node.Remove
 	} else if was := ntpOf(q.Was); was != nil {

@@ -150,6 +150,7 @@ func TestPlan(t *testing.T) {
 		blocked      string
 		drift        []string
 		actions      []disruption.Action // nil for no operation
+		switches     bool
 	}{
 		"nothing is said":                         {prepare: timesyncd},
 		"what is there already":                   {prepare: timesyncd, desired: on(), unknown: true},
@@ -172,9 +173,10 @@ func TestPlan(t *testing.T) {
 		"masked":                          {prepare: masked, desired: on(), blocked: "is masked on the node, so it can't be started: unmask it"},
 		"masked, and nothing is to run":   {prepare: masked, desired: off()},
 		"stopped by somebody":             {prepare: stopped, was: on(), desired: on(), drift: []string{"enabled", "active"}},
-		"stopped by somebody, new server": {prepare: stopped, was: on(), desired: on("a"), drift: []string{"enabled", "active"}, actions: none},
+		"stopped by somebody, new server": {prepare: stopped, was: on(), desired: on("a"), drift: []string{"enabled", "active"}, actions: none, switches: true},
 		"other servers by somebody":       {prepare: timesyncd, was: on("a"), desired: on("a"), drift: []string{"servers"}},
 		"no rule":                         {prepare: timesyncd, desired: on("a"), rules: func(r disruption.Rules) { delete(r.Domains, disruption.NTP) }, blocked: "no rule says what a change of NTP takes"},
+		"to be stopped":                   {prepare: timesyncd, was: on(), desired: off(), actions: none, switches: true},
 		"a rule of the operator's": {
 			prepare: timesyncd, desired: on("a"),
 			rules:   func(r disruption.Rules) { r.Domains[disruption.NTP] = []disruption.Action{{Type: disruption.Drain}} },
@@ -196,6 +198,7 @@ func TestPlan(t *testing.T) {
 			require.Equal(t, tc.drift, a.Drift)
 			require.Equal(t, tc.actions, a.Actions)
 			require.Equal(t, tc.actions != nil, a.Operation != "")
+			require.Equal(t, tc.switches, a.Switches, "the program is started or stopped")
 			if tc.blocked == "" {
 				require.Empty(t, a.Blocked)
 			} else {

@@ -54,6 +54,7 @@ func (k *Kind) Plan(ctx context.Context, q kind.Question) (kind.Answer, error) {
 	return kind.Answer{
 		Operation: node.Write,
 		Conflict:  q.Was != nil && len(differences(*q.Was.Unit, state)) > 0,
+		Switches:  want.Active != nil && *want.Active != state.Running(),
 		Actions:   []disruption.Action{{Type: disruption.None}},
 		Before:    before,
 	}, err

@@ -45,21 +45,22 @@ func TestPlan(t *testing.T) {
 		conflict     bool
 		drift        []string
 		note         string
+		switches     bool
 	}{
 		"as it is wanted":                          {is: running, desired: wanted(on)},
 		"nothing is said about it":                 {is: running, desired: wanted(func(*node.Unit) {})},
-		"to be stopped":                            {is: running, desired: wanted(off), operation: node.Write},
+		"to be stopped":                            {is: running, desired: wanted(off), operation: node.Write, switches: true},
 		"to be started, which it was by the specs": {is: stopped, was: wanted(on), desired: wanted(on), drift: []string{"enabled", "active"}},
 		"masked by somebody":                       {is: masked, was: wanted(on), desired: wanted(on), drift: []string{"enabled", "active"}},
 		"to be masked":                             {is: stopped, desired: wanted(func(u *node.Unit) { u.Masked = new(true) }), operation: node.Write},
-		"changed by the specs":                     {is: running, was: wanted(on), desired: wanted(off), operation: node.Write},
+		"changed by the specs":                     {is: running, was: wanted(on), desired: wanted(off), operation: node.Write, switches: true},
 		"changed by somebody too": {
 			is: host.UnitState{LoadState: "loaded", ActiveState: "inactive", UnitFileState: "enabled"}, was: wanted(on), desired: wanted(off),
 			operation: node.Write, conflict: true,
 		},
 		"still starting is running":               {is: host.UnitState{LoadState: "loaded", ActiveState: "activating", UnitFileState: "enabled"}, desired: wanted(on)},
 		"not installed, and not to run":           {is: missing, desired: wanted(off)},
-		"not installed, and to run":               {is: missing, desired: wanted(on), operation: node.Write},
+		"not installed, and to run":               {is: missing, desired: wanted(on), operation: node.Write, switches: true},
 		"not installed, and ran":                  {is: missing, was: wanted(on), desired: wanted(on), drift: []string{"missing"}},
 		"no longer listed":                        {is: running, was: wanted(on)},
 		"not installed, not to run, not masked":   {is: missing, desired: wanted(func(u *node.Unit) { off(u); u.Masked = new(false) })},
@@ -78,6 +79,7 @@ func TestPlan(t *testing.T) {
 			if a.Operation != "" {
 				require.Equal(t, []disruption.Action{{Type: disruption.None}}, a.Actions)
 			}
+			require.Equal(t, tc.switches, a.Switches, "it is started or stopped")
 		})
 	}
 	t.Run("a node without systemd", func(t *testing.T) {
