@@ -2,6 +2,7 @@ package machineupdate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -70,7 +71,7 @@ func (s *sweepState) enter(ctx context.Context) (bool, error) {
 // what keeps others off. It does so once for each cluster, before this process acquires the first lease there: nothing of its own
 // can be among it.
 func (u *update) sweep(ctx context.Context) error {
-	key := types.NamespacedName{Namespace: u.mu.Namespace, Name: u.mu.Labels[clusterv1.ClusterNameLabel]}
+	key := types.NamespacedName{Namespace: u.mu.Namespace, Name: u.regarding.Spec.ClusterName}
 	state, _ := u.sweeps.LoadOrStore(key, &sweepState{turn: make(chan struct{}, 1)})
 	cluster := state.(*sweepState)
 	if last := cluster.last.Load(); last.stands(u.Clock.Now()) {
@@ -92,15 +93,20 @@ func (u *update) sweep(ctx context.Context) error {
 
 // sweepCluster sweeps a cluster.
 func (u *update) sweepCluster(ctx context.Context, key types.NamespacedName) error {
-	idle, err := u.idle(ctx, key)
+	machines, err := u.machinesOf(ctx, key)
 	if err != nil {
 		return err
 	}
-	released, err := u.locker().Sweep(ctx, func(machine types.UID) bool { return idle[machine] != nil })
-	if err != nil {
+	var errs []error
+	released, err := u.locker().Sweep(ctx, func(machine types.UID) bool {
+		idle, err := u.idle(ctx, machines[machine])
+		errs = append(errs, err)
+		return idle
+	})
+	if err := errors.Join(append(errs, err)...); err != nil {
 		return fmt.Errorf("release what was left behind in cluster %s: %w", key, err)
 	}
-	for _, machine := range idle {
+	for _, machine := range machines {
 		switch err := u.sweepMarkers(ctx, machine); {
 		case isAny(err, protection.ErrRecord, drain.ErrOtherOwner):
 			// Somebody has to look at this one Machine. The others of its cluster have nothing to do with it.
@@ -117,10 +123,14 @@ func (u *update) sweepCluster(ctx context.Context, key types.NamespacedName) err
 	return nil
 }
 
-// sweepMarkers takes away what keeps others off the node of a Machine, if the Machine says that there is something.
+// sweepMarkers takes away what keeps others off the node of a Machine, if the Machine says that there is something, and nothing is under
+// way there.
 func (u *update) sweepMarkers(ctx context.Context, machine *clusterv1.Machine) error {
 	if machine.Annotations[protection.AddedAnnotation] == "" {
 		return nil
+	}
+	if idle, err := u.idle(ctx, machine); !idle || err != nil {
+		return err
 	}
 	subject := protection.Machine{ObjectKey: client.ObjectKeyFromObject(machine), UID: machine.UID}
 	var n corev1.Node
@@ -145,27 +155,36 @@ func (u *update) sweepMarkers(ctx context.Context, machine *clusterv1.Machine) e
 	return p.Release(ctx, subject, protection.Node{Name: n.Name, UID: n.UID})
 }
 
-// idle are the Machines of a cluster on whose nodes nothing of refit's is under way.
-func (u *update) idle(ctx context.Context, cluster types.NamespacedName) (map[types.UID]*clusterv1.Machine, error) {
-	of := []client.ListOption{client.InNamespace(cluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name}}
-	var machines clusterv1.MachineList
-	if err := u.Client.List(ctx, &machines, of...); err != nil {
+// machinesOf returns the Machines of a cluster, by their UIDs.
+func (u *update) machinesOf(ctx context.Context, cluster types.NamespacedName) (map[types.UID]*clusterv1.Machine, error) {
+	var list clusterv1.MachineList
+	of := client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name}
+	if err := u.Client.List(ctx, &list, client.InNamespace(cluster.Namespace), of); err != nil {
 		return nil, fmt.Errorf("list the Machines of cluster %s: %w", cluster, err)
 	}
-	// An update that begins just now may not be in the cache.
-	var updates refitv1.MachineUpdateList
-	if err := u.Live.List(ctx, &updates, of...); err != nil {
-		return nil, fmt.Errorf("list the MachineUpdates of cluster %s: %w", cluster, err)
+	machines := map[types.UID]*clusterv1.Machine{}
+	for i := range list.Items {
+		machines[list.Items[i].UID] = &list.Items[i]
 	}
-	idle := map[types.UID]*clusterv1.Machine{}
-	for i := range machines.Items {
-		idle[machines.Items[i].UID] = &machines.Items[i]
+	return machines, nil
+}
+
+// idle reports whether nothing of refit's is under way on the node of a Machine. It is false for nil, a Machine that is not known. It goes by
+// the MachineUpdate of the Machine's name, whatever labels that has: anybody may edit them. One that begins just now may not be in the cache.
+func (u *update) idle(ctx context.Context, machine *clusterv1.Machine) (bool, error) {
+	if machine == nil {
+		return false, nil
 	}
-	for i := range updates.Items {
-		other := &update{mu: updates.Items[i].Restored()}
-		if other.underWay() || other.mu.Status.Node != nil {
-			delete(idle, other.machineUID())
-		}
+	var mu refitv1.MachineUpdate
+	switch err := u.Live.Get(ctx, client.ObjectKeyFromObject(machine), &mu); {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("read the MachineUpdate of Machine %s: %w", client.ObjectKeyFromObject(machine), err)
 	}
-	return idle, nil
+	other := &update{mu: mu.Restored()}
+	if owner := other.machineUID(); owner != "" && owner != machine.UID {
+		return true, nil // it is of an earlier Machine of the name
+	}
+	return !other.underWay() && other.mu.Status.Node == nil, nil
 }

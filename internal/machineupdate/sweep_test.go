@@ -19,16 +19,16 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/drain"
 	"github.com/capi-refit/refit/internal/lease"
+	"github.com/capi-refit/refit/internal/managementtest"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/protection"
 	"github.com/capi-refit/refit/internal/workload"
 	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
-// TestWhatWasLeftBehindIsSwept has an earlier process leave markers, a cordon and a lease at another Machine of the cluster.
-func TestWhatWasLeftBehindIsSwept(t *testing.T) {
-	w := newWorld(t)
-	ctx := t.Context()
+// marked has markers, a cordon and a lease of refit be at another Machine of the cluster, and its node.
+func (w *world) marked() (*clusterv1.Machine, *corev1.Node, *coordinationv1.Lease) {
+	t, ctx := w.t, w.t.Context()
 	other := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{
 		Namespace: key.Namespace, Name: "m2", UID: "uid-2", Labels: map[string]string{clusterv1.ClusterNameLabel: "c1"},
 	}}
@@ -47,7 +47,14 @@ func TestWhatWasLeftBehindIsSwept(t *testing.T) {
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To(lease.Holder(other.UID))},
 	}
 	require.NoError(t, w.workload.Client.Create(ctx, left))
+	return other, n2, left
+}
 
+// TestWhatWasLeftBehindIsSwept has an earlier process leave markers, a cordon and a lease at another Machine of the cluster.
+func TestWhatWasLeftBehindIsSwept(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	other, n2, left := w.marked()
 	w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{succeeded}
 	w.ask()
 	w.reconcile()
@@ -59,6 +66,42 @@ func TestWhatWasLeftBehindIsSwept(t *testing.T) {
 	require.Empty(t, other.Annotations)
 	require.NoError(t, w.workload.Client.Get(ctx, client.ObjectKeyFromObject(left), left))
 	require.Empty(t, *left.Spec.HolderIdentity)
+}
+
+// TestWhatIsUnderWayIsNotSwept has the update of another Machine be under way, and somebody edit the MachineUpdate.
+func TestWhatIsUnderWayIsNotSwept(t *testing.T) {
+	for name, edit := range map[string]func(*refitv1.MachineUpdate){
+		"it is as it was":       func(*refitv1.MachineUpdate) {},
+		"it has no label":       func(mu *refitv1.MachineUpdate) { mu.Labels = nil },
+		"it says other cluster": func(mu *refitv1.MachineUpdate) { mu.Labels[clusterv1.ClusterNameLabel] = "c2" },
+		"it names no owner":     func(mu *refitv1.MachineUpdate) { mu.OwnerReferences = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			ctx := t.Context()
+			other, n2, left := w.marked()
+			mu := managementtest.MachineUpdate(other, edit)
+			mu.UID, mu.ResourceVersion = "update-2", ""
+			status := refitv1.MachineUpdateStatus{
+				Phase: refitv1.PhaseApplying, Attempts: 1, Admission: &refitv1.Admission{}, Slot: &refitv1.Slot{},
+				Node: &refitv1.NodeReference{Name: n2.Name, UID: n2.UID},
+			}
+			require.NoError(t, w.Create(ctx, mu))
+			mu.Status = status
+			require.NoError(t, w.Status().Update(ctx, mu))
+
+			w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{succeeded}
+			w.ask()
+			w.reconcile()
+			w.requirePhase(refitv1.PhaseSucceeded)
+			require.NoError(t, w.workload.Client.Get(ctx, client.ObjectKeyFromObject(n2), n2))
+			require.True(t, n2.Spec.Unschedulable)
+			require.NoError(t, w.Get(ctx, client.ObjectKeyFromObject(other), other))
+			require.Contains(t, other.Annotations, protection.AddedAnnotation)
+			require.NoError(t, w.workload.Client.Get(ctx, client.ObjectKeyFromObject(left), left))
+			require.Equal(t, lease.Holder(other.UID), *left.Spec.HolderIdentity)
+		})
+	}
 }
 
 // onLeases has the workload cluster answer by an error, or by itself, when its leases are listed.
@@ -113,7 +156,7 @@ func TestWhoWaitsForASweep(t *testing.T) {
 	})
 	mu := w.update()
 	sweep := func(ctx context.Context) error {
-		u := &update{Reconciler: w.reconciler, mu: mu}
+		u := &update{Reconciler: w.reconciler, mu: mu, regarding: w.currentMachine()}
 		u.occupied.cluster = &workload.Cluster{Client: w.workload.Client}
 		return u.sweep(ctx)
 	}

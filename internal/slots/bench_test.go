@@ -19,6 +19,7 @@ type fastCache struct {
 	client.Reader
 	machines []clusterv1.Machine
 	updates  []refitv1.MachineUpdate
+	byName   map[string]int
 }
 
 func (c *fastCache) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
@@ -31,10 +32,21 @@ func (c *fastCache) List(_ context.Context, list client.ObjectList, _ ...client.
 	return nil
 }
 
+func (c *fastCache) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	switch o := obj.(type) {
+	case *clusterv1.Machine:
+		*o = c.machines[c.byName[key.Name]]
+	case *refitv1.MachineUpdate:
+		*o = c.updates[c.byName[key.Name]]
+	}
+	return nil
+}
+
 // large is a cluster of 5,000 workers of which some have a slot, and a worker that asks.
 func large(b *testing.B, taken int) (*Slots, *clusterv1.Machine, *refitv1.MachineUpdate) {
-	cache := &fastCache{}
+	cache := &fastCache{byName: map[string]int{}}
 	for i := range 5000 {
+		cache.byName[fmt.Sprintf("w%04d", i)] = i
 		m := worker(fmt.Sprintf("w%04d", i), inDomain(fmt.Sprint(i%3)))
 		mu := of(m)
 		mu.ResourceVersion = "7"

@@ -111,24 +111,27 @@ func (c census) add(one member) { c[one.role] = append(c[one.role], one) }
 
 // count reads the Machines of a cluster, and who of them has a slot.
 func (s *Slots) count(ctx context.Context, c *cluster) (census, error) {
-	// Nothing that is listed is changed, so that the cache need not copy thousands of objects.
-	options := []client.ListOption{
-		client.InNamespace(c.key.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: c.key.Name}, client.UnsafeDisableDeepCopy,
-	}
-	holders, err := s.holders(ctx, c, options)
+	holders, err := s.remembered(ctx, c)
 	if err != nil {
 		return nil, err
 	}
+	// Nothing that is listed is changed, so that the cache need not copy thousands of objects.
 	var machines clusterv1.MachineList
-	if err := s.Client.List(ctx, &machines, options...); err != nil {
+	of := client.MatchingLabels{clusterv1.ClusterNameLabel: c.key.Name}
+	if err := s.Client.List(ctx, &machines, client.InNamespace(c.key.Namespace), of, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list the Machines of Cluster %s: %w", c.key, err)
 	}
 	members := census{}
 	for i := range machines.Items {
 		m := &machines.Items[i]
+		h, err := s.holder(ctx, m, holders)
+		if err != nil {
+			return nil, err
+		}
 		one := memberOf(m)
-		if h, ok := holders[m.Name]; ok {
+		if h != nil {
 			if !isOf(h.owner, m) {
+				holders[m.Name] = *h
 				continue // one of the two is of another time
 			}
 			one.slot, one.changed, one.soaks = h.slot, h.changed, h.soaks
@@ -139,6 +142,32 @@ func (s *Slots) count(ctx context.Context, c *cluster) (census, error) {
 	return members, s.rest(ctx, c, members, holders)
 }
 
+// holder returns who has the slot of a Machine, or nil: one that is remembered, or the MachineUpdate of its name, whose labels say nothing,
+// since anybody may edit them.
+func (s *Slots) holder(ctx context.Context, m *clusterv1.Machine, remembered map[string]holder) (*holder, error) {
+	if h, ok := remembered[m.Name]; ok {
+		return &h, nil
+	}
+	mu, err := s.cached(ctx, client.ObjectKeyFromObject(m))
+	if err != nil || mu == nil || mu.Status.Slot == nil {
+		return nil, err
+	}
+	h := holderOf(mu)
+	return &h, nil
+}
+
+// cached returns a MachineUpdate as the cache has it, or nil. It must not be changed.
+func (s *Slots) cached(ctx context.Context, key types.NamespacedName) (*refitv1.MachineUpdate, error) {
+	var mu refitv1.MachineUpdate
+	switch err := s.Client.Get(ctx, key, &mu, client.UnsafeDisableDeepCopy); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read MachineUpdate %s: %w", key, err)
+	}
+	return mu.Restored(), nil
+}
+
 // rest adds the Machines that have a slot and that the cache does not know as they are now. A MachineUpdate whose Machine is gone
 // has none; nor has one whose Machine was made again. They are about to go, too.
 func (s *Slots) rest(ctx context.Context, c *cluster, members census, holders map[string]holder) error {
@@ -146,7 +175,7 @@ func (s *Slots) rest(ctx context.Context, c *cluster, members census, holders ma
 		key := types.NamespacedName{Namespace: c.key.Namespace, Name: name}
 		var m clusterv1.Machine
 		switch err := s.Live.Get(ctx, key, &m); {
-		case apierrors.IsNotFound(err):
+		case apierrors.IsNotFound(err), err == nil && m.Spec.ClusterName != c.key.Name:
 			continue
 		case err != nil:
 			return fmt.Errorf("read Machine %s: %w", key, err)
@@ -160,24 +189,15 @@ func (s *Slots) rest(ctx context.Context, c *cluster, members census, holders ma
 	return nil
 }
 
-// holders returns who has a slot, by the name of the Machine.
-func (s *Slots) holders(ctx context.Context, c *cluster, options []client.ListOption) (map[string]holder, error) {
-	var updates refitv1.MachineUpdateList
-	if err := s.Client.List(ctx, &updates, options...); err != nil {
-		return nil, fmt.Errorf("list the MachineUpdates of Cluster %s: %w", c.key, err)
-	}
-	holders, cached := map[string]holder{}, map[string]*refitv1.MachineUpdate{}
-	for i := range updates.Items {
-		mu := updates.Items[i].Restored()
-		if mu.Status.Slot != nil {
-			holders[mu.Name] = holderOf(mu)
-		}
-		if _, ok := c.taken[mu.Name]; ok {
-			cached[mu.Name] = mu
-		}
-	}
+// remembered returns who has a slot of those that took one here or had one before, by the name of the Machine.
+func (s *Slots) remembered(ctx context.Context, c *cluster) (map[string]holder, error) {
+	holders := map[string]holder{}
 	for name, t := range c.taken {
-		h, err := s.settle(ctx, c, name, t, cached[name])
+		mu, err := s.cached(ctx, types.NamespacedName{Namespace: c.key.Namespace, Name: name})
+		if err != nil {
+			return nil, err
+		}
+		h, err := s.settle(ctx, c, name, t, mu)
 		if err != nil {
 			return nil, err
 		}

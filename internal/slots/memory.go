@@ -19,7 +19,7 @@ import (
 // after a minute.
 const settled = 2 * time.Minute
 
-// taken is a slot that the cache may not know yet.
+// taken is a slot that was taken here, or by an earlier leader. It is remembered until the cache knows that it is free.
 type taken struct {
 	update, owner types.UID // of the MachineUpdate, and of its Machine
 	// from is the resourceVersion from which on the MachineUpdate tells itself whether it has the slot. An earlier one does not
@@ -81,13 +81,17 @@ func (t taken) knows(mu *refitv1.MachineUpdate) (bool, error) {
 }
 
 // settle returns who has the slot that was taken, or may have been. cached is the MachineUpdate in the cache, nil if it is not there.
-// It returns nil when nobody has the slot, or the cache knows: then it is forgotten.
+// It returns nil when nobody has the slot: then it is forgotten.
 func (s *Slots) settle(ctx context.Context, c *cluster, name string, t taken, cached *refitv1.MachineUpdate) (*holder, error) {
 	possible := t.sure || s.Clock.Since(t.begun) < settled
 	if cached != nil && cached.UID == t.update {
 		known, err := t.knows(cached)
 		if err != nil {
 			return nil, err
+		}
+		if known && cached.Status.Slot != nil {
+			h := holderOf(cached)
+			return &h, nil
 		}
 		if known {
 			delete(c.taken, name)
@@ -169,11 +173,35 @@ func (s *Slots) prime(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		c := s.cluster(types.NamespacedName{Namespace: name, Name: mu.Labels[clusterv1.ClusterNameLabel]})
+		machine, err := s.ownerOf(ctx, mu)
+		if err != nil {
+			return err
+		}
+		if machine == nil {
+			continue
+		}
+		c := s.cluster(types.NamespacedName{Namespace: name, Name: machine.Spec.ClusterName})
 		c.taken[mu.Name] = taken{update: mu.UID, owner: controller(mu), from: revision, sure: true}
 	}
 	ns.primed = true
 	return nil
+}
+
+// ownerOf returns the Machine of a MachineUpdate, or nil if it is gone. It tells the cluster, for good: the label of a MachineUpdate is
+// anybody's to edit. Only if the cache has another Machine of the name, or none, is the API server asked.
+func (s *Slots) ownerOf(ctx context.Context, mu *refitv1.MachineUpdate) (*clusterv1.Machine, error) {
+	key := client.ObjectKeyFromObject(mu)
+	for _, from := range []client.Reader{s.Client, s.Live} {
+		var m clusterv1.Machine
+		switch err := from.Get(ctx, key, &m); {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return nil, fmt.Errorf("read Machine %s: %w", key, err)
+		case isOf(controller(mu), &m):
+			return &m, nil
+		}
+	}
+	return nil, nil
 }
 
 func (s *Slots) namespace(name string) *namespace {

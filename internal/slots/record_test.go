@@ -29,3 +29,14 @@ func TestSlotsOfAClusterThatWasMoved(t *testing.T) {
 		})
 	}
 }
+
+// TestSlotsOfAClusterThatCameLater has a Machine come with a slot when the leader has read those of the namespace already.
+func TestSlotsOfAClusterThatCameLater(t *testing.T) {
+	w := newWorld(t, atMost(1), pool(2)...)
+	require.Empty(t, w.take("w00"))
+	w.edit("w00", lets)
+	for _, obj := range with(worker("later"), holds, recorded, func(mu *refitv1.MachineUpdate) { mu.Labels = nil }) {
+		w.put(obj)
+	}
+	require.Contains(t, w.take("w01"), "later (updating)")
+}

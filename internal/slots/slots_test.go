@@ -60,6 +60,16 @@ func TestAMachineThatIsGoneHoldsNoSlot(t *testing.T) {
 		"it was made again":         {func(w *world) { w.put(again.DeepCopy()) }, true},
 		"it is being deleted":       {func(w *world) { w.put(worker("w00", deleting)) }, false},
 		"it goes by another label":  {func(w *world) { w.put(worker("w00", func(m *clusterv1.Machine) { m.Labels = nil })) }, false},
+		"the MachineUpdate has no label": {func(w *world) {
+			w.edit("w00", func(mu *refitv1.MachineUpdate) { mu.Labels = nil })
+		}, false},
+		"it says another cluster": {func(w *world) {
+			w.edit("w00", func(mu *refitv1.MachineUpdate) { mu.Labels[clusterv1.ClusterNameLabel] = "c2" })
+		}, false},
+		"neither has a label": {func(w *world) {
+			w.edit("w00", func(mu *refitv1.MachineUpdate) { mu.Labels = nil })
+			w.put(worker("w00", func(m *clusterv1.Machine) { m.Labels = nil }))
+		}, false},
 		"the MachineUpdate names no owner": {func(w *world) {
 			w.edit("w00", func(mu *refitv1.MachineUpdate) { mu.OwnerReferences = nil })
 		}, false},
@@ -93,7 +103,7 @@ func TestWhatCannotBeToldGivesNoSlot(t *testing.T) {
 	}{
 		"the API server does not answer":  {func(w *world) { w.fail = func(string, any) error { return errDown } }, nil, "list MachineUpdates in namespace fleet: it is down"},
 		"nor the workload cluster":        {func(*world) {}, PeersFunc(func(context.Context) (map[string]string, error) { return nil, errDown }), "(Cluster fleet/c1): it is down"},
-		"the cache has no MachineUpdates": {func(w *world) { w.slots.Client = noList{w.slots.Client, &refitv1.MachineUpdateList{}} }, nil, "list the MachineUpdates of Cluster fleet/c1: it is down"},
+		"the cache has no MachineUpdates": {func(w *world) { w.slots.Client = noGet{w.slots.Client} }, nil, "read MachineUpdate fleet/w0"},
 		"the cache has no Machines":       {func(w *world) { w.slots.Client = noList{w.slots.Client, &clusterv1.MachineList{}} }, nil, "list the Machines of Cluster fleet/c1: it is down"},
 		"is the other Machine there": {func(w *world) {
 			require.Empty(w, w.take("w01"))
@@ -189,7 +199,7 @@ func TestFullAtOnce(t *testing.T) {
 		require.NotEmpty(t, w.take("w01"))
 		w.clock.SetTime(w.clock.Now().Add(5 * time.Millisecond))
 	}
-	require.Equal(t, 2, lists.n, "Machines and MachineUpdates once")
+	require.Equal(t, 1, lists.n, "Machines, and MachineUpdates not at all")
 	w.edit("w00", lets)
 	w.clock.SetTime(w.clock.Now().Add(censusFor))
 	require.Empty(t, w.take("w01"))

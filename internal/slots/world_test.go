@@ -301,6 +301,16 @@ func (r noList) List(ctx context.Context, list client.ObjectList, options ...cli
 	return r.Reader.List(ctx, list, options...)
 }
 
+// noGet is a reader that can't read a MachineUpdate.
+type noGet struct{ client.Reader }
+
+func (r noGet) Get(ctx context.Context, key client.ObjectKey, obj client.Object, options ...client.GetOption) error {
+	if _, ok := obj.(*refitv1.MachineUpdate); ok {
+		return errDown
+	}
+	return r.Reader.Get(ctx, key, obj, options...)
+}
+
 // counter counts lists.
 type counter struct {
 	client.Reader
