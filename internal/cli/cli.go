@@ -34,5 +34,6 @@ func newRootCommand(others ...updaters.Constructor) *cobra.Command {
 	}
 	root.AddCommand(server.NewCommand(version, others...), newExplainCommand(others...), newScheduleCommand(), newStatusCommand(),
 		newHoldCommand(), newReleaseCommand(), newRetryCommand(), newRollbackCommand(), newAbandonCommand(), newDriftCommand(), newAuditCommand(), newRestoreEtcdCommand(), newAgentCommand())
+	takeOnce(root)
 	return root
 }

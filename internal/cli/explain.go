@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -56,6 +55,9 @@ select this one, which is said.`,
 			if err != nil {
 				return err
 			}
+			if err := checkFiles(slices.Concat([]string{file}, files.policies, files.sources, files.images)...); err != nil {
+				return err
+			}
 			policies, err := readDisruptions(cmd.InOrStdin(), files, rules, others...)
 			if err != nil {
 				return err
@@ -83,13 +85,6 @@ select this one, which is said.`,
 	flags.Add(cmd.Flags())
 	_ = cmd.MarkFlagRequired("filename") // the flag is there
 	return cmd
-}
-
-func readFile(stdin io.Reader, name string) ([]byte, error) {
-	if name == "-" {
-		return io.ReadAll(stdin)
-	}
-	return os.ReadFile(name)
 }
 
 // explanation is what the engine says, and by which policies.

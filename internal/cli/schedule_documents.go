@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -18,7 +19,7 @@ import (
 	"github.com/capi-refit/refit/schedule"
 )
 
-// policyDocuments are the policies of a file, and the ConfigMaps with their calendars.
+// policyDocuments are the policies of files, and the ConfigMaps with their calendars.
 type policyDocuments struct {
 	now      time.Time
 	policies []policyDocument
@@ -41,9 +42,30 @@ func newPolicyDocument(name string, spec []byte) policyDocument {
 	return d
 }
 
-// readPolicies reads documents: each is a policy, a policy's spec, a ConfigMap, or a list of them.
-func readPolicies(data []byte, now time.Time) (*policyDocuments, error) {
+// readPolicies reads the documents of files: each is a policy, a policy's spec, a ConfigMap, or a list of them.
+func readPolicies(stdin io.Reader, files []string, now time.Time) (*policyDocuments, error) {
+	if err := checkFiles(files...); err != nil {
+		return nil, err
+	}
 	docs := &policyDocuments{now: now}
+	for _, name := range files {
+		data, err := readFile(stdin, name)
+		if err != nil {
+			return nil, err
+		}
+		if err := docs.addFile(data); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if len(docs.policies) == 0 {
+		return nil, fmt.Errorf("%s: there is no ChangeManagementPolicy", strings.Join(files, ", "))
+	}
+	return docs, nil
+}
+
+// addFile adds the documents of a file. One in which nothing is, is taken for a mistake.
+func (d *policyDocuments) addFile(data []byte) error {
+	before := len(d.policies) + len(d.maps)
 	reader := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for {
 		doc, err := reader.Read()
@@ -51,20 +73,20 @@ func readPolicies(data []byte, now time.Time) (*policyDocuments, error) {
 			break
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		j, err := sigsyaml.YAMLToJSONStrict(doc)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if err := docs.addJSON(j); err != nil {
-			return nil, err
+		if err := d.addJSON(j); err != nil {
+			return err
 		}
 	}
-	if len(docs.policies) == 0 {
-		return nil, errors.New("there is no ChangeManagementPolicy")
+	if len(d.policies)+len(d.maps) == before {
+		return errors.New("there is no ChangeManagementPolicy and no ConfigMap")
 	}
-	return docs, nil
+	return nil
 }
 
 func (d *policyDocuments) addJSON(doc []byte) error {
