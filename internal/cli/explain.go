@@ -41,6 +41,7 @@ func newExplainCommand(others ...updaters.Constructor) *cobra.Command {
 		Long: `Takes a CanUpdateMachineRequest or a CanUpdateMachineSetRequest, as Cluster API sends them, and says for each changed
 field which updater makes it in place, its disruption class and what that takes on the node, or why it can't be made in
 place; and the verdict that Cluster API will reach: InPlace, or Replace. It is the server's own engine, and needs no cluster.
+Policies and sources that API servers refuse are an error.
 
 NodeDisruptionPolicies, KubernetesSources when the version changes, and BootImagePolicies when the image does, count as far as the
 request tells that they select the machine. It has no labels of the Cluster: a policy or source that selects Clusters is taken to

@@ -15,6 +15,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/apischema"
 	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/schedule"
 )
@@ -24,6 +25,7 @@ type policyDocuments struct {
 	now      time.Time
 	policies []policyDocument
 	maps     map[string]map[string]string
+	schemas  apischema.Checker
 }
 
 // policyDocument is the spec of a policy, or why it can't be read.
@@ -31,6 +33,8 @@ type policyDocument struct {
 	name string
 	spec refitv1.ChangeManagementPolicySpec
 	err  error
+	// refused is why API servers don't take it, which is said if nothing else is wrong with it.
+	refused error
 }
 
 // newPolicyDocument reads a spec. A field that is not known, or is there twice, is an error: a word that is mistyped must not
@@ -134,12 +138,16 @@ func (d *policyDocuments) addObject(object scheduleObject, doc []byte) error {
 		if spec == nil {
 			spec = []byte("{}")
 		}
-		d.policies = append(d.policies, newPolicyDocument(object.Metadata.Name, spec))
+		policy := newPolicyDocument(object.Metadata.Name, spec)
+		policy.refused = d.schemas.Check(doc)
+		d.policies = append(d.policies, policy)
 	case "":
 		if object.Spec != nil {
 			doc = object.Spec
 		}
-		d.policies = append(d.policies, newPolicyDocument(fmt.Sprintf("%d", len(d.policies)+1), doc))
+		policy := newPolicyDocument(fmt.Sprintf("%d", len(d.policies)+1), doc)
+		policy.refused = new(apischema.Checker).Check(fmt.Appendf(nil, `{"apiVersion": %q, "kind": "ChangeManagementPolicy", "metadata": {"name": "spec"}, "spec": %s}`, refitv1.GroupVersion, doc))
+		d.policies = append(d.policies, policy)
 	default:
 		return fmt.Errorf("%s is neither a ChangeManagementPolicy nor a ConfigMap", object.Kind)
 	}
@@ -161,9 +169,12 @@ func (d *policyDocuments) compile() []*changemanagement.Policy {
 	for _, p := range d.policies {
 		object := &refitv1.ChangeManagementPolicy{Spec: p.spec}
 		object.Name = p.name
-		policy, _ := changemanagement.Compile(object, d) // who asks it is told what is wrong
-		if p.err != nil {
+		policy, err := changemanagement.Compile(object, d) // who asks it is told what is wrong
+		switch {
+		case p.err != nil:
 			policy.Schedule = schedule.Invalid(p.name, p.err)
+		case err == nil && p.refused != nil && policy.Schedule.Err(d.now) == nil:
+			policy.Schedule = schedule.Invalid(p.name, fmt.Errorf("API servers refuse it: %w", p.refused))
 		}
 		all = append(all, policy)
 	}

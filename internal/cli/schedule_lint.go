@@ -27,7 +27,7 @@ func newScheduleLintCommand() *cobra.Command {
 		Short: "Warn of policies that can't be read, or that open too rarely, too briefly or never together",
 		Long: `Reads ChangeManagementPolicy objects as eval does, and lists what is wrong with them, and what to do:
 
-  Invalid      a policy that can't be read, and so is closed (an error; all others are warnings)
+  Invalid      a policy that can't be read, and so is closed, or that API servers refuse (an error; all others are warnings)
   LittleTime   it is open for less than 48 hours of the next 32 days
   Overlap      two permits of a policy are open at the same time
   NeverMeet    policies that have windows have none together within 1000 days
