@@ -77,6 +77,27 @@ func TestAlertOfWhatDoesNotPass(t *testing.T) {
 	require.Contains(t, rules, `phase="Waiting", reason=~"`+strings.Join(stuck, "|")+`"`)
 }
 
+// TestWhatOperatorsMayWriteIsDocumented reads the annotations in the policy that holds operators to them.
+func TestWhatOperatorsMayWriteIsDocumented(t *testing.T) {
+	policy := readPage(t, filepath.Join("..", "..", "config", "rbac", "operator_policy.yaml"))
+	_, allowed, _ := strings.Cut(policy, "\n    - name: allowed\n")
+	allowed, _, _ = strings.Cut(allowed, "\n    - name: ")
+	_, page, _ := strings.Cut(readPage(t, filepath.Join(docsDir, "install.md")), "\n## The command\n")
+	page, _, _ = strings.Cut(page, "\n## ")
+	annotations := regexp.MustCompile(`'capi-refit\.dev/([a-z-]+)'`).FindAllStringSubmatch(allowed, -1)
+	require.NotEmpty(t, annotations)
+	for _, m := range annotations {
+		if m[1] != "added-by-hold" { // is a part of what keeps Cluster API off
+			require.Contains(t, page, "`"+m[1]+"`")
+		}
+	}
+	for _, cmd := range newRootCommand().Commands() {
+		if cmd.Name() != "serve" {
+			require.Contains(t, page, "`"+cmd.Name()+"`")
+		}
+	}
+}
+
 func TestLinksOfPages(t *testing.T) {
 	for _, name := range pages(t) {
 		page := readPage(t, name)
