@@ -46,8 +46,7 @@ func (f *Failures) Abandon(ctx context.Context, m *clusterv1.Machine) error {
 }
 
 func (f *Failures) say(format string, args ...any) error {
-	_, err := fmt.Fprintf(f.Out, format, args...)
-	return err
+	return say(f.Out, format, args...)
 }
 
 // decision is what a person decides about an update.

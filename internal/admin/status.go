@@ -233,5 +233,5 @@ func (v *view) wait(missing []string) {
 }
 
 func (v *view) tell(what string) {
-	fmt.Fprintf(v.Out, "%s %s\n", v.Clock.Now().UTC().Format(time.RFC3339), what) //nolint:errcheck // it is for people
+	say(v.Out, "%s %s\n", v.Clock.Now().UTC().Format(time.RFC3339), what) //nolint:errcheck // it is for people
 }

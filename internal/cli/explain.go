@@ -118,7 +118,8 @@ func printExplanation(w io.Writer, x *explanation, output string) error {
 		enc.SetIndent("", "  ")
 		return enc.Encode(x)
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var table strings.Builder
+	t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "OBJECT\tFIELD\tUPDATER\tDISRUPTION\tON THE NODE") //nolint:errcheck // Flush returns the error
 	for _, f := range x.Fields {
 		what := strings.Join(f.Actions, ", ")
@@ -134,7 +135,7 @@ func printExplanation(w io.Writer, x *explanation, output string) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("\nVerdict: %s\n", x.Verdict)
+	text := table.String() + fmt.Sprintf("\nVerdict: %s\n", x.Verdict)
 	if len(x.Actions) > 0 {
 		text += fmt.Sprintf("On the node: %s\nDisruption: %s\n", strings.Join(x.Actions, ", "), x.Disruption)
 	}
@@ -149,6 +150,6 @@ func printExplanation(w io.Writer, x *explanation, output string) error {
 		text += fmt.Sprintf("By the source: %s\n", x.Source)
 	}
 	text += labelled("Note: ", x.Notes)
-	_, err := io.WriteString(w, text)
+	_, err := io.WriteString(w, printable(text))
 	return err
 }

@@ -135,7 +135,7 @@ func printDecision(w io.Writer, d schedule.Decision, output string) error {
 	if d.Open {
 		state = "open"
 	}
-	_, err := fmt.Fprintf(w, "%s (%s): %s\n", state, d.Reason, d.Message)
+	_, err := fmt.Fprintf(w, "%s (%s): %s\n", state, d.Reason, printable(d.Message))
 	return err
 }
 

@@ -106,7 +106,7 @@ func (r lintReport) print(w io.Writer, output string) error {
 	}
 	fmt.Fprintf(&b, "%s: %s, %s\n", counted(r.Policies, "policy", "policies"),
 		counted(r.count(lintError), "error", "errors"), counted(r.count(lintWarning), "warning", "warnings"))
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, printable(b.String()))
 	return err
 }
 
