@@ -85,7 +85,21 @@ func (s *Status) page(updates []refitv1.MachineUpdate, width, height int) string
 			rows[i].Namespace = ""
 		}
 	}
-	return table(rows, width) + "\n" + summary
+	page := table(rows, width) + "\n" + summary
+	if width == 0 || height == 0 {
+		return page
+	}
+	return fit(page, width, height)
+}
+
+// fit cuts lines that a terminal would wrap, and those at the end that would have it scroll what has failed away.
+func fit(page string, width, height int) string {
+	lines := strings.Split(strings.TrimSuffix(page, "\n"), "\n")
+	lines = lines[:min(len(lines), max(height-1, 1))]
+	for i, line := range lines {
+		lines[i] = cut(line, width)
+	}
+	return strings.Join(lines, "\n") + "\n"
 }
 
 // around is the number of lines of a page that are no rows, and of one for the cursor.

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -111,6 +113,24 @@ func TestPageIsBounded(t *testing.T) {
 	}
 	page := w.status(80, 7).page(updates, 80, 7)
 	require.Equal(t, lines("NAME  PHASE    AGE  MESSAGE", "a     Pending  90s", "b     Pending  90s", "", "(2 more)", "4 machines: 4 pending"), page)
+}
+
+// TestPageFitsTheTerminal: what has failed is not scrolled away by lines that are wrapped.
+func TestPageFitsTheTerminal(t *testing.T) {
+	w := newWorld(t)
+	var updates []refitv1.MachineUpdate
+	for i := range 30 {
+		updates = append(updates, *update(fmt.Sprintf("prod-workers-94547-kb%02d", i), refitv1.PhaseApplying, "", "Restart kubelet.service, and more", steps(2, 5)))
+	}
+	updates[29].Status.Phase, updates[29].Status.Reason = refitv1.PhaseFailed, "NodeFailed"
+	for _, size := range [][2]int{{20, 4}, {60, 24}, {80, 24}, {100, 30}, {120, 40}} {
+		page := strings.Split(w.status(size[0], size[1]).page(updates, size[0], size[1]), "\n")
+		require.LessOrEqual(t, len(page), size[1])
+		require.True(t, strings.HasPrefix(page[1], "prod-workers-94547-"), "%q", page[1])
+		for _, line := range page {
+			require.LessOrEqual(t, utf8.RuneCountInString(line), size[0])
+		}
+	}
 }
 
 // screen is what is written while others write.
