@@ -70,6 +70,7 @@ type BootImageKind struct {
 	// +kubebuilder:validation:MaxItems=50
 	// +kubebuilder:validation:items:MaxLength=256
 	// +kubebuilder:validation:items:Pattern=`^[a-zA-Z][a-zA-Z0-9_-]*(\.[a-zA-Z][a-zA-Z0-9_-]*)*$`
+	// +kubebuilder:validation:items:XValidation:rule="self != 'spec' && !self.startsWith('spec.')",message="paths are below spec: leave out the spec. in front"
 	Paths []string `json:"paths"`
 }
 

@@ -115,6 +115,7 @@ type FileDisruption struct {
 	// +kubebuilder:validation:Pattern=`^/[^\x00-\x1f\x7f]+$`
 	// +kubebuilder:validation:XValidation:rule="!self.contains('//') && !self.endsWith('/')",message="path must be clean: neither // nor a / at the end"
 	// +kubebuilder:validation:XValidation:rule="!(self + '/').contains('/./') && !(self + '/').contains('/../')",message="path must be clean: neither . nor .. in it"
+	// +kubebuilder:validation:XValidation:rule="!self.contains('*')",message="there are no wildcards: the path of a directory stands for everything below it"
 	Path string `json:"path"`
 
 	Disruption `json:",inline"`
@@ -198,6 +199,7 @@ type InertField struct {
 	// +kubebuilder:validation:MaxItems=50
 	// +kubebuilder:validation:items:MaxLength=256
 	// +kubebuilder:validation:items:Pattern=`^[a-zA-Z][a-zA-Z0-9_-]*(\.[a-zA-Z][a-zA-Z0-9_-]*)*$`
+	// +kubebuilder:validation:items:XValidation:rule="self != 'spec' && !self.startsWith('spec.')",message="paths are below spec: leave out the spec. in front"
 	Paths []string `json:"paths"`
 }
 

@@ -136,7 +136,7 @@ func (d *Drift) sleep(ctx context.Context) error {
 }
 
 func (d *Drift) tell(format string, args ...any) {
-	fmt.Fprintf(d.Progress, format+"\n", args...) //nolint:errcheck // it is for people
+	say(d.Progress, format+"\n", args...) //nolint:errcheck // it is for people
 }
 
 // show writes what a MachineUpdate says of drift.
@@ -175,7 +175,7 @@ func (v *driftView) write(w *strings.Builder, now time.Time) {
 	default:
 		fmt.Fprintf(w, "Whether Machine %s has drifted is not known%s.\n", name, asOf(checked, now))
 	}
-	fmt.Fprintf(w, "%s: %s\n", v.Condition.Reason, oneLine(v.Condition.Message))
+	fmt.Fprintf(w, "%s: %s\n", oneLine(v.Condition.Reason), oneLine(v.Condition.Message))
 	v.list(w, now)
 }
 

@@ -28,7 +28,7 @@ func (f *Failures) Retry(ctx context.Context, m *clusterv1.Machine) error {
 	if err := f.annotate(ctx, m, d); err != nil {
 		return err
 	}
-	return f.say("The update of Machine %[1]s/%[2]s is tried again: refit plans again, and waits for window, slot and lease as for any update.\n"+
+	return f.say("refit was asked to try the update of Machine %[1]s/%[2]s again: it plans again, and waits for window, slot and lease as for any update.\n"+
 		"See how it goes with: refit status -n %[1]s %[2]s --watch\n", m.Namespace, m.Name)
 }
 
@@ -41,13 +41,12 @@ func (f *Failures) Abandon(ctx context.Context, m *clusterv1.Machine) error {
 	if err := f.annotate(ctx, m, d); err != nil {
 		return err
 	}
-	return f.say("The update of Machine %[1]s/%[2]s is given up: refit lets go of its slot and takes away what it has put on the node, its cordon included, "+
-		"so that other machines can be updated. The files there stay as they are.\nIt is updated again when the specs change, or with: refit retry -n %[1]s %[2]s\n", m.Namespace, m.Name)
+	return f.say("refit was asked to give up the update of Machine %[1]s/%[2]s: it lets go of its slot and takes away what it has put on the node, its cordon included, "+
+		"so that other machines can be updated. The files there stay as they are.\nSee whether it has: refit status -n %[1]s %[2]s\nThe Machine is updated again when the specs change, or with: refit retry -n %[1]s %[2]s\n", m.Namespace, m.Name)
 }
 
 func (f *Failures) say(format string, args ...any) error {
-	_, err := fmt.Fprintf(f.Out, format, args...)
-	return err
+	return say(f.Out, format, args...)
 }
 
 // decision is what a person decides about an update.

@@ -81,14 +81,14 @@ func TestFailures(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			require.Equal(t, "The update of Machine fleet/a is tried again: refit plans again, and waits for window, slot and lease as for any update.\n"+
+			require.Equal(t, "refit was asked to try the update of Machine fleet/a again: it plans again, and waits for window, slot and lease as for any update.\n"+
 				"See how it goes with: refit status -n fleet a --watch\n", w.said())
 			var mu refitv1.MachineUpdate
 			key := types.NamespacedName{Namespace: "fleet", Name: "a"}
 			require.NoError(t, w.Get(t.Context(), key, &mu))
 			require.Equal(t, map[string]string{refitv1.RetryAnnotation: "2026-10-03T20:00:00Z alice"}, mu.Annotations)
 			require.NoError(t, f.Abandon(t.Context(), m))
-			require.Contains(t, w.said(), "The update of Machine fleet/a is given up: refit lets go of its slot")
+			require.Contains(t, w.said(), "refit was asked to give up the update of Machine fleet/a: it lets go of its slot")
 			mu = refitv1.MachineUpdate{}
 			require.NoError(t, w.Get(t.Context(), key, &mu))
 			require.Equal(t, map[string]string{refitv1.AbandonAnnotation: "2026-10-03T20:00:00Z alice"}, mu.Annotations, "the last word counts")

@@ -113,7 +113,7 @@ func until(t time.Time) string {
 }
 
 func (h *Holder) say(format string, args ...any) {
-	fmt.Fprintf(h.Out, format+"\n", args...) //nolint:errcheck // it is for people
+	say(h.Out, format+"\n", args...) //nolint:errcheck // it is for people
 }
 
 // annotate writes the annotations, if nobody else's hold is there: the hold, and what keeps Cluster API off, by one write.
@@ -141,8 +141,8 @@ func (h *Holder) annotate(ctx context.Context, m *clusterv1.Machine, o HoldOptio
 // mine returns ErrNotYours if somebody else holds the Machine.
 func (h *Holder) mine(m *clusterv1.Machine) error {
 	hold, held := lease.PersonsHoldOf(m)
-	by := hold.By
-	if !held || by == h.Admin || hold.Over(h.Clock.Now()) {
+	by := oneLine(hold.By)
+	if !held || hold.By == h.Admin || hold.Over(h.Clock.Now()) {
 		return nil
 	}
 	if by == "" {
@@ -150,7 +150,7 @@ func (h *Holder) mine(m *clusterv1.Machine) error {
 	}
 	reason := ""
 	if why := m.Annotations[lease.HoldReasonAnnotation]; why != "" {
-		reason = fmt.Sprintf(" (%s)", why)
+		reason = fmt.Sprintf(" (%s)", oneLine(why))
 	}
 	return fmt.Errorf("%w: Machine %s/%s is held by %s%s", ErrNotYours, m.Namespace, m.Name, by, reason)
 }

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -55,11 +56,11 @@ func (r *Rollback) await(ctx context.Context, m *clusterv1.Machine, request stri
 		}
 		s := mu.Status.Rollback
 		if s != nil && s.Request == request {
-			why = ": " + s.Message
+			why = ": " + oneLine(s.Message)
 		}
 		if s != nil && s.Request == request && s.State.Ended() {
 			if s.State == refitv1.RollbackRefused {
-				return fmt.Errorf("%s", s.Message)
+				return errors.New(oneLine(s.Message))
 			}
 			return r.say("%[3]s.\nrefit brings it to the node, and waits for window, slot and lease as for any update. See how it goes with: refit status -n %[1]s %[2]s --watch\n",
 				m.Namespace, m.Name, s.Message)
@@ -76,8 +77,7 @@ func (r *Rollback) await(ctx context.Context, m *clusterv1.Machine, request stri
 }
 
 func (r *Rollback) say(format string, args ...any) error {
-	_, err := fmt.Fprintf(r.Out, format, args...)
-	return err
+	return say(r.Out, format, args...)
 }
 
 func (r *Rollback) sleep(ctx context.Context) error {

@@ -23,8 +23,8 @@ const barWidth = 10
 func rowOf(mu *refitv1.MachineUpdate, now time.Time) row {
 	st := &mu.Status
 	r := row{
-		Namespace: mu.Namespace, Name: mu.Name, Phase: string(cmp.Or(st.Phase, refitv1.PhasePending)), Reason: st.Reason,
-		Step: st.Step, Message: oneLine(st.Message),
+		Namespace: mu.Namespace, Name: mu.Name, Phase: oneLine(string(cmp.Or(st.Phase, refitv1.PhasePending))), Reason: oneLine(st.Reason),
+		Step: oneLine(st.Step), Message: oneLine(st.Message),
 	}
 	since := mu.CreationTimestamp.Time
 	switch {
@@ -59,16 +59,6 @@ func progressOf(st *refitv1.MachineUpdateStatus) string {
 	default:
 		return ""
 	}
-}
-
-// oneLine makes a text fit for a line of a terminal: what a node has written into it must not be able to move the cursor.
-func oneLine(s string) string {
-	return strings.Join(strings.Fields(strings.Map(func(r rune) rune {
-		if unprintable(r) || r >= 0x80 && r < 0xa0 {
-			return ' '
-		}
-		return r
-	}, s)), " ")
 }
 
 // rank sorts what needs a person first.

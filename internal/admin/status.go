@@ -27,8 +27,10 @@ type Status struct {
 	Size func() (width, height int)
 
 	Scope Scope
-	// Machines are the names of those that are shown. None: all in Scope.
+	// Machines are the names of those that are shown, or of their nodes. None: all in Scope.
 	Machines []string
+	// named are the Machines that these names mean, and the name of each as it was given.
+	named map[types.NamespacedName]string
 }
 
 const (
@@ -40,6 +42,7 @@ const (
 
 // Show shows how updates stand now. That there is none for a Machine that was named is an error, after the others are shown.
 func (s *Status) Show(ctx context.Context) error {
+	s.named = nil
 	updates, _, err := s.list(ctx)
 	if err != nil {
 		return err
@@ -48,16 +51,22 @@ func (s *Status) Show(ctx context.Context) error {
 	if _, err := io.WriteString(s.Out, s.page(updates, width, 0)); err != nil {
 		return err
 	}
-	var missing []string
-	for _, name := range s.Machines {
-		if !slices.ContainsFunc(updates, func(mu refitv1.MachineUpdate) bool { return mu.Name == name }) {
-			missing = append(missing, name)
-		}
-	}
-	if len(missing) > 0 {
+	if missing := s.missing(updates); len(missing) > 0 {
 		return fmt.Errorf("there is no update in %s of %s: refit was not asked to update it", s.Scope, strings.Join(missing, ", "))
 	}
 	return nil
+}
+
+// missing returns the names of Machines that were named and have no update.
+func (s *Status) missing(updates []refitv1.MachineUpdate) []string {
+	var names []string
+	for key, name := range s.named {
+		if !slices.ContainsFunc(updates, func(mu refitv1.MachineUpdate) bool { return client.ObjectKeyFromObject(&mu) == key }) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // page returns a table and a summary of at most height lines, or without a bound if it is 0. What needs a person is at the top.
@@ -76,7 +85,21 @@ func (s *Status) page(updates []refitv1.MachineUpdate, width, height int) string
 			rows[i].Namespace = ""
 		}
 	}
-	return table(rows, width) + "\n" + summary
+	page := table(rows, width) + "\n" + summary
+	if width == 0 || height == 0 {
+		return page
+	}
+	return fit(page, width, height)
+}
+
+// fit cuts lines that a terminal would wrap, and those at the end that would have it scroll what has failed away.
+func fit(page string, width, height int) string {
+	lines := strings.Split(strings.TrimSuffix(page, "\n"), "\n")
+	lines = lines[:min(len(lines), max(height-1, 1))]
+	for i, line := range lines {
+		lines[i] = cut(line, width)
+	}
+	return strings.Join(lines, "\n") + "\n"
 }
 
 // around is the number of lines of a page that are no rows, and of one for the cursor.
@@ -88,16 +111,28 @@ func (s *Status) list(ctx context.Context) ([]refitv1.MachineUpdate, string, err
 	if err := s.Client.List(ctx, &list, s.Scope.options()...); err != nil {
 		return nil, "", fmt.Errorf("list MachineUpdates in %s: %w", s.Scope, err)
 	}
+	if len(list.Items) == 0 {
+		if err := s.checkScope(ctx); err != nil {
+			return nil, "", err
+		}
+	}
+	if s.named == nil {
+		if err := s.findNamed(ctx, list.Items); err != nil {
+			return nil, "", err
+		}
+	}
 	return slices.DeleteFunc(list.Items, func(mu refitv1.MachineUpdate) bool { return !s.wanted(&mu) }), list.ResourceVersion, nil
 }
 
 func (s *Status) wanted(mu *refitv1.MachineUpdate) bool {
-	return len(s.Machines) == 0 || slices.Contains(s.Machines, mu.Name)
+	_, named := s.named[client.ObjectKeyFromObject(mu)]
+	return len(s.Machines) == 0 || named
 }
 
 // Watch shows how updates stand until ctx ends: on a terminal it draws again, elsewhere it writes a line for each change. Only a
 // first answer that is missing is an error; from then on Watch asks again.
 func (s *Status) Watch(ctx context.Context) error {
+	s.named = nil
 	v := &view{Status: s}
 	for {
 		err := v.session(ctx)
@@ -144,6 +179,9 @@ func (v *view) session(ctx context.Context) error {
 	defer w.Stop()
 	ticker := v.Clock.NewTicker(redrawEvery)
 	defer ticker.Stop()
+	if missing := v.missing(updates); !v.shown && len(missing) > 0 {
+		v.wait(missing)
+	}
 	v.show()
 	for {
 		select {
@@ -201,6 +239,13 @@ func (v *view) show() {
 	v.lines = lines
 }
 
+// wait says which Machines have no update yet, where a page would not be drawn over it.
+func (v *view) wait(missing []string) {
+	if width, _ := v.Size(); width == 0 {
+		v.tell("no update yet of " + strings.Join(missing, ", "))
+	}
+}
+
 func (v *view) tell(what string) {
-	fmt.Fprintf(v.Out, "%s %s\n", v.Clock.Now().UTC().Format(time.RFC3339), what) //nolint:errcheck // it is for people
+	say(v.Out, "%s %s\n", v.Clock.Now().UTC().Format(time.RFC3339), what) //nolint:errcheck // it is for people
 }

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +24,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/managementtest"
 )
 
 func steps(done, total int32) func(*refitv1.MachineUpdate) {
@@ -55,7 +58,7 @@ func (w *world) status(width, height int) *Status {
 }
 
 func TestShow(t *testing.T) {
-	w := newWorld(t, fleet()...)
+	w := newWorld(t, append(fleet(), machine("new"), managementtest.Cluster("fleet", "prod", nil))...)
 	s := w.status(100, 3)
 	require.NoError(t, s.Show(t.Context()))
 	require.Equal(t, lines(
@@ -72,8 +75,8 @@ func TestShow(t *testing.T) {
 		"8 machines: 1 failed, 2 waiting for a window, 1 waiting (New), 1 applying, 1 draining, 1 pending, 1 up to date",
 	), strings.ReplaceAll(w.said(), "\u00a0", " "))
 
-	s.Machines, s.Size = []string{"w-2", "nope"}, func() (int, int) { return 0, 0 }
-	require.EqualError(t, s.Show(t.Context()), "there is no update in namespace fleet of nope: refit was not asked to update it")
+	s.Machines, s.Size = []string{"w-2", "new"}, func() (int, int) { return 0, 0 }
+	require.EqualError(t, s.Show(t.Context()), "there is no update in namespace fleet of new: refit was not asked to update it")
 	require.Equal(t, lines(
 		"NAME  PHASE    REASON  AGE  MESSAGE",
 		"w-2   Waiting  Window  90s  policy weekends: OutsideWindow; opens at 2026-10-04T20:00:00Z",
@@ -85,7 +88,8 @@ func TestShow(t *testing.T) {
 	require.NoError(t, s.Show(t.Context()))
 	require.Equal(t, lines("NAMESPACE  NAME  PHASE      AGE  MESSAGE", "other      x     Succeeded  90s", "", "1 machine: 1 up to date"), w.said())
 
-	s.Scope.Namespace = "none"
+	require.NoError(t, w.DeleteAllOf(t.Context(), &refitv1.MachineUpdate{}, client.InNamespace("fleet")))
+	s.Scope = Scope{Namespace: "fleet", Cluster: "prod"}
 	require.NoError(t, s.Show(t.Context()))
 	require.Equal(t, "no updates\n", w.said())
 }
@@ -109,6 +113,24 @@ func TestPageIsBounded(t *testing.T) {
 	}
 	page := w.status(80, 7).page(updates, 80, 7)
 	require.Equal(t, lines("NAME  PHASE    AGE  MESSAGE", "a     Pending  90s", "b     Pending  90s", "", "(2 more)", "4 machines: 4 pending"), page)
+}
+
+// TestPageFitsTheTerminal: what has failed is not scrolled away by lines that are wrapped.
+func TestPageFitsTheTerminal(t *testing.T) {
+	w := newWorld(t)
+	var updates []refitv1.MachineUpdate
+	for i := range 30 {
+		updates = append(updates, *update(fmt.Sprintf("prod-workers-94547-kb%02d", i), refitv1.PhaseApplying, "", "Restart kubelet.service, and more", steps(2, 5)))
+	}
+	updates[29].Status.Phase, updates[29].Status.Reason = refitv1.PhaseFailed, "NodeFailed"
+	for _, size := range [][2]int{{20, 4}, {60, 24}, {80, 24}, {100, 30}, {120, 40}} {
+		page := strings.Split(w.status(size[0], size[1]).page(updates, size[0], size[1]), "\n")
+		require.LessOrEqual(t, len(page), size[1])
+		require.True(t, strings.HasPrefix(page[1], "prod-workers-94547-"), "%q", page[1])
+		for _, line := range page {
+			require.LessOrEqual(t, utf8.RuneCountInString(line), size[0])
+		}
+	}
 }
 
 // screen is what is written while others write.
@@ -161,7 +183,7 @@ func watching(t *testing.T, s *Status) (stop func() error) {
 }
 
 func TestWatchWritesChanges(t *testing.T) {
-	w := newWorld(t, fleet()[3:5]...)
+	w := newWorld(t, append(fleet()[3:5], machine("w-9"))...)
 	out := newScreen()
 	s := w.status(0, 0)
 	s.Out, s.Machines = out, []string{"w-2", "w-9"}
@@ -178,7 +200,7 @@ func TestWatchWritesChanges(t *testing.T) {
 	out.until(t, "fleet/w-9 is gone\n")
 	require.NoError(t, stop(), "Ctrl-C is no error")
 	require.NotContains(t, out.text.String(), "w-3")
-	require.True(t, strings.HasPrefix(out.text.String(), "2026-10-03T20:00:00Z fleet/w-2 "))
+	require.Contains(t, out.text.String(), "2026-10-03T20:00:00Z fleet/w-2 ")
 	require.Equal(t, 1, strings.Count(out.text.String(), "fleet/w-2 "), "what has not changed is not told again")
 }
 
@@ -254,6 +276,7 @@ func TestWatchNeedsAFirstAnswer(t *testing.T) {
 	require.EqualError(t, s.Show(t.Context()), "list MachineUpdates in namespace fleet: forbidden")
 
 	// Ctrl-C while it waits to ask again.
+	w = newWorld(t, managementtest.Cluster("fleet", "prod", nil))
 	ctx, cancel := context.WithCancel(t.Context())
 	s = w.status(0, 0)
 	s.Clock = clocktesting.NewFakeClock(start)

@@ -3,6 +3,7 @@ package cli
 import (
 	"crypto/ed25519"
 	"crypto/sha256"
+	"debug/buildinfo"
 	"debug/elf"
 	"encoding/hex"
 	"encoding/json"
@@ -27,7 +28,7 @@ func newAgentSignCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sign --key FILE AGENT...",
 		Short: "Sign agents for nodes that refit comes in to by a gate",
-		Long: "Sign agents for nodes that refit comes in to by a gate. The signature of refit-node-linux-amd64 is put beside it, as\n" +
+		Long: "Sign agents for nodes that refit comes in to by a gate; other programs are refused. The signature of refit-node-linux-amd64 is put beside it, as\n" +
 			"refit-node-linux-amd64.sig. Nodes trust the public half of the key when it is in /etc/refit/agent-signers. The key is needed\n" +
 			"nowhere else: keep it away from the cluster.",
 		Example: "  ssh-keygen -t ed25519 -N '' -C agents -f agent-signing\n" +
@@ -73,6 +74,9 @@ func signAgent(key ed25519.PrivateKey, file, dir string, s node.AgentStatement) 
 	if s.OS, s.Architecture, err = platformOf(file); err != nil {
 		return "", err
 	}
+	if err := checkAgent(file); err != nil {
+		return "", err
+	}
 	sum := sha256.Sum256(data)
 	s.SHA256 = hex.EncodeToString(sum[:])
 	signature, err := node.SignAgent(key, s)
@@ -88,6 +92,21 @@ func signAgent(key ed25519.PrivateKey, file, dir string, s node.AgentStatement) 
 	}
 	target := filepath.Join(dir, filepath.Base(file)+".sig")
 	return target, os.WriteFile(target, append(text, '\n'), 0o644) //nolint:gosec // everybody may read a signature
+}
+
+// agentPackage is the main package of agents.
+const agentPackage = "github.com/capi-refit/refit/cmd/refit-node"
+
+// checkAgent returns an error for a program that is no agent: nodes run what is signed as root, for whoever comes in to them.
+func checkAgent(file string) error {
+	info, err := buildinfo.ReadFile(file)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s is not an agent: it does not say what it was built from: %w", file, err)
+	case info.Path != agentPackage:
+		return fmt.Errorf("%s is not an agent: it was built from %q, and agents are from %q", file, info.Path, agentPackage)
+	}
+	return nil
 }
 
 // platformOf reads what a program was built for.

@@ -3,6 +3,8 @@ package cli
 
 import (
 	"os"
+	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -19,9 +21,19 @@ func Main(programVersion string, others ...updaters.Constructor) {
 	version = programVersion
 	root := newRootCommand(others...)
 	if err := root.ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
-		root.PrintErrln("refit:", err)
+		root.PrintErrln("refit:", printable(err.Error()))
 		os.Exit(1)
 	}
+}
+
+// printable leaves control characters out of a text, which may come from objects, but for those that separate lines and columns.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return -1
+		}
+		return r
+	}, s)
 }
 
 func newRootCommand(others ...updaters.Constructor) *cobra.Command {
@@ -34,5 +46,6 @@ func newRootCommand(others ...updaters.Constructor) *cobra.Command {
 	}
 	root.AddCommand(server.NewCommand(version, others...), newExplainCommand(others...), newScheduleCommand(), newStatusCommand(),
 		newHoldCommand(), newReleaseCommand(), newRetryCommand(), newRollbackCommand(), newAbandonCommand(), newDriftCommand(), newAuditCommand(), newRestoreEtcdCommand(), newAgentCommand())
+	takeOnce(root)
 	return root
 }

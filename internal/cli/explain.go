@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -42,6 +41,7 @@ func newExplainCommand(others ...updaters.Constructor) *cobra.Command {
 		Long: `Takes a CanUpdateMachineRequest or a CanUpdateMachineSetRequest, as Cluster API sends them, and says for each changed
 field which updater makes it in place, its disruption class and what that takes on the node, or why it can't be made in
 place; and the verdict that Cluster API will reach: InPlace, or Replace. It is the server's own engine, and needs no cluster.
+Policies and sources that API servers refuse are an error.
 
 NodeDisruptionPolicies, KubernetesSources when the version changes, and BootImagePolicies when the image does, count as far as the
 request tells that they select the machine. It has no labels of the Cluster: a policy or source that selects Clusters is taken to
@@ -54,6 +54,9 @@ select this one, which is said.`,
 			}
 			rules, err := flags.Rules()
 			if err != nil {
+				return err
+			}
+			if err := checkFiles(slices.Concat([]string{file}, files.policies, files.sources, files.images)...); err != nil {
 				return err
 			}
 			policies, err := readDisruptions(cmd.InOrStdin(), files, rules, others...)
@@ -83,13 +86,6 @@ select this one, which is said.`,
 	flags.Add(cmd.Flags())
 	_ = cmd.MarkFlagRequired("filename") // the flag is there
 	return cmd
-}
-
-func readFile(stdin io.Reader, name string) ([]byte, error) {
-	if name == "-" {
-		return io.ReadAll(stdin)
-	}
-	return os.ReadFile(name)
 }
 
 // explanation is what the engine says, and by which policies.
@@ -122,7 +118,8 @@ func printExplanation(w io.Writer, x *explanation, output string) error {
 		enc.SetIndent("", "  ")
 		return enc.Encode(x)
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var table strings.Builder
+	t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "OBJECT\tFIELD\tUPDATER\tDISRUPTION\tON THE NODE") //nolint:errcheck // Flush returns the error
 	for _, f := range x.Fields {
 		what := strings.Join(f.Actions, ", ")
@@ -138,7 +135,7 @@ func printExplanation(w io.Writer, x *explanation, output string) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("\nVerdict: %s\n", x.Verdict)
+	text := table.String() + fmt.Sprintf("\nVerdict: %s\n", x.Verdict)
 	if len(x.Actions) > 0 {
 		text += fmt.Sprintf("On the node: %s\nDisruption: %s\n", strings.Join(x.Actions, ", "), x.Disruption)
 	}
@@ -153,6 +150,6 @@ func printExplanation(w io.Writer, x *explanation, output string) error {
 		text += fmt.Sprintf("By the source: %s\n", x.Source)
 	}
 	text += labelled("Note: ", x.Notes)
-	_, err := io.WriteString(w, text)
+	_, err := io.WriteString(w, printable(text))
 	return err
 }

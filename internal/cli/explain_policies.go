@@ -16,6 +16,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/apischema"
 	"github.com/capi-refit/refit/internal/bootimage"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/inplace"
@@ -53,6 +54,7 @@ var _ inplace.Updaters = (*disruptions)(nil)
 // readDisruptions reads files. Without NodeDisruptionPolicies, what is built in counts; without sources, there is none; without
 // BootImagePolicies, no image may change.
 func readDisruptions(stdin io.Reader, files explainFiles, builtIn disruption.Rules, others ...updaters.Constructor) (*disruptions, error) {
+	var schemas apischema.Checker
 	d := &disruptions{builtIn: builtIn, list: judges.List(others...), applied: []string{}, notes: []string{}}
 	for _, of := range []struct {
 		kind  string
@@ -67,7 +69,7 @@ func readDisruptions(stdin io.Reader, files explainFiles, builtIn disruption.Rul
 			if err != nil {
 				return nil, err
 			}
-			if err := readObjects(data, of.kind, of.take); err != nil {
+			if err := readObjects(data, of.kind, of.take, &schemas); err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
 		}
@@ -75,12 +77,30 @@ func readDisruptions(stdin io.Reader, files explainFiles, builtIn disruption.Rul
 	return d, nil
 }
 
-// readObjects reads documents, each of which is an object of the kind, or a list of them.
-func readObjects(data []byte, kind string, take func(doc []byte) error) error {
+// readObjects reads documents, each of which is an object of the kind, or a list of them. None at all is taken for a mistake.
+func readObjects(data []byte, kind string, take func(doc []byte) error, schemas *apischema.Checker) error {
+	found := false
+	checked := func(doc []byte) error {
+		found = true
+		if err := take(doc); err != nil {
+			return err
+		}
+		if err := schemas.Check(doc); err != nil {
+			var object struct {
+				Metadata struct{ Name string } `json:"metadata"`
+			}
+			_ = json.Unmarshal(doc, &object) // it was read before
+			return fmt.Errorf("API servers refuse %s %q: %w", kind, object.Metadata.Name, err)
+		}
+		return nil
+	}
 	reader := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for {
 		doc, err := reader.Read()
 		if errors.Is(err, io.EOF) {
+			if !found {
+				return fmt.Errorf("there is no %s", kind)
+			}
 			return nil
 		}
 		if err != nil {
@@ -90,7 +110,7 @@ func readObjects(data []byte, kind string, take func(doc []byte) error) error {
 		if err != nil {
 			return err
 		}
-		if err := readObject(j, kind, take); err != nil {
+		if err := readObject(j, kind, checked); err != nil {
 			return err
 		}
 	}

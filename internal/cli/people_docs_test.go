@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/server"
 )
 
@@ -46,6 +48,54 @@ func TestReasonsAreDocumented(t *testing.T) {
 		}
 	}
 	require.Positive(t, failed)
+}
+
+// passes says of each reason to wait whether it passes by itself within half an hour, or is somebody's wish: nobody is told of those.
+var passes = map[string]bool{
+	refitv1.ReasonNodeAccess: false, refitv1.ReasonUnreachable: false, refitv1.ReasonHostKey: false, refitv1.ReasonSpecs: false,
+	refitv1.ReasonBlocked: false, refitv1.ReasonAgent: false, refitv1.ReasonWorkload: false, refitv1.ReasonAudit: false, refitv1.ReasonNode: false,
+	refitv1.ReasonBusy:   false, // a run that does not end
+	refitv1.ReasonLease:  false, // clocks that are apart, or a holder who is gone
+	refitv1.ReasonPaused: true, refitv1.ReasonDeleting: true, refitv1.ReasonTaken: true, refitv1.ReasonHold: true,
+	refitv1.ReasonWindow: true, refitv1.ReasonBudget: true, refitv1.ReasonSlot: true, refitv1.ReasonSkew: true, refitv1.ReasonWithdrawn: true,
+	refitv1.ReasonStaging: true, // a fleet may fetch for hours
+}
+
+// TestAlertOfWhatDoesNotPass: each reason is either in the alert's expression or passes by itself.
+func TestAlertOfWhatDoesNotPass(t *testing.T) {
+	types := readPage(t, filepath.Join("..", "..", "api", "v1alpha1", "machineupdate_types.go"))
+	var stuck []string
+	for _, m := range regexp.MustCompile(`(?m)^\tReason\w+ += "(\w+)"$`).FindAllStringSubmatch(types, -1) {
+		itPasses, known := passes[m[1]]
+		require.True(t, known, "whether the reason %s passes by itself", m[1])
+		if !itPasses {
+			stuck = append(stuck, m[1])
+		}
+	}
+	slices.Sort(stuck)
+	rules := readPage(t, filepath.Join("..", "..", "config", "prometheus", "rules.yaml"))
+	require.Contains(t, rules, `phase="Waiting", reason=~"`+strings.Join(stuck, "|")+`"`)
+}
+
+// TestWhatOperatorsMayWriteIsDocumented reads the annotations in the policy that holds operators to them.
+func TestWhatOperatorsMayWriteIsDocumented(t *testing.T) {
+	policy := readPage(t, filepath.Join("..", "..", "config", "rbac", "operator_policy.yaml"))
+	_, allowed, _ := strings.Cut(policy, "\n    - name: allowed\n")
+	allowed, _, _ = strings.Cut(allowed, "\n    - name: ")
+	_, page, _ := strings.Cut(readPage(t, filepath.Join(docsDir, "install.md")), "\n## The command\n")
+	page, _, _ = strings.Cut(page, "\n## ")
+	annotations := regexp.MustCompile(`'capi-refit\.dev/([a-z-]+)'`).FindAllStringSubmatch(allowed, -1)
+	require.NotEmpty(t, annotations)
+	for _, m := range annotations {
+		if m[1] != "added-by-hold" { // is a part of what keeps Cluster API off
+			require.Contains(t, page, "`"+m[1]+"`")
+		}
+	}
+	for _, cmd := range newRootCommand().Commands() {
+		if cmd.Name() != "serve" {
+			require.Contains(t, page, "`"+cmd.Name()+"`")
+		}
+	}
 }
 
 func TestLinksOfPages(t *testing.T) {

@@ -133,7 +133,7 @@ func TestRetryAndAbandon(t *testing.T) {
 	} {
 		out, err := run(t, failureCommand(&f, &cobra.Command{Use: "x"}, decide), "prod-a")
 		require.NoError(t, err)
-		require.Contains(t, out, "The update of Machine fleet/prod-a is ")
+		require.Regexp(t, "^refit was asked to .* the update of Machine fleet/prod-a", out)
 		var mu refitv1.MachineUpdate
 		require.NoError(t, c.Get(t.Context(), types.NamespacedName{Namespace: "fleet", Name: "prod-a"}, &mu))
 		require.Regexp(t, `^20.*Z alice$`, mu.Annotations[annotation])

@@ -30,9 +30,10 @@ func newScheduleCommand() *cobra.Command {
 
 // evalFlags are the flags of schedule eval.
 type evalFlags struct {
-	file, vectors, now, output string
-	expected                   time.Duration
-	horizonDays                int
+	files                []string
+	vectors, now, output string
+	expected             time.Duration
+	horizonDays          int
 }
 
 func newScheduleEvalCommand() *cobra.Command {
@@ -59,7 +60,7 @@ window within the horizon, and permissiveRemainingSeconds is -1 if there is no e
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVarP(&flags.file, "filename", "f", "", "File with the policies, in JSON or YAML; - for standard input.")
+	addFiles(fs, &flags.files)
 	fs.StringVar(&flags.vectors, "vectors", "", "File with worked cases; those that come out differently are listed.")
 	fs.StringVar(&flags.now, "now", "", "Instant to ask about, in RFC 3339. By default it is now.")
 	fs.DurationVar(&flags.expected, "expected-duration", 0, "How long the update takes. By default it is what the policies say.")
@@ -89,11 +90,7 @@ func (f *evalFlags) eval(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	data, err := readFile(cmd.InOrStdin(), f.file)
-	if err != nil {
-		return err
-	}
-	docs, err := readPolicies(data, q.Now)
+	docs, err := readPolicies(cmd.InOrStdin(), f.files, q.Now)
 	if err != nil {
 		return err
 	}
@@ -138,7 +135,7 @@ func printDecision(w io.Writer, d schedule.Decision, output string) error {
 	if d.Open {
 		state = "open"
 	}
-	_, err := fmt.Fprintf(w, "%s (%s): %s\n", state, d.Reason, d.Message)
+	_, err := fmt.Fprintf(w, "%s (%s): %s\n", state, d.Reason, printable(d.Message))
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -14,15 +15,17 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/apischema"
 	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/schedule"
 )
 
-// policyDocuments are the policies of a file, and the ConfigMaps with their calendars.
+// policyDocuments are the policies of files, and the ConfigMaps with their calendars.
 type policyDocuments struct {
 	now      time.Time
 	policies []policyDocument
 	maps     map[string]map[string]string
+	schemas  apischema.Checker
 }
 
 // policyDocument is the spec of a policy, or why it can't be read.
@@ -30,6 +33,8 @@ type policyDocument struct {
 	name string
 	spec refitv1.ChangeManagementPolicySpec
 	err  error
+	// refused is why API servers don't take it, which is said if nothing else is wrong with it.
+	refused error
 }
 
 // newPolicyDocument reads a spec. A field that is not known, or is there twice, is an error: a word that is mistyped must not
@@ -41,9 +46,30 @@ func newPolicyDocument(name string, spec []byte) policyDocument {
 	return d
 }
 
-// readPolicies reads documents: each is a policy, a policy's spec, a ConfigMap, or a list of them.
-func readPolicies(data []byte, now time.Time) (*policyDocuments, error) {
+// readPolicies reads the documents of files: each is a policy, a policy's spec, a ConfigMap, or a list of them.
+func readPolicies(stdin io.Reader, files []string, now time.Time) (*policyDocuments, error) {
+	if err := checkFiles(files...); err != nil {
+		return nil, err
+	}
 	docs := &policyDocuments{now: now}
+	for _, name := range files {
+		data, err := readFile(stdin, name)
+		if err != nil {
+			return nil, err
+		}
+		if err := docs.addFile(data); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if len(docs.policies) == 0 {
+		return nil, fmt.Errorf("%s: there is no ChangeManagementPolicy", strings.Join(files, ", "))
+	}
+	return docs, nil
+}
+
+// addFile adds the documents of a file. One in which nothing is, is taken for a mistake.
+func (d *policyDocuments) addFile(data []byte) error {
+	before := len(d.policies) + len(d.maps)
 	reader := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for {
 		doc, err := reader.Read()
@@ -51,20 +77,20 @@ func readPolicies(data []byte, now time.Time) (*policyDocuments, error) {
 			break
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		j, err := sigsyaml.YAMLToJSONStrict(doc)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if err := docs.addJSON(j); err != nil {
-			return nil, err
+		if err := d.addJSON(j); err != nil {
+			return err
 		}
 	}
-	if len(docs.policies) == 0 {
-		return nil, errors.New("there is no ChangeManagementPolicy")
+	if len(d.policies)+len(d.maps) == before {
+		return errors.New("there is no ChangeManagementPolicy and no ConfigMap")
 	}
-	return docs, nil
+	return nil
 }
 
 func (d *policyDocuments) addJSON(doc []byte) error {
@@ -112,12 +138,16 @@ func (d *policyDocuments) addObject(object scheduleObject, doc []byte) error {
 		if spec == nil {
 			spec = []byte("{}")
 		}
-		d.policies = append(d.policies, newPolicyDocument(object.Metadata.Name, spec))
+		policy := newPolicyDocument(object.Metadata.Name, spec)
+		policy.refused = d.schemas.Check(doc)
+		d.policies = append(d.policies, policy)
 	case "":
 		if object.Spec != nil {
 			doc = object.Spec
 		}
-		d.policies = append(d.policies, newPolicyDocument(fmt.Sprintf("%d", len(d.policies)+1), doc))
+		policy := newPolicyDocument(fmt.Sprintf("%d", len(d.policies)+1), doc)
+		policy.refused = new(apischema.Checker).Check(fmt.Appendf(nil, `{"apiVersion": %q, "kind": "ChangeManagementPolicy", "metadata": {"name": "spec"}, "spec": %s}`, refitv1.GroupVersion, doc))
+		d.policies = append(d.policies, policy)
 	default:
 		return fmt.Errorf("%s is neither a ChangeManagementPolicy nor a ConfigMap", object.Kind)
 	}
@@ -139,9 +169,12 @@ func (d *policyDocuments) compile() []*changemanagement.Policy {
 	for _, p := range d.policies {
 		object := &refitv1.ChangeManagementPolicy{Spec: p.spec}
 		object.Name = p.name
-		policy, _ := changemanagement.Compile(object, d) // who asks it is told what is wrong
-		if p.err != nil {
+		policy, err := changemanagement.Compile(object, d) // who asks it is told what is wrong
+		switch {
+		case p.err != nil:
 			policy.Schedule = schedule.Invalid(p.name, p.err)
+		case err == nil && p.refused != nil && policy.Schedule.Err(d.now) == nil:
+			policy.Schedule = schedule.Invalid(p.name, fmt.Errorf("API servers refuse it: %w", p.refused))
 		}
 		all = append(all, policy)
 	}

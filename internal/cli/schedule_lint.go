@@ -27,7 +27,7 @@ func newScheduleLintCommand() *cobra.Command {
 		Short: "Warn of policies that can't be read, or that open too rarely, too briefly or never together",
 		Long: `Reads ChangeManagementPolicy objects as eval does, and lists what is wrong with them, and what to do:
 
-  Invalid      a policy that can't be read, and so is closed (an error; all others are warnings)
+  Invalid      a policy that can't be read, and so is closed, or that API servers refuse (an error; all others are warnings)
   LittleTime   it is open for less than 48 hours of the next 32 days
   Overlap      two permits of a policy are open at the same time
   NeverMeet    policies that have windows have none together within 1000 days
@@ -106,7 +106,7 @@ func (r lintReport) print(w io.Writer, output string) error {
 	}
 	fmt.Fprintf(&b, "%s: %s, %s\n", counted(r.Policies, "policy", "policies"),
 		counted(r.count(lintError), "error", "errors"), counted(r.count(lintWarning), "warning", "warnings"))
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, printable(b.String()))
 	return err
 }
 

@@ -23,7 +23,7 @@ func TestFieldsThatAreNotKnown(t *testing.T) {
 		"that don't exist": {"{strategy: Permissive, replacement: Never}", "replacement"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			docs, err := readPolicies([]byte(test.spec), time.Now())
+			docs, err := readPolicies(strings.NewReader(test.spec), []string{"-"}, time.Now())
 			require.NoError(t, err)
 			require.ErrorContains(t, docs.schedules()[0].Err(time.Now()), test.want)
 		})
@@ -43,7 +43,7 @@ func TestPoliciesForDifferentMachinesNeedNotMeet(t *testing.T) {
 		"labels of other keys": {"{machines: {matchLabels: {a: b}}}", "{machines: {matchLabels: {b: a}}}", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := policyFlags{file: "-", now: "2026-10-03T20:00:00Z"}
+			f := policyFlags{files: []string{"-"}, now: "2026-10-03T20:00:00Z"}
 			p, err := f.load(strings.NewReader(fmt.Sprintf(one, "SA", test.a) + fmt.Sprintf(one, "SU", test.b)))
 			require.NoError(t, err)
 			require.Equal(t, test.warn, len(p.neverMeet()) > 0)

@@ -14,21 +14,22 @@ import (
 	"github.com/capi-refit/refit/schedule"
 )
 
-// policyFlags are the flags of the commands that look at the windows of a file's policies.
+// policyFlags are the flags of the commands that look at the windows of policies.
 type policyFlags struct {
-	file, now, output, zone string
+	files             []string
+	now, output, zone string
 }
 
 func (f *policyFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVarP(&f.file, "filename", "f", "", "File with the policies, in JSON or YAML; - for standard input.")
+	addFiles(fs, &f.files)
 	fs.StringVar(&f.now, "now", "", "Instant to look from, in RFC 3339. By default it is now.")
 	fs.StringVar(&f.zone, "time-zone", "", "Zone to show times in, such as Europe/Berlin. By default it is that of the first policy.")
 	fs.StringVarP(&f.output, "output", "o", "", "json, for programs.")
 	_ = cmd.MarkFlagRequired("filename") // the flag is there
 }
 
-// policies are those of a file, asked at an instant. Times are shown in loc.
+// policies are those of files, asked at an instant. Times are shown in loc.
 type policies struct {
 	now       time.Time
 	loc       *time.Location
@@ -45,7 +46,7 @@ func (f *policyFlags) load(stdin io.Reader) (*policies, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := loadPolicies(stdin, f.file, now)
+	p, err := loadPolicies(stdin, f.files, now)
 	if err != nil || f.zone == "" {
 		return p, err
 	}
@@ -55,14 +56,10 @@ func (f *policyFlags) load(stdin io.Reader) (*policies, error) {
 	return p, nil
 }
 
-func loadPolicies(stdin io.Reader, file string, now time.Time) (*policies, error) {
-	data, err := readFile(stdin, file)
+func loadPolicies(stdin io.Reader, files []string, now time.Time) (*policies, error) {
+	docs, err := readPolicies(stdin, files, now)
 	if err != nil {
 		return nil, err
-	}
-	docs, err := readPolicies(data, now)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	p := &policies{now: now, selectors: map[*schedule.Schedule]*changemanagement.Policy{}}
 	for _, policy := range docs.compile() {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,7 +31,7 @@ func newScheduleSimulateCommand() *cobra.Command {
 		Long: `Reads ChangeManagementPolicy objects as eval does, and draws when all of them will be open, a row a day and a column an
 hour of the local time. Hours that the clocks skip are blank; where the clocks go back, a column stands for two hours.
 
---with names a file with all policies as they would be. Its windows are compared with those of the first file: the drawing
+--with names files with all policies as they would be. Their windows are compared with those of the files of -f: the drawing
 marks what would open and what would close, and a list says which windows are added, removed, moved, shortened, lengthened,
 split or joined.
 
@@ -52,7 +53,7 @@ split or joined.
 	flags.add(cmd)
 	fs := cmd.Flags()
 	fs.IntVar(&s.weeks, "weeks", 6, "How many weeks to look ahead.")
-	fs.StringVar(&s.with, "with", "", "File with the policies as they would be.")
+	fs.StringArrayVar(&s.with, "with", nil, "File with the policies as they would be. Can be there more than once.")
 	fs.StringVar(&s.html, "html", "", "File to write a page to.")
 	cmd.MarkFlagsMutuallyExclusive("html", "output")
 	return cmd
@@ -60,8 +61,9 @@ split or joined.
 
 // simulateFlags are the flags of simulate alone.
 type simulateFlags struct {
-	weeks      int
-	with, html string
+	weeks int
+	with  []string
+	html  string
 }
 
 // simulation is what policies open in some whole days.
@@ -69,7 +71,7 @@ type simulation struct {
 	*policies
 	// changed are the policies as they would be, or nil.
 	changed     *policies
-	with        string // the file of the changed ones
+	with        string // the files of the changed ones
 	from, until time.Time
 }
 
@@ -83,18 +85,19 @@ func (f *simulateFlags) simulate(stdin io.Reader, p *policies) (*simulation, err
 	s := &simulation{policies: p}
 	s.from = startOfDay(noon(p.now, p.loc, 0))
 	s.until = startOfDay(noon(p.now, p.loc, 7*f.weeks))
-	if f.with == "" {
+	if len(f.with) == 0 {
 		return s, nil
 	}
+	s.with = strings.Join(f.with, ", ")
 	changed, err := loadPolicies(stdin, f.with, p.now)
 	if err != nil {
 		return nil, err
 	}
 	if err := changed.check(); err != nil {
-		return nil, fmt.Errorf("%s: %w", f.with, err)
+		return nil, fmt.Errorf("%s: %w", s.with, err)
 	}
 	changed.loc = p.loc
-	s.changed, s.with = changed, f.with
+	s.changed = changed
 	return s, nil
 }
 

@@ -28,7 +28,7 @@ maintenanceSchedule: {permit: [{recurrence: FREQ=WEEKLY;BYDAY=SA, startTime: "20
 func indent(s string) string { return "  " + strings.ReplaceAll(s, "\n", "\n  ") }
 
 func TestScheduleEval(t *testing.T) {
-	object := "kind: ChangeManagementPolicy\nmetadata: {name: weekends}\nspec:\n" + indent(weekendsSpec)
+	object := "apiVersion: capi-refit.dev/v1alpha1\nkind: ChangeManagementPolicy\nmetadata: {name: weekends}\nspec:\n" + indent(weekendsSpec)
 	open := `{"open":true,"reason":"Open","nextChangeETASeconds":0,"permissiveRemainingSeconds":28800,` +
 		`"window":["2026-10-03T20:00:00Z","2026-10-04T04:00:00Z"],"message":"open until 2026-10-04T04:00:00Z"}`
 	calendar := `---

@@ -29,7 +29,7 @@ func newStatusCommand() *cobra.Command { return (&statusFlags{clock: clock.RealC
 
 func (f *statusFlags) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "status [MACHINE...]",
+		Use:   "status [MACHINE|NODE...]",
 		Short: "Show how updates stand: what has failed first, then what waits, and for what",
 		Long: `Shows a line for each MachineUpdate. With --watch it is drawn again as updates go on, and where the output is no terminal, a
 line is written for each change. The exit status says nothing of the updates: it is 0 when they could be shown.`,

@@ -47,11 +47,19 @@ func (u *Updater) Claim(ctx context.Context, c fieldset.Change) (updaters.Claim,
 				none := []disruption.Action{{Type: disruption.None}}
 				claim.Covered = append(claim.Covered, updaters.Covered{Field: f, Actions: none})
 			default:
-				claim.Left = append(claim.Left, updaters.Left{Field: f, Reason: e.Why})
+				claim.Left = append(claim.Left, updaters.Left{Field: f, Reason: e.why(kubeadmconfig.Location(f))})
 			}
 		}
 	}
 	return claim, nil
+}
+
+// why is why a field is left. The path of one that can be declared is shown as a declaration has it, which is not as people are shown the field.
+func (e Entry) why(location []string) string {
+	if e.Object != fieldset.InfrastructureMachine || len(location) == 0 {
+		return e.Why
+	}
+	return e.Why + ", as " + strings.Join(location, ".")
 }
 
 // Lookup returns the entry for the field of an object to which the names lead, items of lists left out. The longest path
