@@ -33,7 +33,15 @@ func TestFailures(t *testing.T) {
 		"waiting after another try has begun": {
 			update: update("a", refitv1.PhaseWaiting, refitv1.ReasonNode, "", func(mu *refitv1.MachineUpdate) {
 				mu.Status.ApplyingSince, mu.Status.Attempts = &metav1.Time{Time: start}, 1
-			}), says: "it is Waiting (Node)",
+			}), says: "it is Waiting (Node)", abandon: true,
+		},
+		"waiting with a drained node": {
+			update: update("a", refitv1.PhaseWaiting, refitv1.ReasonUnreachable, "", func(mu *refitv1.MachineUpdate) {
+				mu.Status.Slot = &refitv1.Slot{TakenAt: metav1.Time{Time: start}}
+			}), says: "it is Waiting (Unreachable)", abandon: true,
+		},
+		"waiting with nothing": {
+			update: update("a", refitv1.PhaseWaiting, refitv1.ReasonWindow, ""), says: "it is Waiting (Window)",
 		},
 		"done": {update: update("a", refitv1.PhaseSucceeded, "", ""), says: "and it is Succeeded"},
 		"other specs by now": {
