@@ -42,6 +42,7 @@ func Builtin() Table { //nolint:funlen // a table: a line for each row
 	none, pods := []Action{{Type: None}}, []Action{{Type: StaticPodRefresh}}
 	// Nodes have one of the container runtimes. The unit of another one is not installed, and is not restarted.
 	trust := []Action{{Type: TrustStoreUpdate}, {Type: Restart, Unit: containerd}, {Type: Restart, Unit: crio}}
+	runtimeUnit := []Action{{Type: Drain}, {Type: DaemonReload}, {Type: Restart, Unit: UnitOfPath}} // as for the runtime's configuration
 	var t Table
 	for _, r := range []struct {
 		path    string
@@ -62,6 +63,10 @@ func Builtin() Table { //nolint:funlen // a table: a line for each row
 		{"/etc/modules-load.d", restart("systemd-modules-load.service")},
 		{"/etc/ssh/sshd_config.d", reload("ssh.service")},
 		{systemdUnits, []Action{{Type: DaemonReload}, {Type: Restart, Unit: UnitOfPath}}},
+		{systemdUnits + "/" + containerd, runtimeUnit}, // by KillMode= a restart can end all pods
+		{systemdUnits + "/" + containerd + ".d", runtimeUnit},
+		{systemdUnits + "/" + crio, runtimeUnit},
+		{systemdUnits + "/" + crio + ".d", runtimeUnit},
 		{"/etc/pki/ca-trust/source/anchors", trust},
 		{"/usr/local/share/ca-certificates", trust},
 		{"/etc/logrotate.d", none},

@@ -98,7 +98,8 @@ func (it item) content() (text string, ok bool) {
 	if it.kind != 'f' || !says(it.value) {
 		return "", false
 	}
-	if s, err := strconv.Unquote(`"` + strings.ReplaceAll(it.value, `"`, `\"`) + `"`); err == nil {
+	quotes := strings.NewReplacer(`\\`, `\\`, `\"`, `\"`, `"`, `\"`)
+	if s, err := strconv.Unquote(`"` + quotes.Replace(it.value) + `"`); err == nil {
 		return s, true
 	}
 	return it.value, true
