@@ -19,6 +19,7 @@ func (a *Agent) blockFiles(ctx context.Context, p *planner) {
 	}
 	a.blockSudoers(ctx, p)
 	a.blockLines(p)
+	a.blockSkipped(p)
 }
 
 // blockLines keeps systemd-tmpfiles from doing what can't be undone: the agent runs it as root.

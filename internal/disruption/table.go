@@ -22,6 +22,8 @@ type Rule struct {
 	Actions []Action `json:"actions"`
 	// From names the policies that the rule comes from. Empty: it is built in.
 	From string `json:"from,omitempty"`
+	// Unsafe lets files be written that their reader skips. All policies that the rule comes from say so.
+	Unsafe bool `json:"unsafe,omitempty"`
 }
 
 // Table is a set of rules. The rule with the longest path that matches wins; between equal paths the later one.
