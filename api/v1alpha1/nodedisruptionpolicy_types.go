@@ -99,7 +99,8 @@ type Disruption struct {
 	Timeout DisruptionTimeout `json:"timeout,omitempty"`
 
 	// unsafe: true lets the entry leave out what is built in for the same thing and brings a change into effect, or tests it: a Reload of
-	// sshd, a restart of the static pods. Without it such an entry is refused, and the policy is not Ready. The entry is named in the
+	// sshd, a restart of the static pods. Without it such an entry is refused, and the policy is not Ready. For a path it also lets files
+	// be written of which the program skips the names that they are for. The entry is named in the
 	// notes of the updates of all Machines that the policy selects, by refit explain, and is counted by the metric
 	// refit_node_disruption_policy_unsafe_entries.
 	// +optional

@@ -91,10 +91,10 @@ func stopsTime(w *work) bool {
 	})
 }
 
-// asks reports whether what works is asked of the node before and after a run: if it disturbs the node, or changes what programs read again by
-// themselves, such as resolv.conf.
+// asks reports whether what works is asked of the node before and after a run: if it disturbs the node, changes what programs read again by
+// themselves, such as resolv.conf, or if the agent itself brings something into effect.
 func (a *Agent) asks(w *work) bool {
-	return w.Plan.Disturbs() || a.touchesAny(w, namePaths, nameUnits) || a.touchesTime(w)
+	return w.Plan.Disturbs() || slices.ContainsFunc(w.Plan.Changes, takesEffect) || a.touchesAny(w, namePaths, nameUnits) || a.touchesTime(w)
 }
 
 // patience returns how long what worked before may take to work again. Probes of policies may each have a longer time of their own.

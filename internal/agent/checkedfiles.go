@@ -18,6 +18,20 @@ func (a *Agent) blockFiles(ctx context.Context, p *planner) {
 		a.blockRefresh(ctx, p, file)
 	}
 	a.blockSudoers(ctx, p)
+	a.blockLines(p)
+	a.blockSkipped(p)
+}
+
+// blockLines keeps systemd-tmpfiles from doing what can't be undone: the agent runs it as root.
+func (a *Agent) blockLines(p *planner) {
+	for _, c := range p.work.Plan.Changes {
+		if c.Kind != node.FileKind || c.Operation != node.Write {
+			continue
+		}
+		if err := a.effects().CheckLines(c.Name, p.work.Contents[c.Name]); err != nil {
+			p.block(c.Name, err)
+		}
+	}
 }
 
 // blockSudoers has sudo's own parser read all rules as they would be, if the plan changes one of their files. Whatever the actions are, this

@@ -39,7 +39,7 @@ func TestSudoersThroughFiles(t *testing.T) {
 	}{
 		"good":                   {files: []string{sudoRule, "app ALL=(ALL) /bin/true\n"}},
 		"bad":                    {files: []string{sudoRule, "BAD"}, blocked: "visudo does not accept " + sudoRule},
-		"bad, and not read":      {files: []string{"/etc/sudoers.d/a.bak", "BAD"}},
+		"bad, and not read":      {files: []string{"/etc/sudoers.d/a.bak", "BAD"}, blocked: "sudo reads only files with names without a dot"},
 		"the main file":          {files: []string{"/etc/sudoers", "BAD"}, blocked: "visudo does not accept /etc/sudoers"},
 		"an alias twice":         {files: []string{sudoRule, "Cmnd_Alias A = /a", "/etc/sudoers.d/b", "Cmnd_Alias A = /b"}, blocked: "accepts each of the changed files, and not all"},
 		"anybody's":              {files: []string{sudoRule, "app ALL=(ALL) /bin/true\n"}, mode: "0666", blocked: "sudo reads no rules of " + sudoRule},

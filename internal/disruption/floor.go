@@ -44,7 +44,7 @@ func Floor(p string, actions []Action) error {
 // below returns what actions leave out of the built-in rule for the file p, in words, and that rule's path.
 func below(p string, actions []Action) (missing []string, whose string) {
 	rule, ok := Builtin().match(p)
-	if !ok || rule.Path == systemdUnits && !restartable(p) {
+	if !ok || within(rule.Path, systemdUnits) && !restartable(p) {
 		return nil, ""
 	}
 	return lacks(actions, rule.Actions), rule.Path

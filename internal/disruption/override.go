@@ -26,6 +26,7 @@ func Override(base Rules, policies ...PolicyRules) Rules {
 	files, units, domains := entries{}, entries{}, entries{}
 	for _, r := range base.Files {
 		files.set(r.Path, r.Actions, r.From)
+		files.unsafe(r.Path, r.Unsafe)
 	}
 	for _, u := range base.Units {
 		units.set(u.Name, u.Actions, u.From)
@@ -45,7 +46,7 @@ func Override(base Rules, policies ...PolicyRules) Rules {
 	out.ConfirmWithin = cmp.Or(shortestWait(policies), base.ConfirmWithin)
 	out.Probes = mergeProbes(base.Probes, policies)
 	for path, e := range files.sorted() {
-		out.Files = append(out.Files, Rule{Path: path, Actions: e.actions, From: e.origin()})
+		out.Files = append(out.Files, Rule{Path: path, Actions: e.actions, From: e.origin(), Unsafe: e.unsafe})
 	}
 	for name, e := range units.sorted() {
 		out.Units = append(out.Units, UnitRule{Name: name, Actions: e.actions, From: e.origin()})
@@ -71,7 +72,10 @@ func join(policies []PolicyRules) joined {
 	said := joined{files: entries{}, units: entries{}, domains: entries{}}
 	for _, p := range policies {
 		for _, r := range p.Rules.Files {
+			_, others := said.files[r.Path]
+			unsafe := r.Unsafe && (!others || said.files[r.Path].unsafe)
 			said.files.add(r.Path, r.Actions, p.Name)
+			said.files.unsafe(r.Path, unsafe)
 		}
 		for _, u := range p.Rules.Units {
 			said.units.add(u.Name, u.Actions, p.Name)
@@ -121,6 +125,8 @@ type entry struct {
 	actions []Action
 	// from are the names of who says it, in order.
 	from []string
+	// unsafe reports that all who say it say that, too.
+	unsafe bool
 }
 
 func (e entry) origin() string { return strings.Join(e.from, ", ") }
@@ -134,6 +140,13 @@ func (es entries) set(key string, actions []Action, from string) {
 	if from != "" {
 		e.from = []string{from}
 	}
+	es[key] = e
+}
+
+// unsafe says of an entry whether it is.
+func (es entries) unsafe(key string, unsafe bool) {
+	e := es[key]
+	e.unsafe = unsafe
 	es[key] = e
 }
 

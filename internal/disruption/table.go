@@ -25,6 +25,8 @@ type Rule struct {
 	Actions []Action `json:"actions"`
 	// From names the policies that the rule comes from. Empty: it is built in.
 	From string `json:"from,omitempty"`
+	// Unsafe lets files be written that their reader skips. All policies that the rule comes from say so.
+	Unsafe bool `json:"unsafe,omitempty"`
 }
 
 // Table is a set of rules. The rule with the longest path that matches wins; between equal paths the later one.
@@ -45,6 +47,7 @@ func Builtin() Table { //nolint:funlen // a table: a line for each row
 	none, pods := []Action{{Type: None}}, []Action{{Type: StaticPodRefresh}}
 	// Nodes have one of the container runtimes. The unit of another one is not installed, and is not restarted.
 	trust := []Action{{Type: TrustStoreUpdate}, {Type: Restart, Unit: containerd}, {Type: Restart, Unit: crio}}
+	runtimeUnit := []Action{{Type: Drain}, {Type: DaemonReload}, {Type: Restart, Unit: UnitOfPath}} // as for the runtime's configuration
 	var t Table
 	for _, r := range []struct {
 		path    string
@@ -65,6 +68,10 @@ func Builtin() Table { //nolint:funlen // a table: a line for each row
 		{"/etc/modules-load.d", restart("systemd-modules-load.service")},
 		{"/etc/ssh/sshd_config.d", reload("ssh.service")},
 		{systemdUnits, []Action{{Type: DaemonReload}, {Type: Restart, Unit: UnitOfPath}}},
+		{systemdUnits + "/" + containerd, runtimeUnit}, // by KillMode= a restart can end all pods
+		{systemdUnits + "/" + containerd + ".d", runtimeUnit},
+		{systemdUnits + "/" + crio, runtimeUnit},
+		{systemdUnits + "/" + crio + ".d", runtimeUnit},
 		{"/etc/pki/ca-trust/source/anchors", trust},
 		{"/usr/local/share/ca-certificates", trust},
 		{"/etc/logrotate.d", none},

@@ -40,7 +40,7 @@ func convert(s *refitv1.NodeDisruptionPolicySpec) (disruption.Rules, error) {
 		field := fmt.Sprintf("files[%s]", f.Path)
 		c.wrong(field, disruption.ValidPath(f.Path))
 		c.once(field, seen)
-		out.Files = append(out.Files, disruption.Rule{Path: f.Path, Actions: c.actions(field, f.Disruption)})
+		out.Files = append(out.Files, disruption.Rule{Path: f.Path, Actions: c.actions(field, f.Disruption), Unsafe: f.Unsafe})
 	}
 	c.most("units", len(s.Units))
 	for _, u := range s.Units {

@@ -43,6 +43,8 @@ func TestAPolicyTakesNoCheckAway(t *testing.T) {
 	actions, err := e.Rules.Actions("/etc/ssh/sshd_config.d/a.conf")
 	require.NoError(t, err)
 	require.Equal(t, []disruption.Action{{Type: disruption.None}}, actions)
+	require.True(t, e.Rules.Unsafe("/etc/ssh/sshd_config.d/a.conf"), "the node is told, too")
+	require.False(t, e.Rules.Unsafe("/etc/sysctl.d/a"))
 }
 
 func TestUnsafeEntriesAreCounted(t *testing.T) {

@@ -91,7 +91,7 @@ func (u *suite) guestsRun(ctx context.Context, t *testing.T, workload client.Cli
 func (u *suite) realDrain(ctx context.Context, t *testing.T) {
 	before, workload := u.identities(ctx, t), u.workload(ctx, t)
 	d, budget := u.guests(ctx, t, workload)
-	f := file("/etc/containerd/conf.d/e2e.toml", "version = 2\n")
+	f := file("/etc/containerd/conf.d/e2e.toml", "version = 3\n")
 	require.NoError(t, u.PutFiles(ctx, f))
 	var blocked *refitv1.MachineUpdate
 	require.NoError(t, poll(ctx, 200*time.Millisecond, func(ctx context.Context) (bool, error) {

@@ -146,7 +146,7 @@ func (u *suite) takenBack(ctx context.Context, t *testing.T, before map[string]t
 func (u *suite) watched(ctx context.Context, t *testing.T) {
 	before := u.identities(ctx, t)
 	u.withPolicy(ctx, t, func(s *refitv1.NodeDisruptionPolicySpec) { s.Soak = "20s" })
-	f := file("/etc/containerd/conf.d/e2e-watched.toml", "version = 2\n")
+	f := file("/etc/containerd/conf.d/e2e-watched.toml", "version = 3\n")
 	asked := time.Now()
 	takeAway := u.workersFiles(ctx, t, f)
 	first := u.anyWorker(ctx, t, func(mu *refitv1.MachineUpdate) bool { return mu.Status.Step == watchStep })

@@ -1,6 +1,11 @@
 package updates
 
-// trust are the rows of authorities. They restart CRI-O, which those of CRI-O's files only reload: they are not in one run with these.
+// crioUnit is a unit of the fake CRI-O that is known from the one that was there.
+const crioUnit = "[Unit]\nDescription=row crio\n[Service]\nExecStartPre=/usr/local/bin/crio-reads\nExecStart=/bin/sleep infinity\n" +
+	"ExecReload=/usr/local/bin/crio-reads\n"
+
+// trust are the rows of authorities, and of CRI-O's unit. They restart CRI-O, which those of CRI-O's files only reload: they are not in one
+// run with these.
 var trust = batch{
 	name: "trust",
 	prepare: []string{
@@ -9,6 +14,14 @@ var trust = batch{
 			>/usr/local/bin/update-ca-trust && chmod 755 /usr/local/bin/update-ca-trust`,
 	},
 	rows: map[string]builtinRow{
+		"/etc/systemd/system/crio.service": {
+			files: []rowFile{{"/etc/systemd/system/crio.service", crioUnit, ""}},
+			shows: "systemctl show -p Description crio.service", want: "Description=row crio", fake: aFakeCrio,
+		},
+		"/etc/systemd/system/crio.service.d": {
+			files: []rowFile{{"/etc/systemd/system/crio.service.d/row.conf", "[Service]\nEnvironment=ROW=drop-in\n", ""}},
+			shows: "tr '\\0' '\\n' </proc/$(systemctl show -p MainPID --value crio.service)/environ", want: "ROW=drop-in", fake: aFakeCrio,
+		},
 		"/usr/local/share/ca-certificates": {
 			files: []rowFile{{"/usr/local/share/ca-certificates/row.crt", testCA, ""}},
 			shows: "openssl verify -CAfile /etc/ssl/certs/ca-certificates.crt /opt/row-ca.pem 2>&1 || true", want: "row-ca.pem: OK",

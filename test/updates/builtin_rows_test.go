@@ -15,6 +15,9 @@ imports = ["/etc/containerd/conf.d/*.toml"]
   config_path = "/etc/containerd/certs.d"
 `
 
+// containerdUnit is a unit of containerd that is known from the package's.
+const containerdUnit = "[Unit]\nDescription=row runtime\n[Service]\nType=notify\nExecStart=/usr/bin/containerd\nDelegate=yes\nKillMode=process\n"
+
 // startUdevd starts what the image has masked, since most containers have no use for it.
 const startUdevd = "mount -o remount,rw /sys && systemctl --quiet unmask systemd-udevd.service systemd-udevd-kernel.socket systemd-udevd-control.socket && " +
 	"systemctl start systemd-udevd.service"
@@ -106,6 +109,15 @@ var services = batch{
 		"/etc/systemd/system": {
 			files: []rowFile{{"/etc/systemd/system/row.service", "[Service]\nExecStart=/bin/sleep infinity\n", ""}},
 			shows: "systemctl show -p SubState row.service", want: "SubState=running",
+		},
+		"/etc/systemd/system/containerd.service": {
+			// A file in /etc hides the package's.
+			files: []rowFile{{"/etc/systemd/system/containerd.service", containerdUnit, ""}},
+			shows: "systemctl show -p Description containerd.service", want: "Description=row runtime",
+		},
+		"/etc/systemd/system/containerd.service.d": {
+			files: []rowFile{{"/etc/systemd/system/containerd.service.d/row.conf", "[Service]\nEnvironment=ROW=drop-in\n", ""}},
+			shows: "tr '\\0' '\\n' </proc/$(systemctl show -p MainPID --value containerd.service)/environ", want: "ROW=drop-in",
 		},
 		"/etc/logrotate.d": {
 			files: []rowFile{{"/etc/logrotate.d/row", "/var/log/row.log {\n  rotate 3\n}\n", ""}},

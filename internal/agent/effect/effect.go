@@ -32,6 +32,8 @@ type Noted struct {
 	Modules map[string]bool `json:"modules,omitempty"`
 	// Made reports which of the paths were there that systemd-tmpfiles makes.
 	Made map[string]bool `json:"made,omitempty"`
+	// Written are the digests of what it writes to files that it makes.
+	Written map[string][]string `json:"written,omitempty"`
 	// Units are the invocations of units that read their files when they start.
 	Units map[string]string `json:"units,omitempty"`
 	// Arguments are the kernel's that files named before.

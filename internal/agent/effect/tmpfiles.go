@@ -9,29 +9,28 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strings"
 
 	"github.com/capi-refit/refit/internal/agent/host"
 )
-
-// making are the types of lines by which systemd-tmpfiles makes something, and what.
-var making = map[byte]fs.FileMode{
-	'f': 0, 'F': 0, 'd': fs.ModeDir, 'D': fs.ModeDir, 'v': fs.ModeDir, 'q': fs.ModeDir, 'Q': fs.ModeDir, 'p': fs.ModeNamedPipe, 'L': fs.ModeSymlink,
-}
 
 // made returns the paths that a file of systemd-tmpfiles has it make while the system runs, with what they are. Those with specifiers are
 // left out, and those that are for a boot only.
 func made(text []byte) map[string]fs.FileMode {
 	out := map[string]fs.FileMode{}
-	for _, line := range lines(text) {
-		fields := strings.Fields(line)
-		if len(fields) < 2 {
-			continue
+	for _, it := range items(text) {
+		if kind, ok := it.makes(); ok {
+			out[it.path] = kind
 		}
-		kind, ok := making[fields[0][0]]
-		p := strings.Trim(fields[1], `"'`)
-		if ok && !strings.Contains(fields[0], "!") && path.IsAbs(p) && !strings.Contains(p, "%") {
-			out[path.Clean(p)] = kind
+	}
+	return out
+}
+
+// written returns the digests of what a file of systemd-tmpfiles has it write to new files, by their paths.
+func written(text []byte) map[string]string {
+	out := map[string]string{}
+	for _, it := range items(text) {
+		if content, ok := it.content(); ok {
+			out[it.path] = digestOf([]byte(content))
 		}
 	}
 	return out
@@ -63,6 +62,14 @@ func (e Effects) noteMade(changes []Change, n *Noted, base *Base) error {
 	for _, c := range of(changes, tmpfilesDirs...) {
 		paths := made(c.Before)
 		maps.Copy(paths, made(c.After))
+		for _, text := range [][]byte{c.Before, c.After} {
+			for p, digest := range written(text) {
+				if n.Written == nil {
+					n.Written = map[string][]string{}
+				}
+				n.Written[p] = append(n.Written[p], digest)
+			}
+		}
 		for p := range paths {
 			_, missing := e.Host.Lstat(p)
 			if n.Made == nil {
@@ -90,11 +97,11 @@ func (e Effects) bringMade(ctx context.Context, n Noted, base Base) ([]string, e
 	if err != nil {
 		return notes, err
 	}
-	for _, p := range slices.Sorted(maps.Keys(n.Made)) {
+	for _, p := range slices.Backward(slices.Sorted(maps.Keys(n.Made))) { // what is in a directory before it
 		if _, named := all[p]; named {
 			continue
 		}
-		if note := e.unmake(p, base.Made[p]); note != "" {
+		if note := e.unmake(p, base.Made[p], n.Written[p]); note != "" {
 			notes = append(notes, note)
 		}
 	}
@@ -102,8 +109,9 @@ func (e Effects) bringMade(ctx context.Context, n Noted, base Base) ([]string, e
 }
 
 // create runs systemd-tmpfiles for the changed files, or for those that they no longer hide. It is never run for all of them, nor to
-// remove: that would empty directories which are in use.
-func (e Effects) create(ctx context.Context, n Noted) ([]string, error) {
+// remove: that would empty directories which are in use. Nor is it run for a file from before refit that has it do what can't be undone: a
+// boot has done that.
+func (e Effects) create(ctx context.Context, n Noted) (notes []string, err error) {
 	files, err := e.dropIns(tmpfilesDirs)
 	if err != nil {
 		return nil, err
@@ -113,24 +121,47 @@ func (e Effects) create(ctx context.Context, n Noted) ([]string, error) {
 		if !within(changed, tmpfilesDirs...) || i < 0 {
 			continue
 		}
+		if note, err := e.leaves(files[i]); note != "" || err != nil {
+			notes = append(notes, note)
+			if err != nil {
+				return notes, err
+			}
+			continue
+		}
 		_, err := e.Host.RunTelling(ctx, host.Command{Name: "systemd-tmpfiles", Args: []string{"--create", files[i]}})
 		if errors.Is(err, host.ErrNoProgram) {
-			return []string{"the node has no systemd-tmpfiles, so what " + files[i] + " names is not made"}, nil
+			return append(notes, "the node has no systemd-tmpfiles, so what "+files[i]+" names is not made"), nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("systemd-tmpfiles --create %s: %w", files[i], err)
+			return notes, fmt.Errorf("systemd-tmpfiles --create %s: %w", files[i], err)
 		}
 	}
-	return nil, nil
+	return notes, nil
 }
 
-// unmake removes an empty directory, an empty file or a link, if systemd-tmpfiles has made it, and returns a note if it stays.
-func (e Effects) unmake(p string, ours bool) string {
+// leaves returns a note if systemd-tmpfiles is not run for a file, since what a line of it does can't be undone.
+func (e Effects) leaves(file string) (string, error) {
+	text, _, err := e.Host.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	for _, it := range items(text) {
+		if it.lasting() != "" {
+			return fmt.Sprintf("systemd-tmpfiles was not run for %s, since what line %d of it does can't be undone; a boot does it",
+				file, it.number), nil
+		}
+	}
+	return "", nil
+}
+
+// unmake removes what systemd-tmpfiles has made, and returns a note if it stays: a directory that is not empty, or a file with something in
+// it that was not written by a line.
+func (e Effects) unmake(p string, ours bool, written []string) string {
 	info, err := e.Host.Lstat(p)
 	if errors.Is(err, fs.ErrNotExist) {
 		return ""
 	}
-	if err != nil || !ours || info.Mode().IsRegular() && info.Size() > 0 {
+	if err != nil || !ours || info.Mode().IsRegular() && info.Size() > 0 && !e.isWritten(p, written) {
 		return p + " stays, which no file in tmpfiles.d names any more; remove it if nothing needs it"
 	}
 	dir, err := e.Host.OpenDir(path.Dir(p))
@@ -142,6 +173,11 @@ func (e Effects) unmake(p string, ours bool) string {
 		return p + " stays, which no file in tmpfiles.d names any more, since something is in it; remove it if nothing needs it"
 	}
 	return ""
+}
+
+func (e Effects) isWritten(p string, digests []string) bool {
+	content, _, err := e.Host.ReadFile(p)
+	return err == nil && slices.Contains(digests, digestOf(content))
 }
 
 func (e Effects) verifyMade(n Noted) error {
@@ -172,11 +208,11 @@ func (e Effects) undoMade(ctx context.Context, n Noted) ([]string, error) {
 	if err = errors.Join(err, unread); err != nil {
 		return notes, err
 	}
-	for _, p := range slices.Sorted(maps.Keys(n.Made)) {
+	for _, p := range slices.Backward(slices.Sorted(maps.Keys(n.Made))) {
 		if _, named := all[p]; named || n.Made[p] {
 			continue
 		}
-		if note := e.unmake(p, true); note != "" {
+		if note := e.unmake(p, true, n.Written[p]); note != "" {
 			notes = append(notes, note)
 		}
 	}
