@@ -16,7 +16,7 @@ import (
 // askedBefore returns the probes that are asked before a run: those that are built in, those of the policies, and those for what the run
 // touches.
 func (a *Agent) askedBefore(w *work) []probe.Probe {
-	all := slices.Concat(a.probes(false), probe.Own(a.host(), w.Rules.Probes))
+	all := slices.Concat(a.probes(false), []probe.Probe{probe.Network(a.host(), false)}, probe.Own(a.host(), w.Rules.Probes))
 	if a.touchesAny(w, namePaths, nameUnits) {
 		all = append(all, probe.Names(a.host(), nil)...)
 	}
@@ -29,6 +29,7 @@ func (a *Agent) askedBefore(w *work) []probe.Probe {
 // askedAfter returns the probes of what is noted, by the keys that it is noted under. What a policy does not ask any more is not asked.
 func (a *Agent) askedAfter(w *work, noted []string) []probe.Probe {
 	all := slices.Concat(a.probes(w.Plan.Interrupts()), probe.Own(a.host(), w.Rules.Probes), probe.Names(a.host(), noted), a.reportedSince(w))
+	all = append(all, probe.Network(a.host(), true))
 	if !stopsTime(w) {
 		all = append(all, probe.Time(a.host()))
 	}

@@ -16,6 +16,7 @@
 //	run.json       the work of a run under way: its plan and the contents that it writes; gone when it has ended
 //	journal.jsonl  what was done, step by step; journal.jsonl.1 is the one before it
 //	works.json     what of the node worked before a run under way, and what an earlier one has broken
+//	active.json    which units were active before it, in the same way
 //	originals/     what was there before a path was first applied
 //	backups/       what the last runs have overwritten, a directory for each
 //	lock           held by whoever works on the run, for as long as that takes

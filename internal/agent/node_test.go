@@ -229,8 +229,10 @@ type fakeUnits struct {
 	states map[string]host.UnitState
 	fails  map[string]error // by "verb unit"
 	calls  []string
-	system string // the state of the whole
-	follow bool   // whether the states follow what is done
+	needs  map[string][]string
+	system string   // the state of the whole
+	lasts  []string // the units that a list shows
+	follow bool     // whether the states follow what is done
 	hook   func(ctx context.Context, call string) error
 }
 
@@ -254,6 +256,19 @@ func (f *fakeUnits) Show(_ context.Context, unit string) (host.UnitState, error)
 		return s, nil
 	}
 	return host.UnitState{LoadState: "loaded", ActiveState: "active", Type: "simple", InvocationID: "1"}, nil
+}
+
+// List implements host.Lister.
+func (f *fakeUnits) List(ctx context.Context, names ...string) ([]host.LoadedUnit, error) {
+	var units []host.LoadedUnit
+	if len(names) == 0 {
+		names = f.lasts
+	}
+	for _, name := range names {
+		state, _ := f.Show(ctx, name)
+		units = append(units, host.LoadedUnit{Name: name, UnitState: state, Lasting: slices.Contains(f.lasts, name), Needs: f.needs[name]})
+	}
+	return units, nil
 }
 
 func (f *fakeUnits) Do(ctx context.Context, verb, unit string) error {

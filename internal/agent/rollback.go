@@ -177,6 +177,9 @@ func (r *runner) stepsBack(changes []node.Change, actions []disruption.Action) [
 		}})
 	}
 	steps = append(steps, r.effectsBack(changes)...)
+	if len(changes)+len(actions) > 0 {
+		steps = append(steps, r.startBack()...)
+	}
 	if len(actions) > 0 {
 		steps = append(steps, step{stepVerifyBack, func(ctx context.Context) (string, error) {
 			if err := r.awaitBoot(ctx); err != nil {
@@ -210,7 +213,7 @@ func (r *runner) failureMessage(cause node.JournalEntry, changes []node.Change, 
 	switch {
 	case len(failures) > 0:
 		return message + "the node could not be put back as it was: " + strings.Join(failures, "; ") +
-			"; look at it before anything else is done to it"
+			"; look at it before anything else is done to it" + r.saidAgain()
 	case len(changes) == 0:
 		return message + r.leftBehind()
 	}
@@ -230,7 +233,7 @@ func (r *runner) failureMessage(cause node.JournalEntry, changes []node.Change, 
 	if r.progress.done[stepRebootBack] {
 		message += ", and the node was rebooted with that"
 	}
-	return message
+	return message + r.saidAgain()
 }
 
 // past returns an action as it is told when it is done.

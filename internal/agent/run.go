@@ -77,7 +77,7 @@ func (r *runner) run(ctx context.Context) (node.Status, error) {
 	end, owed := r.last.Status, (*debt)(nil)
 	end.Step, end.Done = r.progress.last, r.forwardDone()
 	if cause := r.progress.failed; cause == nil {
-		end.State, end.Message = node.Succeeded, r.success()
+		end.State, end.Message = node.Succeeded, r.success()+r.saidAgain()
 	} else {
 		outcome, err := r.afterFailure(ctx)
 		if errors.Is(err, errRebooting) {
@@ -94,6 +94,7 @@ func (r *runner) run(ctx context.Context) (node.Status, error) {
 	end.Notes = slices.Concat(end.Notes, r.progress.notes)
 	r.last.Left = r.left(end)
 	r.endWorks(end)
+	r.endActive(end)
 	return end, r.finish(end, owed)
 }
 

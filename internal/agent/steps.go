@@ -125,7 +125,7 @@ func (a *Agent) prepare(ctx context.Context, w *work) (string, error) {
 
 // noteBefore looks for what the actions take, and notes what is to be compared with the node after them.
 func (a *Agent) noteBefore(ctx context.Context, w *work) (notes []string, err error) {
-	if err := errors.Join(a.able(w), a.notePods(ctx, w.Plan)); err != nil {
+	if err := errors.Join(a.able(w), a.notePods(ctx, w.Plan), a.noteActive(ctx, w)); err != nil {
 		return nil, err
 	}
 	return a.noteWorks(ctx, w)
@@ -180,7 +180,7 @@ func (a *Agent) changeFile(w *work, c node.Change) error {
 }
 
 // verify looks whether the node shows what the run was to bring about. After a reboot it does so when the boot has ended, and
-// at the units that a reload or a restart was meant for. Last it looks whether the node works as it did before.
+// at the units that a reload or a restart was meant for; what has stopped with them is started again. Last it looks whether the node works as it did before.
 func (a *Agent) verify(ctx context.Context, w *work) (note string, err error) {
 	if reboots(w.Plan.Actions) {
 		if note, err = a.awaitUp(ctx); err != nil {
@@ -188,6 +188,9 @@ func (a *Agent) verify(ctx context.Context, w *work) (note string, err error) {
 		}
 	}
 	if err := errors.Join(a.verifyFiles(w), a.verifyOthers(ctx, w)); err != nil {
+		return "", err
+	}
+	if err := a.startAgain(ctx, w, false); err != nil {
 		return "", err
 	}
 	actions, check := a.unitsToVerify(w)

@@ -393,3 +393,25 @@ func (c *criNode) finish(req node.Request) node.Status {
 	require.Fail(c.t, "the run does not end")
 	return node.Status{}
 }
+
+func TestANetworkPluginThatIsGoneIsTakenBack(t *testing.T) {
+	c := newCRINode(t)
+	c.units.hook = func(_ context.Context, call string) error {
+		why := ""
+		if strings.Contains(c.content(containerdConfig), "bin_dir") {
+			why = `failed to find plugin "bridge" in path [/opt/none]`
+		}
+		if call == "restart containerd.service" {
+			c.cri.BreakNetwork(why)
+		}
+		return nil
+	}
+	status := c.fail(containerdRequest(1, "bin_dir = \"/opt/none\"\n", 0))
+	require.Contains(t, status.Message, "verify failed: starting a pod sandbox with a network of its own worked before and does not now: "+
+		"it answers Unknown: failed to find plugin")
+	require.True(t, status.RolledBack, status.Message)
+	require.Empty(t, c.cri.Left())
+
+	c.cri.BreakNetwork("no plugin takes this pod")
+	require.Empty(t, c.succeed(containerdRequest(2, "version = 3\n", 0)).Notes, "what did not work before is not asked after it")
+}

@@ -100,11 +100,10 @@ func (s systemctl) Show(ctx context.Context, unit string) (UnitState, error) {
 	if err != nil {
 		return UnitState{}, fmt.Errorf("systemctl show: %w", err)
 	}
-	values := map[string]string{}
-	for line := range strings.Lines(string(out)) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-		values[name] = value
-	}
+	return stateFrom(properties(string(out))), nil
+}
+
+func stateFrom(values map[string]string) UnitState {
 	return UnitState{
 		LoadState:     values["LoadState"],
 		ActiveState:   values["ActiveState"],
@@ -114,7 +113,7 @@ func (s systemctl) Show(ctx context.Context, unit string) (UnitState, error) {
 		Names:         values["Names"],
 		SuccessAction: values["SuccessAction"],
 		FailureAction: values["FailureAction"],
-	}, nil
+	}
 }
 
 // Do implements Units.

@@ -15,12 +15,19 @@ import (
 	"github.com/capi-refit/refit/internal/agent/kubelet"
 )
 
-const (
-	// sandboxName is that of refit's own pod sandbox, which no kubelet has asked for. A kubelet that sees it takes it away, too.
-	sandboxName      = "refit-probe"
-	sandboxNamespace = "kube-system"
-	// sandboxLabel tells it from all others.
-	sandboxLabel = "capi-refit.dev/probe"
+const sandboxNamespace = "kube-system"
+
+// sandbox is a pod sandbox of refit's own, which no kubelet has asked for. A kubelet that sees it takes it away, too.
+type sandbox struct {
+	name string
+	// label tells it from all others.
+	label   string
+	network cri.NamespaceMode
+}
+
+var (
+	hostSandbox    = sandbox{"refit-probe", "capi-refit.dev/probe", cri.NamespaceMode_NODE}
+	networkSandbox = sandbox{"refit-probe-network", "capi-refit.dev/probe-network", cri.NamespaceMode_POD}
 )
 
 // runtime is the container runtime of a node.
@@ -83,12 +90,45 @@ func (r runtime) status(condition string) func(context.Context) error {
 // sandbox has the runtime start a pod sandbox on the network of the node, and remove it. One that is left over from before is removed
 // first: its name is taken.
 func (r runtime) sandbox(ctx context.Context) error {
+	return r.start(ctx, hostSandbox)
+}
+
+// Network returns the probe that has the runtime start a pod sandbox with a network of its own, and remove it: a network plugin can be
+// gone whose configuration is there. It takes an address of the node's for some seconds. noted says that it worked before. Where it did not,
+// for want of a network plugin or since that one takes no such pod, it is not asked, and nobody is told.
+func Network(h host.Host, noted bool) Probe {
+	r := runtime{h.Root}
+	return Probe{
+		Name: NetworkSandbox, Look: "journalctl -u " + r.unit() + " on the node, and the pods of the network plugin", Costly: true, timeout: sandboxTimeout,
+		ask: func(ctx context.Context) error {
+			err := r.status("NetworkReady")(ctx)
+			if err == nil {
+				err = r.start(ctx, networkSandbox)
+			}
+			switch {
+			case err == nil || isUnknownPod(err):
+				return nil
+			case !noted:
+				return silent{err}
+			}
+			return err
+		},
+	}
+}
+
+// isUnknownPod reports whether a network plugin has asked the API server for the pod, as some do, which there is none of. Then it was found,
+// could be run, and has had an answer, which is as much as can be asked of it.
+func isUnknownPod(err error) bool {
+	return strings.Contains(err.Error(), `"`+networkSandbox.name+`" not found`)
+}
+
+func (r runtime) start(ctx context.Context, s sandbox) error {
 	return r.call(func(c cri.RuntimeServiceClient, found kubelet.Runtime) error {
-		if err := sweep(ctx, c); err != nil {
+		if err := sweep(ctx, c, s); err != nil {
 			return err
 		}
-		_, err := c.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: sandboxConfig(cgroupParent(ctx, c, found))})
-		left := sweepAfter(ctx, c)
+		_, err := c.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: s.config(cgroupParent(ctx, c, found))})
+		left := sweepAfter(ctx, c, s)
 		if err != nil { // it can be there all the same, half made, and is removed now or before the next one
 			return err
 		}
@@ -97,16 +137,16 @@ func (r runtime) sandbox(ctx context.Context) error {
 }
 
 // sweepAfter removes a sandbox that was started, or half made, in a time of its own: starting it may have taken all that there was.
-func sweepAfter(ctx context.Context, c cri.RuntimeServiceClient) error {
+func sweepAfter(ctx context.Context, c cri.RuntimeServiceClient, s sandbox) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepTimeout)
 	defer cancel()
-	return sweep(ctx, c)
+	return sweep(ctx, c, s)
 }
 
-// sweep removes what is there of refit's sandbox. It can be repeated, and a kubelet may do the same meanwhile.
-func sweep(ctx context.Context, c cri.RuntimeServiceClient) error {
+// sweep removes what is there of a sandbox of refit's. It can be repeated, and a kubelet may do the same meanwhile.
+func sweep(ctx context.Context, c cri.RuntimeServiceClient, of sandbox) error {
 	list, err := c.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{
-		Filter: &cri.PodSandboxFilter{LabelSelector: map[string]string{sandboxLabel: "true"}},
+		Filter: &cri.PodSandboxFilter{LabelSelector: map[string]string{of.label: "true"}},
 	})
 	if err != nil {
 		return err
@@ -137,15 +177,17 @@ func cgroupParent(ctx context.Context, c cri.RuntimeServiceClient, found kubelet
 	return ""
 }
 
-func sandboxConfig(cgroupParent string) *cri.PodSandboxConfig {
-	return &cri.PodSandboxConfig{
-		Metadata: &cri.PodSandboxMetadata{Name: sandboxName, Uid: sandboxName, Namespace: sandboxNamespace},
-		Labels:   map[string]string{sandboxLabel: "true"},
+func (s sandbox) config(cgroupParent string) *cri.PodSandboxConfig {
+	config := &cri.PodSandboxConfig{
+		Metadata: &cri.PodSandboxMetadata{Name: s.name, Uid: s.name, Namespace: sandboxNamespace},
+		Labels:   map[string]string{s.label: "true"},
 		Linux: &cri.LinuxPodSandboxConfig{
-			CgroupParent: cgroupParent,
-			SecurityContext: &cri.LinuxSandboxSecurityContext{
-				NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceMode_NODE},
-			},
+			CgroupParent:    cgroupParent,
+			SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: &cri.NamespaceOption{Network: s.network}},
 		},
 	}
+	if s.network == cri.NamespaceMode_POD {
+		config.Hostname = s.name
+	}
+	return config
 }

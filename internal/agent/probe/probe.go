@@ -27,6 +27,7 @@ const (
 	ContainerRuntime = "the container runtime"
 	PodNetwork       = "the network of pods"
 	PodSandbox       = "starting a pod sandbox"
+	NetworkSandbox   = "starting a pod sandbox with a network of its own"
 	Kubelet          = "the kubelet"
 	Endpoint         = "the way to the API server"
 	NodeObject       = "the Node object"
@@ -91,7 +92,7 @@ func All(h host.Host, renewed bool) []Probe {
 	r := runtime{h.Root}
 	n := &heartbeat{root: h.Root, renewed: renewed}
 	journal := "journalctl -u " + r.unit() + " on the node"
-	return []Probe{
+	all := []Probe{
 		{Name: ContainerRuntime, Look: journal, timeout: askTimeout, ask: r.status("RuntimeReady")},
 		{Name: PodNetwork, Look: journal + ", /etc/cni/net.d there, and the pods of the network plugin", timeout: askTimeout, ask: r.status("NetworkReady")},
 		{Name: Kubelet, Look: "journalctl -u " + kubelet.Unit + " on the node", timeout: askTimeout, ask: on(h.Root, askKubelet)},
@@ -104,6 +105,7 @@ func All(h host.Host, renewed bool) []Probe {
 		{Name: NodeObject, Look: "kubectl describe node", Elsewhere: true, timeout: askTimeout, ask: n.ask},
 		{Name: PodSandbox, Look: journal, Costly: true, timeout: sandboxTimeout, ask: r.sandbox},
 	}
+	return append(all, nodeProbes(h.Root)...)
 }
 
 // on has a node be asked.
@@ -215,8 +217,9 @@ type condition struct {
 
 // nodeStatus is as much of a Node's status as is asked for.
 type nodeStatus struct {
-	Conditions []condition `json:"conditions"`
-	NodeInfo   struct {
+	Conditions  []condition       `json:"conditions"`
+	Allocatable map[string]string `json:"allocatable"`
+	NodeInfo    struct {
 		BootID string `json:"bootID"`
 	} `json:"nodeInfo"`
 }

@@ -118,7 +118,7 @@ func TestSandbox(t *testing.T) {
 	})
 	t.Run("one that is left over is removed, and no other", func(t *testing.T) {
 		c, all := newNode(t, "cgroupfs")
-		c.LeaveBehind(sandboxConfig(""))
+		c.LeaveBehind(hostSandbox.config(""))
 		c.LeaveBehind(&cri.PodSandboxConfig{Metadata: &cri.PodSandboxMetadata{Name: "etcd", Namespace: "kube-system", Uid: "1"}})
 		require.NoError(t, ask(t, all, PodSandbox))
 		require.Equal(t, []string{"etcd_kube-system_1_0"}, c.Left())
@@ -135,18 +135,49 @@ func TestSandbox(t *testing.T) {
 	})
 	t.Run("one that does not stop is removed", func(t *testing.T) {
 		c, all := newNode(t, "cgroupfs")
-		c.LeaveBehind(sandboxConfig(""))
+		c.LeaveBehind(hostSandbox.config(""))
 		c.Stick(true)
 		require.NoError(t, ask(t, all, PodSandbox))
 		require.Empty(t, c.Left())
 	})
 	t.Run("one that can't be started is not left half made", func(t *testing.T) {
 		c, all := newNode(t, "cgroupfs")
-		c.LeaveBehind(sandboxConfig(""))
+		c.LeaveBehind(hostSandbox.config(""))
 		c.RefuseSandboxes("failed to get sandbox image")
 		require.ErrorContains(t, ask(t, all, PodSandbox), "failed to get sandbox image")
 		require.Empty(t, c.Left())
 	})
+}
+
+func TestSandboxWithANetworkOfItsOwn(t *testing.T) {
+	dir := probetest.Dir(t)
+	h := host.Host{Root: host.Root{Dir: dir}}
+	before, after := Network(h, false), Network(h, true)
+	require.ErrorIs(t, before.Ask(t.Context()), ErrAbsent, "there is no runtime")
+	put(t, dir, "/var/lib/kubelet/config.yaml", "{}")
+	c := probetest.Serve(t, dir, probetest.Socket)
+	c.LeaveBehind(networkSandbox.config(""))
+	require.NoError(t, before.Ask(t.Context()))
+	require.Equal(t, cri.NamespaceMode_POD, c.Made()[0].GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork())
+	require.Empty(t, c.Left())
+
+	c.BreakNetwork(`failed to find plugin "bridge" in path [/opt/none]`)
+	require.NoError(t, ask(t, All(h, false), PodSandbox), "on the node's network it starts")
+	require.ErrorIs(t, before.Ask(t.Context()), ErrAbsent)
+	err := after.Ask(t.Context())
+	require.NotErrorIs(t, err, ErrAbsent)
+	require.EqualError(t, err, `it answers Unknown: failed to find plugin "bridge" in path [/opt/none]`)
+	require.Empty(t, c.Left(), "what is half made is removed")
+
+	c.BreakNetwork(`plugin type="calico" failed (add): error getting pod: pods "refit-probe-network" not found`)
+	require.NoError(t, before.Ask(t.Context()), "a plugin that asks for the pod was found and could be run")
+	require.NoError(t, after.Ask(t.Context()))
+
+	c.BreakNetwork("")
+	c.NotReady("NetworkReady", "cni plugin not initialized")
+	made := len(c.Made())
+	require.ErrorIs(t, before.Ask(t.Context()), ErrAbsent)
+	require.Len(t, c.Made(), made, "without a network plugin there is nothing to try")
 }
 
 func TestKubelet(t *testing.T) {
@@ -215,6 +246,56 @@ func TestTheClusterSeesTheNode(t *testing.T) {
 	change(func() { c.down = true })
 	require.ErrorContains(t, ask(t, before, Endpoint), "503")
 	require.ErrorContains(t, ask(t, after, NodeObject), "503")
+}
+
+func TestWhatTheNodeSaysBesideReady(t *testing.T) {
+	n := staticpodtest.NewNode(t)
+	status := map[string]any{}
+	down, asked := false, 0
+	n.Answer = func(w http.ResponseWriter, r *http.Request) bool {
+		if asked++; down {
+			http.Error(w, "no", http.StatusServiceUnavailable)
+			return true
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"status": status})
+		return true
+	}
+	set := func(condition, is, pods string) {
+		n.Set(func(*staticpodtest.Node) {
+			status["conditions"] = []any{map[string]string{"type": condition, "status": is, "message": "token=hunter2"}}
+			status["allocatable"] = map[string]string{"pods": pods}
+		})
+	}
+	all := nodeProbes(n.Host.Root)
+	n.Set(func(*staticpodtest.Node) { down = true })
+	require.ErrorIs(t, ask(t, all, NodeDisk), ErrAbsent, "that the API server is away is told by others")
+	all = nodeProbes(n.Host.Root)
+	n.Set(func(*staticpodtest.Node) { down, asked = false, 0 })
+	set("DiskPressure", "Unknown", "110")
+	for _, p := range all {
+		require.NoError(t, p.Ask(t.Context()), p.Name)
+	}
+	require.Equal(t, 1, asked, "one answer is for all")
+	for name, condition := range map[string]string{
+		NodeMemory: "MemoryPressure", NodeDisk: "DiskPressure", NodePIDs: "PIDPressure", NodeNetwork: "NetworkUnavailable",
+	} {
+		set(condition, "True", "110")
+		for _, p := range all {
+			err := p.Ask(t.Context())
+			if p.Name == name {
+				require.EqualError(t, err, condition+" of the Node is True: token=[redacted]")
+			} else {
+				require.NoError(t, err, p.Name)
+			}
+		}
+	}
+	set("DiskPressure", "False", "0")
+	require.EqualError(t, ask(t, all, NodeRoom), "its allocatable pods are 0")
+	n.Set(func(*staticpodtest.Node) { down = true })
+	require.NoError(t, ask(t, all, NodeRoom), "what can't be asked now is not worse for that")
+	set("DiskPressure", "False", "")
+	n.Set(func(*staticpodtest.Node) { down = false })
+	require.ErrorIs(t, ask(t, all, NodeRoom), ErrAbsent)
 }
 
 func TestTheKubeletHasReportedSince(t *testing.T) {

@@ -30,6 +30,7 @@ type CRI struct {
 	off      bool
 	notReady map[string]string
 	refuses  string
+	network  string
 	hangs    bool
 	stuck    bool
 	names    map[string]string
@@ -99,6 +100,9 @@ func (c *CRI) NotReady(condition, why string) { c.set(func() { c.notReady[condit
 // RefuseSandboxes has no sandbox be started, for a reason; with an empty one they are again.
 func (c *CRI) RefuseSandboxes(why string) { c.set(func() { c.refuses = why }) }
 
+// BreakNetwork has no sandbox get a network of its own, for a reason, and has it be left half made; with an empty one they do again.
+func (c *CRI) BreakNetwork(why string) { c.set(func() { c.network = why }) }
+
 // SetDriver has the runtime tell its driver of control groups, which others than the newest do not.
 func (c *CRI) SetDriver(d cri.CgroupDriver) { c.set(func() { c.driver = &d }) }
 
@@ -164,6 +168,9 @@ func (c *CRI) RunPodSandbox(_ context.Context, req *cri.RunPodSandboxRequest) (*
 		return nil, status.Error(codes.Unknown, fmt.Sprintf("name %q is reserved", name))
 	}
 	c.names[name], c.made = labelsOf(req.GetConfig()), append(c.made, req.GetConfig())
+	if c.network != "" && req.GetConfig().GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() == cri.NamespaceMode_POD {
+		return nil, status.Error(codes.Unknown, c.network)
+	}
 	return &cri.RunPodSandboxResponse{PodSandboxId: name}, nil
 }
 
