@@ -96,8 +96,8 @@ e2e-leases:
 
 .PHONY: e2e-updates
 e2e-updates:
-	go test -tags e2e -vet=off -count=1 -timeout 60m -run '^TestANodesUserAttacksARealNode$$' ./test/attack
 	go test -tags e2e -vet=off -count=1 -timeout 60m ./test/updates ./test/releases
+	go test -tags e2e -vet=off -count=1 -timeout 60m -run '^TestANodesUserAttacksARealNode$$' ./test/attack
 
 .PHONY: e2e-move
 e2e-move: ## clusterctl moves a cluster in the middle of an update, between two real API servers.
