@@ -16,8 +16,14 @@ import (
 const (
 	theService = "/etc/systemd/system/refit-resume.service"
 	theTimer   = "/etc/systemd/system/refit-resume.timer"
-	theLink    = "/etc/systemd/system/timers.target.wants/refit-resume.timer"
 )
+
+// theLinks have the timer run in each way in which a node comes up.
+var theLinks = []string{
+	"/etc/systemd/system/timers.target.wants/refit-resume.timer",
+	"/etc/systemd/system/emergency.target.wants/refit-resume.timer",
+	"/etc/systemd/system/rescue.target.wants/refit-resume.timer",
+}
 
 // newTimer returns what watches over runs of an agent in a directory.
 func newTimer(n *testNode, dir string) timer {
@@ -31,7 +37,7 @@ func (n *testNode) noTimer(dirs ...string) {
 		require.Equal(n.t, "(missing)", n.content(dir+"/refit-resume"))
 		require.Equal(n.t, "the agent", n.content(dir+"/refit-node"))
 	}
-	for _, gone := range []string{theService, theTimer, theLink} {
+	for _, gone := range append([]string{theService, theTimer}, theLinks...) {
 		_, err := os.Lstat(filepath.Join(n.root, gone))
 		require.ErrorIs(n.t, err, os.ErrNotExist)
 	}
@@ -52,7 +58,13 @@ func TestTimer(t *testing.T) {
 	require.Contains(t, n.content(theService), "StartLimitIntervalSec=0\n", "a limit would end the watch")
 	require.Contains(t, n.content(theService), "RuntimeMaxSec=", "one that hangs is ended")
 	require.Contains(t, n.content(theService), "/opt/bin/refit-resume\" --root \""+n.root+"\" resume\n")
-	require.Equal(t, n.content(theTimer), n.content(theLink), "it is there after a boot")
+	for _, link := range theLinks {
+		require.Equal(t, n.content(theTimer), n.content(link), "it is there after a boot")
+	}
+	for _, unit := range []string{theTimer, theService} {
+		require.Contains(t, n.content(unit), "DefaultDependencies=no\nConflicts=shutdown.target\nBefore=shutdown.target\n", "emergency mode has no sysinit.target")
+	}
+	require.Contains(t, n.content(theService), "Wants=systemd-remount-fs.service\nAfter=systemd-remount-fs.service local-fs.target\n", "nothing can be put back on a root file system that can't be written")
 	require.Equal(t, []string{"daemon-reload", "restart refit-resume.timer"}, n.units.calls[2:])
 
 	n.units.calls = nil

@@ -14,11 +14,15 @@ import (
 const (
 	resumeService = "refit-resume.service"
 	resumeTimer   = "refit-resume.timer"
-	// resumeWanted has systemd start the timer with the node.
-	resumeWanted = "timers.target.wants/" + resumeTimer
 	// resumeProgram is the agent's own program, as it was when the run began: another one may be brought meanwhile.
 	resumeProgram = "refit-resume"
 )
+
+// resumeWanted have systemd start the timer with the node, be it that a file system is missing or that somebody boots it for maintenance:
+// what a run has changed can be the cause.
+var resumeWanted = []string{
+	"timers.target.wants/" + resumeTimer, "emergency.target.wants/" + resumeTimer, "rescue.target.wants/" + resumeTimer,
+}
 
 // execStart is what the program's path comes after in the text of the service.
 const execStart = "ExecStart="
@@ -89,16 +93,25 @@ func (t timer) install() error {
 			return err
 		}
 	}
-	if err := t.disk.Mkdirs(filepath.Dir(t.unit(resumeWanted)), 0o755); err != nil {
-		return err
+	for _, wanted := range resumeWanted {
+		if err := t.disk.Mkdirs(filepath.Dir(t.unit(wanted)), 0o755); err != nil {
+			return err
+		}
+		if err := t.disk.Link("../"+resumeTimer, t.unit(wanted)); err != nil {
+			return err
+		}
 	}
-	return t.disk.Link("../"+resumeTimer, t.unit(resumeWanted))
+	return nil
 }
 
 // Disarm implements Watch. It can be called from the service itself, which is not stopped. A timer that can't be stopped stays as it is, and
 // has this called again.
 func (t timer) Disarm(ctx context.Context) error {
-	paths := append([]string{t.unit(resumeWanted)}, t.programs()...)
+	var paths []string
+	for _, wanted := range resumeWanted {
+		paths = append(paths, t.unit(wanted))
+	}
+	paths = append(paths, t.programs()...)
 	paths = append(paths, t.unit(resumeTimer), t.unit(resumeService)) // the last names the programs
 	if !t.anyOf(paths) {
 		return nil
@@ -141,15 +154,20 @@ func (t timer) do(ctx context.Context, verb, unit string) error {
 // units returns the text of both. The service is simple, since a boot would not count as ended while a start of it is under way, and the
 // agent waits for that end. However often it was started of late, it is started again. One that hangs is ended in time, and then goes on
 // where it was: no step takes as long.
+//
+// Neither needs what a boot comes up with, which does not where a file system is missing: systemd is in emergency mode then, and starts nothing
+// that waits for sysinit.target. The service comes after the file systems that are mounted, and has the root file system be writable. A failed
+// local-fs.target is as good to After= as one that is reached, or that nobody wants.
 func (t timer) units() map[string]string {
 	const about = "Description=Puts this node back if refit can't log in any more\n"
+	const alone = "StartLimitIntervalSec=0\nDefaultDependencies=no\nConflicts=shutdown.target\nBefore=shutdown.target\n"
 	return map[string]string{
-		resumeService: "[Unit]\n" + about + "StartLimitIntervalSec=0\n" +
+		resumeService: "[Unit]\n" + about + alone + "Wants=systemd-remount-fs.service\nAfter=systemd-remount-fs.service local-fs.target\n" +
 			"[Service]\nType=simple\nOOMScoreAdjust=-900\nTimeoutStartSec=1min\nTimeoutStopSec=10s\nRuntimeMaxSec=6h\n" +
 			execStart + quote(t.program()) + " --root " + quote(t.cfg.Root) + " " + verbResume + "\n",
-		resumeTimer: "[Unit]\n" + about + "StartLimitIntervalSec=0\n" +
+		resumeTimer: "[Unit]\n" + about + alone +
 			"[Timer]\nOnActiveSec=15s\nOnUnitInactiveSec=15s\nAccuracySec=1s\n" +
-			"[Install]\nWantedBy=timers.target\n",
+			"[Install]\nWantedBy=timers.target emergency.target rescue.target\n",
 	}
 }
 
