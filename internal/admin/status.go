@@ -182,20 +182,24 @@ func (v *view) session(ctx context.Context) error {
 	if missing := v.missing(updates); !v.shown && len(missing) > 0 {
 		v.wait(missing)
 	}
-	v.show()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C():
-		case e, ok := <-w.ResultChan():
-			if !ok || e.Type == watch.Error {
-				return nil // too old, or the server ends: begin again
-			}
-			v.take(e)
-		}
-		v.show()
+	for v.show(); v.next(ctx, w, ticker.C()); v.show() {
 	}
+	return nil
+}
+
+// next waits for what is to be shown. It returns false when the watch has ended.
+func (v *view) next(ctx context.Context, w watch.Interface, tick <-chan time.Time) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-tick:
+	case e, ok := <-w.ResultChan():
+		if !ok || e.Type == watch.Error {
+			return false // too old, or the server ends: begin again
+		}
+		v.take(e)
+	}
+	return true
 }
 
 func (v *view) take(e watch.Event) {

@@ -98,7 +98,7 @@ func (p *planner) textOf(planned map[string][]byte, name string) ([]byte, bool) 
 	return text, err == nil && state.Exists
 }
 
-// reaches reports whether a file is included by another one, or by one that that includes.
+// reaches reports whether a file is included by another one, or by a file that this one includes.
 func (p *planner) reaches(i including, planned map[string][]byte, from string, text []byte, name string) bool {
 	const most = 1000
 	seen, texts := map[string]bool{from: true}, [][]byte{text}

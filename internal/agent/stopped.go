@@ -76,7 +76,7 @@ func (a *Agent) noteActive(ctx context.Context, w *work) error {
 
 // startAgain starts the units that were active before a run and have stopped since. Which units a boot starts is up to the node, so after
 // one it is about those that are enabled. With back set all is to be as it was, else what the run itself stops stays so.
-func (a *Agent) startAgain(ctx context.Context, w *work, back bool) error {
+func (a *Agent) startAgain(ctx context.Context, w *work, back bool) error { //nolint:cyclop // one step after the other
 	var noted activeUnits
 	if ok, err := a.state.load(activeFile, &noted); err != nil || !ok {
 		return err
@@ -147,7 +147,7 @@ func (a *Agent) startAll(ctx context.Context, units []host.LoadedUnit) map[strin
 
 // startedAgain returns which of the units that had stopped are active again, and an error about the others, and about those that have
 // stopped for that. After a boot a unit that systemd has not started for its conditions stays so.
-func startedAgain(
+func startedAgain( //nolint:cyclop // a table: one way in which it can end after the other
 	stopped, first, second []host.LoadedUnit, failed map[string]error, booted bool,
 ) (again []string, err error) {
 	had := map[string]bool{}

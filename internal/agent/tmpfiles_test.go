@@ -48,7 +48,7 @@ func TestLinesOfTmpfilesWithoutAnUndoAreRefused(t *testing.T) {
 		"d! /run/there 0700":                  "the path is there already",
 		"\"L+\" \"/run/a b\" - - - - /x":      "it puts something else in the place of what is there",
 		"d /run/there":                        "",
-		"d /run/new 0700 root root 1d":        "",
+		"d /run/new 0700 root - 1d":           "",
 		"f /run/new/file 0600 - - - a\\nb":    "",
 		"D /run/new":                          "",
 		"x /run/there/*":                      "",

@@ -57,7 +57,7 @@ func updateSchema(t *testing.T) (*apiextensions.JSONSchemaProps, func(*refitv1.M
 var notCut = map[string]bool{"status.observedDigest": true, "status.appliedDigest": true, "status.node.name": true, "status.hostKey": true}
 
 // valueOf returns a value that a schema takes but for its limits, all of which it exceeds if it is to be long.
-func valueOf(path string, s *apiextensions.JSONSchemaProps, long bool) any { //nolint:cyclop // a table: one type after the other
+func valueOf(path string, s *apiextensions.JSONSchemaProps, long bool) any {
 	switch {
 	case len(s.Enum) > 0:
 		return s.Enum[0]

@@ -77,11 +77,7 @@ func (u *update) set(ctx context.Context, change func(*refitv1.MachineUpdateStat
 		err = u.complete(ctx, err)
 	}
 	if err != nil {
-		err = fmt.Errorf("write the status of MachineUpdate %s/%s: %w", u.mu.Namespace, u.mu.Name, err)
-		if recorded {
-			return &halfWrittenError{err}
-		}
-		return err
+		return u.notWritten(err, recorded)
 	}
 	if before.Phase != st.Phase || before.Reason != st.Reason {
 		ctrl.LoggerFrom(ctx).Info("The update is in another phase", "phase", st.Phase, "reason", st.Reason, "message", st.Message)
@@ -90,6 +86,15 @@ func (u *update) set(ctx context.Context, change func(*refitv1.MachineUpdateStat
 		u.tellEnd(ctx)
 	}
 	return nil
+}
+
+// notWritten returns the error of a status that was not written, though what is to last may have been.
+func (u *update) notWritten(err error, recorded bool) error {
+	err = fmt.Errorf("write the status of MachineUpdate %s/%s: %w", u.mu.Namespace, u.mu.Name, err)
+	if recorded {
+		return &halfWrittenError{err}
+	}
+	return err
 }
 
 // misstepped tells of a change of phase that there is not. What is shown is true all the same, so that the update goes on.

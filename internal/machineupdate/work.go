@@ -91,19 +91,7 @@ func (u *update) doWork(ctx context.Context) (*wait, error) {
 		if w, err := u.stillHolds(ctx, held); w != nil || err != nil {
 			return w, err
 		}
-		err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
-			at := u.now()
-			if s.ApplyingSince == nil {
-				s.ApplyingSince = &at
-				s.AppliedDigest = "" // from here on nobody knows, until the node is verified
-			}
-			s.Token = u.request.Token
-			if !u.request.UnderWay { // else it shows where it is
-				s.Attempts++
-				s.Phase, s.Reason, s.Step = refitv1.PhaseApplying, "", "apply"
-			}
-		})
-		if err != nil {
+		if err := u.recordWork(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -119,6 +107,22 @@ func (u *update) doWork(ctx context.Context) (*wait, error) {
 		u.seen.Ran = flow.RunFailed
 	}
 	return nil, nil
+}
+
+// recordWork records that the node may be changed from now on.
+func (u *update) recordWork(ctx context.Context) error {
+	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		at := u.now()
+		if s.ApplyingSince == nil {
+			s.ApplyingSince = &at
+			s.AppliedDigest = "" // from here on nobody knows, until the node is verified
+		}
+		s.Token = u.request.Token
+		if !u.request.UnderWay { // else it shows where it is
+			s.Attempts++
+			s.Phase, s.Reason, s.Step = refitv1.PhaseApplying, "", "apply"
+		}
+	})
 }
 
 // stillHolds returns what work waits for that is about to begin: the lease is renewed first. Time may have passed since the last check,

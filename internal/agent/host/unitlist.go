@@ -96,7 +96,7 @@ func loadedUnit(v map[string]string) LoadedUnit {
 
 // lasting leaves out what nobody is to start: units without a file of their own, such as the mounts of pods, and what comes and goes with a
 // login or on demand. What starts a unit on demand lasts itself.
-func lasting(v map[string]string) bool {
+func lasting(v map[string]string) bool { //nolint:cyclop // a table: one kind of unit after the other
 	if v["LoadState"] != "loaded" || v["FragmentPath"] == "" ||
 		v["Transient"] == "yes" || v["RefuseManualStart"] == "yes" || v["StopWhenUnneeded"] == "yes" {
 		return false

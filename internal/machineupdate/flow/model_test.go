@@ -335,7 +335,7 @@ func (m *model) settle() string {
 	for i := range m.machines {
 		n := &m.machines[i]
 		n.withdrawn, n.unreachable, n.fails, n.lies = false, false, false, false
-		n.ends()
+		n.clear()
 		if n.holder == -1 {
 			n.holder = 0
 		}

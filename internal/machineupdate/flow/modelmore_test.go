@@ -14,8 +14,8 @@ type trouble struct {
 	repairs bool // such a node is to be brought back
 }
 
-// ends ends what is in the way of an update.
-func (t *trouble) ends() { t.ill, t.paused, t.refuses, t.repairs = false, false, false, true }
+// clear takes away what is in the way of an update.
+func (t *trouble) clear() { t.ill, t.paused, t.refuses, t.repairs = false, false, false, true }
 
 // happens has more happen that no server does.
 func (m *model) happens(n *machine) {
