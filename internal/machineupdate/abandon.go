@@ -45,8 +45,7 @@ func (u *update) abandonLater(ctx context.Context) (ctrl.Result, error) {
 	return w.again(), nil
 }
 
-// abandon acknowledges that an update has failed: nothing of refit's stays, and its slot is free. The update stays Failed. One that waits
-// in another try is Failed again.
+// abandon gives an update up: nothing of refit's stays, and its slot is free. One that has failed stays so, and one that waits fails.
 func (u *update) abandon(ctx context.Context) (ctrl.Result, error) {
 	waits, began := u.mu.Status.Phase == refitv1.PhaseWaiting, "nothing was changed on the node: "
 	if u.mu.Status.ApplyingSince != nil {

@@ -62,23 +62,20 @@ func (u *update) drainedOn(d *refitv1.DrainStatus) *refitv1.DrainStatus {
 // the Machine is being deleted, or the node held.
 const longestFollow = time.Minute
 
-// followed is what goes on with work that is under way.
-var followed = &wait{}
-
 // work has the node do its work. What is still under way after a while is followed in the next reconciliation.
 func (u *update) work(ctx context.Context) (ctrl.Result, bool, error) {
 	switch w, err := u.doWork(ctx); {
 	case err != nil:
 		return ctrl.Result{}, false, err
-	case w == followed:
-		return ctrl.Result{RequeueAfter: time.Millisecond}, false, nil
 	case w != nil:
 		u.blockOn(w)
+	case u.seen.Ran == "": // it is under way
+		return ctrl.Result{RequeueAfter: time.Millisecond}, false, nil
 	}
 	return ctrl.Result{}, true, nil
 }
 
-// doWork has the node begin its work, or go on with it, and follows it.
+// doWork has the node begin its work, or go on with it, and follows it. Ran is not known after that while the work is under way.
 func (u *update) doWork(ctx context.Context) (*wait, error) {
 	// A person who has asked for another try has been told how the one before has failed.
 	u.request.UnderWay = u.seen.Last == flow.Running && u.mu.Status.Attempts > 0
@@ -100,7 +97,7 @@ func (u *update) doWork(ctx context.Context) (*wait, error) {
 		return u.nodeError(ctx, err)
 	}
 	if status.State == node.Running {
-		return followed, nil
+		return nil, nil
 	}
 	u.ran, u.seen.Ran = status, flow.Succeeded
 	if status.State == node.Failed {
