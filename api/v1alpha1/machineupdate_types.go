@@ -303,10 +303,6 @@ type PlannedWork struct {
 	// +kubebuilder:validation:MaxItems=100
 	// +kubebuilder:validation:items:MaxLength=512
 	Actions []string `json:"actions,omitempty"`
-
-	// guarded reports that the node is to reboot, and that it puts everything back and reboots once more unless refit can log in after that.
-	// +optional
-	Guarded bool `json:"guarded,omitempty"`
 }
 
 // MachineUpdate is the in-place update of the Machine of the same name. It is made by refit, for one Machine at most one,

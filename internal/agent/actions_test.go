@@ -158,7 +158,7 @@ func TestAnActionThatHangsIsGivenUp(t *testing.T) {
 func TestAServiceThatDoesNotStayUp(t *testing.T) {
 	n := newTestNode(t)
 	n.agent.cfg.Settle = time.Second
-	n.agent.cfg.Clock = crashLoop{n}
+	n.useClock(crashLoop{n})
 	status := n.fail(request(1, "/etc/kubelet/a", "new"))
 	assert.Contains(t, status.Message, "kubelet.service does not stay up")
 	assert.True(t, status.RolledBack, status.Message)

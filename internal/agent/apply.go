@@ -138,7 +138,7 @@ func (a *Agent) start(ctx context.Context, req node.Request, want desired, succe
 	if len(p.work.Plan.Changes)+len(p.work.Plan.Actions) == 0 {
 		next = inline
 	}
-	p.work.WayIn = a.wayIn(&p.work)
+	p.work.WayIn, p.work.Acts = a.wayIn(&p.work), acts(&p.work)
 	return admission{next: next, digest: req.Digest}, a.begin(p.work, p.owed)
 }
 
@@ -226,7 +226,7 @@ func (a *Agent) begin(w work, owed *debt) error {
 		return err
 	}
 	boot, _ := bootOf(a.root) // where it can't be told, nothing reboots
-	return a.state.save("status.json", lastRun{Machine: w.Machine, Boot: boot, Offset: offset, Debt: owed, Left: w.Left, Guarded: w.WayIn != "", Status: node.Status{
+	return a.state.save("status.json", lastRun{Machine: w.Machine, Boot: boot, Offset: offset, Debt: owed, Left: w.Left, Guarded: w.guarded(), Status: node.Status{
 		State: node.Running, Digest: w.Digest, Token: w.Token, Total: len(a.steps(&w)), StartedAt: now,
 		Changes: w.Plan.Changes, Actions: w.Plan.Actions, Notes: w.Plan.Notes,
 	}})

@@ -25,11 +25,13 @@ func TestApply(t *testing.T) {
 	assert.Equal(t, "changed 2 files, then: restart kubelet.service", status.Message)
 	assert.Equal(t, []string{
 		"claimed", "run-started",
+		"step-started arm the way back", "step-done arm the way back",
 		"step-started keep copies", "step-done keep copies",
 		"step-started write /etc/kubelet/a", "step-done write /etc/kubelet/a",
 		"step-started write /etc/quiet/dir/b", "step-done write /etc/quiet/dir/b",
 		"step-started restart kubelet.service", "step-done restart kubelet.service",
 		"step-started verify", "step-done verify",
+		"login-awaited confirm the way in", "step-done confirm the way in",
 		"step-started record", "step-done record",
 		"run-done",
 	}, n.events())

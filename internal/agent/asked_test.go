@@ -81,7 +81,7 @@ func TestAProbeOfAPolicyAcrossAReboot(t *testing.T) {
 	req := ownProbe(request(1, "/etc/boot/a", "a"), "check")
 	require.True(t, b.apply(req).Rebooting)
 	b.start()
-	b.agent.cfg.Clock = &impatientAfter{left: 20}
+	b.useClock(&impatientAfter{left: 20})
 	status := b.apply(req)
 	require.Equal(t, node.Failed, status.State, "another process knows what worked")
 	require.Contains(t, status.Message, "probe app worked before and does not now")
@@ -232,13 +232,13 @@ func TestUnitsOfProbesStayUpWithoutASoak(t *testing.T) {
 			n := newTestNode(t)
 			n.agent.cfg.Settle = 2 * time.Second
 			n.units.states["app.service"] = host.UnitState{LoadState: "loaded", ActiveState: "active", Type: "simple", InvocationID: "1"}
-			n.agent.cfg.Clock = hookClock{func() {
+			n.useClock(hookClock{func() {
 				if again {
 					n.units.mu.Lock()
 					defer n.units.mu.Unlock()
 					n.units.states["app.service"] = host.UnitState{LoadState: "loaded", ActiveState: "active", Type: "simple", InvocationID: "2"}
 				}
-			}}
+			}})
 			req := request(1, "/etc/crio/a", "a")
 			req.Rules.Probes = []disruption.Probe{{Name: "app", Unit: "app.service", Timeout: time.Second, From: "p"}}
 			if !again {

@@ -92,6 +92,7 @@ func (b *bootNode) requireWitness(where string) {
 	begun, done := "", ""
 	for _, e := range entries {
 		switch {
+		case e.Event == eventAwaited:
 		case e.Step != stepReboot:
 			require.Empty(b.t, e.Boot, where)
 		case e.Event == eventDone:
@@ -177,6 +178,10 @@ func TestLossOfPowerAtEveryBoundaryOfAReboot(t *testing.T) {
 	t.Parallel()
 	atEachBoundary(t, 42, func(b *bootNode, req node.Request, died *string) {
 		status := b.finish(req, true)
+		if *died == "begun "+stepConfirm { // a boot that nobody asked for, before refit came in, can be the change's
+			require.True(t, status.RolledBack, status.Message)
+			return
+		}
 		require.Equal(t, node.Succeeded, status.State, "%s after loss of power at %q", status.Message, *died)
 		b.requireNew(*died)
 		want := 1

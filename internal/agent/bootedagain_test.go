@@ -41,7 +41,7 @@ func newPowerNode(t *testing.T) *powerNode {
 }
 
 func (p *powerNode) wire() {
-	p.agent.cfg.Clock = powerClock{n: p}
+	p.useClock(powerClock{n: p})
 	p.agent.cfg.ActionTimeout = fewLooks
 	p.agent.probes = func(bool) []probe.Probe {
 		return []probe.Probe{probe.New("it", func(context.Context) error {
@@ -120,6 +120,11 @@ func TestLossOfPowerDoesNotUndoWhatWorks(t *testing.T) {
 				died := p.dieAt(nth)
 				p.wire()
 				status := p.finish(soaked(), 100)
+				if strings.HasSuffix(*died, "begun "+stepConfirm) { // a boot that nobody asked for, before refit came in, can be the change's
+					require.True(t, status.RolledBack, status.Message)
+					deaths++
+					continue
+				}
 				require.Equal(t, node.Succeeded, status.State, "after loss of power at %q: %s", *died, status.Message)
 				require.Equal(t, "new", p.content("/etc/kubelet/a"), *died)
 				p.eachStepOnce(*died)
@@ -173,14 +178,14 @@ func TestANodeThatGoesDownSaysNothingOfAChange(t *testing.T) {
 	n := newTestNode(t)
 	n.put("/etc/kubelet/a", "old")
 	waits := 0
-	n.agent.cfg.Clock = hookClock{func() {
+	n.useClock(hookClock{func() {
 		if waits++; waits == 3 {
 			n.units.mu.Lock()
 			defer n.units.mu.Unlock()
 			n.units.system = systemStopping
 			n.units.states["kubelet.service"] = host.UnitState{LoadState: "loaded", ActiveState: "deactivating", Type: "simple"}
 		}
-	}}
+	}})
 	req := soaked()
 	require.Equal(t, node.Running, n.apply(req).State)
 	require.Equal(t, "new", n.content("/etc/kubelet/a"))

@@ -15,12 +15,13 @@ import (
 	"github.com/capi-refit/refit/internal/node"
 )
 
-// The names of the steps of a run that touches the way in: before all others, when all is verified, and when the run has failed and the
-// node is about to be left.
+// The names of the steps of a run that may close the way in: before all others, when all is verified, when the run has failed and the node
+// is about to be left, and when all was put back and the node does not work as before.
 const (
 	stepArm         = "arm the way back"
 	stepConfirm     = "confirm the way in"
 	stepConfirmLeft = "confirm the way in again"
+	stepConfirmBack = "confirm that the way in is back"
 )
 
 // confirmLook is how often a run that waits for a login looks whether it has come.
@@ -28,8 +29,14 @@ const confirmLook = time.Second
 
 // awaits reports whether the run waits for a login.
 func (p progress) awaits() bool {
-	return p.awaited != nil && !p.done[p.awaited.Step] && !p.unconfirmed
+	return p.awaited != nil && !p.done[p.awaited.Step] && !p.missed(p.awaited.Step)
 }
+
+// missed reports whether the login did not come that a step has waited for.
+func (p progress) missed(step string) bool { return p.errors[step] != "" }
+
+// unconfirmed reports whether no login has come since what the run has changed was there.
+func (p progress) unconfirmed() bool { return p.missed(stepConfirm) || p.missed(stepConfirmLeft) }
 
 // awaitsLogin reports whether the run waits for a login, of which whoever waits for the run's end has to be told.
 func (a *Agent) awaitsLogin(last lastRun) bool {
@@ -43,7 +50,7 @@ func (a *Agent) awaitsLogin(last lastRun) bool {
 // confirm does a step that waits for a login: until somebody has written down that it came, or until the time is over. The deadline is
 // written down, too, so that each process that works on the run has the same. An error says that the run was interrupted.
 func (r *runner) confirm(ctx context.Context, name string) error {
-	if r.progress.done[name] || r.progress.unconfirmed {
+	if r.progress.done[name] || r.progress.missed(name) {
 		return nil
 	}
 	if ctx.Err() != nil {
@@ -77,13 +84,17 @@ func (r *runner) beginWait(name string) error {
 	}
 	within := cmp.Or(r.work.Rules.ConfirmWithin, disruption.DefaultConfirmWithin)
 	otherwise := "puts everything back"
-	if name == stepConfirmLeft && r.booted() {
+	if name == stepConfirmBack || name == stepConfirmLeft && r.booted() {
 		otherwise = "reboots with what was put back"
+	}
+	what := r.work.WayIn + " was changed, which is on the way by which refit comes in"
+	if r.work.WayIn == "" {
+		what = "the node was acted on (" + r.work.Acts + "), which can close the way by which refit comes in"
 	}
 	return r.enter(node.JournalEntry{
 		Event: eventAwaited, Step: name, Boot: boot, Until: up + within,
-		Note: fmt.Sprintf("%s was changed, which is on the way by which refit comes in: the node awaits a login of refit's until %s, and %s if none comes",
-			r.work.WayIn, r.cfg.Clock.Now().Add(within).UTC().Format(time.RFC3339), otherwise),
+		Note: fmt.Sprintf("%s: the node awaits a login of refit's until %s, and %s if none comes",
+			what, r.cfg.Clock.Now().Add(within).UTC().Format(time.RFC3339), otherwise),
 	})
 }
 
@@ -166,13 +177,14 @@ func (l lastRun) isFor(req node.StatusRequest) bool {
 // lost reports whether a run that has failed, and is to be left as it is, has closed the way in. Who is to look at the node must get there.
 // That somebody has come in before it failed says nothing: what it failed for may have closed the way since.
 func (r *runner) lost(ctx context.Context) (bool, error) {
-	if changes, actions := r.begun(); r.work.WayIn == "" || len(changes)+len(actions) == 0 {
+	if changes, actions := r.begun(); !r.work.guarded() || len(changes)+len(actions) == 0 {
 		return false, nil
 	}
-	if err := r.confirm(ctx, stepConfirmLeft); err != nil {
-		return false, err
+	if r.progress.unconfirmed() {
+		return true, nil
 	}
-	return r.progress.unconfirmed, nil
+	err := r.confirm(ctx, stepConfirmLeft)
+	return r.progress.unconfirmed(), err
 }
 
 // uptimeOf returns the boot of the node, and how long ago it was. Time in which the node was suspended counts. A directory that stands for a

@@ -174,18 +174,70 @@ func TestANodeThatIsStoppedAfterALoginIsAskedForOneMore(t *testing.T) {
 	require.Contains(t, status.Message, "then refit could not log in any more; the files were put back")
 }
 
-func TestAPlanTellsWhetherItsRebootCanBeTakenBack(t *testing.T) {
+// TestWhatPuttingBackDoesNotUndoABootDoes has a setting of the kernel's take the routes away, which stay away when the setting is put back.
+func TestWhatPuttingBackDoesNotUndoABootDoes(t *testing.T) {
 	for name, tc := range map[string]struct {
-		files   []string
-		guarded bool
+		login   bool
+		boots   int
+		back    bool
+		message string
 	}{
-		"a reboot by what is on the way in": {[]string{"/etc/nftables/a.conf", "a", "/etc/boot/a", "a"}, true},
-		"a reboot by something else":        {[]string{"/etc/boot/a", "a"}, false},
-		"no reboot":                         {[]string{"/etc/nftables/a.conf", "a"}, false},
+		"where nobody comes in": {false, 2, true, "the files were put back and kubelet.service restarted, and the node was rebooted with that"},
+		"not where refit does":  {true, 1, false, "see that the node works again failed: the way to the API server worked before and does not now: no route to host"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBootNode(newTestNode(t))
-			require.Equal(t, tc.guarded, b.plan(request(1, tc.files...)).Guarded)
+			b.succeed(request(1, "/etc/kubelet/a", "old"))
+			if !tc.login {
+				b.login = nil
+			}
+			b.agent.cfg.ActionTimeout = fewLooks
+			gone := false
+			hook := b.units.hook
+			b.units.hook = func(ctx context.Context, call string) error {
+				gone = gone || call == "restart kubelet.service" && b.content("/etc/kubelet/a") == "new"
+				return hook(ctx, call)
+			}
+			routes := func() error {
+				if gone {
+					return errors.New("no route to host")
+				}
+				return nil
+			}
+			b.asking(routes)
+			_ = b.apply(request(2, "/etc/kubelet/a", "new"))
+			for b.due {
+				gone = false
+				b.start()
+				b.asking(routes)
+				require.NoError(t, b.agent.Resume(t.Context()))
+			}
+			last, err := b.agent.state.loadStatus()
+			require.NoError(t, err)
+			require.Equal(t, node.Failed, last.Status.State, last.Status.Message)
+			require.Equal(t, tc.back, last.Status.RolledBack, last.Status.Message)
+			require.Contains(t, last.Status.Message, tc.message)
+			require.Equal(t, tc.boots, b.boots)
+			require.Equal(t, "old", b.content("/etc/kubelet/a"))
+			require.False(t, b.watch.armed)
+		})
+	}
+}
+
+// TestARunThatActsAwaitsALogin, whatever it acts on, and also where a policy would leave the node to its next boot.
+func TestARunThatActsAwaitsALogin(t *testing.T) {
+	for name, rule := range map[string]disruption.OnFailure{"that is put back": "", "that would be left to a reboot": disruption.RebootOnFailure} {
+		t.Run(name, func(t *testing.T) {
+			b := newBootNode(newTestNode(t))
+			b.succeed(request(1, "/etc/crio/a", "old"))
+			b.login = nil
+			req := request(2, "/etc/crio/a", "new")
+			req.Rules.OnFailure = rule
+			status := b.fail(req)
+			require.True(t, status.RolledBack, status.Message)
+			require.Contains(t, status.Message, "refit could not log in")
+			require.Equal(t, "old", b.content("/etc/crio/a"))
+			require.Equal(t, 1, b.boots, "the node works, so it is not rebooted because refit is away")
 		})
 	}
 }

@@ -16,11 +16,13 @@ import (
 	"github.com/capi-refit/refit/internal/node"
 )
 
-// upClock is a node's clock: with what is waited for, the node has been up longer. While a run waits for a login, one may come.
+// upClock is a node's clock: while a run waits for a login the node has been up longer, and one may come. Else it is as a test has it.
 type upClock struct {
-	testClock
+	Clock
 	n *testNode
 }
+
+func (n *testNode) useClock(c Clock) { n.agent.cfg.Clock = upClock{c, n} }
 
 func (c upClock) Wait(ctx context.Context, d time.Duration) error {
 	if err := ctx.Err(); err != nil {
@@ -36,7 +38,7 @@ func (c upClock) Wait(ctx context.Context, d time.Duration) error {
 		}
 		return ctx.Err()
 	}
-	return c.testClock.Wait(ctx, d)
+	return c.Clock.Wait(ctx, d)
 }
 
 // up lets time pass.
@@ -361,10 +363,10 @@ func TestALoginAfterAReboot(t *testing.T) {
 	require.False(t, b.watch.armed)
 }
 
-func TestARunThatDoesNotTouchTheWayInIsAsBefore(t *testing.T) {
+func TestARunThatOnlyWritesFilesAwaitsNoLogin(t *testing.T) {
 	n := newTestNode(t)
 	n.login = func() { require.Fail(t, "no login is awaited") }
-	n.succeed(request(1, "/etc/kubelet/a", "a", "/etc/quiet/b", "b", "/etc/crio/c", "c"))
+	n.succeed(request(1, "/etc/drain/a", "a", "/etc/quiet/b", "b"))
 	require.Empty(t, n.watch.calls)
 	require.Zero(t, n.count("login-awaited "+stepConfirm))
 }

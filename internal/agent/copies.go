@@ -143,6 +143,15 @@ func (c copies) putBackRecord() error {
 
 func (c copies) data(p string) string { return c.state.path(c.name, pathKey(p)) }
 
+// read returns the content of the copy of p: nil if there was no file, or if there is no copy.
+func (c copies) read(p string) ([]byte, error) {
+	state, ok, err := c.get(p)
+	if err != nil || !ok || !state.Exists {
+		return nil, err
+	}
+	return c.state.disk.ReadFile(c.data(p))
+}
+
 // sweepOriginals removes the originals of paths that rec does not list.
 func (s stateDir) sweepOriginals(rec *record) error {
 	wanted := map[string]bool{}

@@ -35,22 +35,14 @@ func (a *Agent) effects() effect.Effects { return effect.Effects{Host: a.host()}
 
 // versions returns what is in a file before and after a run, once copies are kept. Nil: it is not there.
 func (a *Agent) versions(w *work, c node.Change) (before, after []byte, err error) {
-	read := func(from copies) ([]byte, error) {
-		state, ok, err := from.get(c.Name)
-		if err != nil || !ok || !state.Exists {
-			return nil, err
-		}
-		data, err := a.disk.ReadFile(from.data(c.Name))
-		return append([]byte{}, data...), err
-	}
-	if before, err = read(a.state.backups(w.Digest, w.Token)); err != nil {
+	if before, err = a.state.backups(w.Digest, w.Token).read(c.Name); err != nil {
 		return nil, nil, err
 	}
 	switch c.Operation {
 	case node.Write:
 		after = append([]byte{}, w.Contents[c.Name]...)
 	case node.Restore:
-		after, err = read(a.state.originals())
+		after, err = a.state.originals().read(c.Name)
 	case node.Remove:
 	}
 	if errors.Is(err, fs.ErrNotExist) { // it is put back already, and the record with it

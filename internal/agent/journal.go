@@ -154,7 +154,6 @@ type progress struct {
 	boots         map[string]string    // in which boot a step was begun, of those for which it counts
 	askedAt       map[string]time.Time // when systemd had agreed last to a step that reboots
 	awaited       *node.JournalEntry   // the login
-	unconfirmed   bool                 // the login did not come
 	errors        map[string]string    // with what a step has failed last
 	notes         []string
 	rolledBack    bool
@@ -188,7 +187,6 @@ func (p *progress) add(e node.JournalEntry) { //nolint:cyclop // one case for ea
 		}
 	case eventFailed:
 		p.errors[e.Step] = e.Error
-		p.unconfirmed = p.unconfirmed || e.Step == stepConfirm || e.Step == stepConfirmLeft
 		if p.failed == nil {
 			p.failed = &e
 		}

@@ -48,7 +48,7 @@ func TestNoCallOfSystemdIsWaitedForWithoutEnd(t *testing.T) {
 	newAgent := func() {
 		var a *Agent
 		a, err := New(Config{
-			Root: n.root, Clock: upClock{n: n}, Units: d, Watch: n.watch, NoSync: true, Settle: -1,
+			Root: n.root, Clock: upClock{testClock{}, n}, Units: d, Watch: n.watch, NoSync: true, Settle: -1,
 			Launcher: LauncherFunc(func(ctx context.Context, _, _ string) error {
 				_, _ = a.Run(ctx)
 				return nil

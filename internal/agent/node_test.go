@@ -76,7 +76,7 @@ func (n *testNode) newAgent() *Agent {
 	n.t.Helper()
 	var a *Agent
 	a, err := New(Config{
-		Root: n.root, Clock: upClock{n: n}, Units: n.units, Watch: n.watch, NoSync: true, ActionTimeout: time.Minute, Settle: -1,
+		Root: n.root, Clock: upClock{testClock{}, n}, Units: n.units, Watch: n.watch, NoSync: true, ActionTimeout: time.Minute, Settle: -1,
 		Launcher: LauncherFunc(func(ctx context.Context, _, verb string) error {
 			if verb == verbStageRun {
 				_, _ = a.RunStage(ctx)

@@ -50,7 +50,11 @@ func (r *runner) afterFailure(ctx context.Context) (outcome, error) {
 			break // nobody can have a node reboot that nobody comes in to
 		}
 		if boot, err := bootOf(r.root); err == nil && r.rebootHelps() {
-			return r.leaveToReboot(boot), nil
+			if lost, err := r.lost(ctx); err != nil {
+				return outcome{}, err
+			} else if !lost {
+				return r.leaveToReboot(boot), nil
+			}
 		}
 	default:
 	}

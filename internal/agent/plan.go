@@ -29,7 +29,6 @@ func (a *Agent) Plan(ctx context.Context, req node.Request) (node.Plan, error) {
 	if p.underWay != nil {
 		p.note("a run is under way for digest " + p.underWay.Digest)
 	}
-	p.work.Plan.Guarded = reboots(p.work.Plan.Actions) && a.wayIn(&p.work) != ""
 	return p.work.Plan, nil
 }
 
@@ -288,7 +287,7 @@ func (p *planner) propose(op node.Operation, path string, observed host.State, w
 
 // contents returns what is in a file before and after a change, where what that takes depends on it. Nil: it is not known.
 func (p *planner) contents(op node.Operation, path string) (before, after []byte, err error) {
-	if path != disruption.RegistriesConf {
+	if !disruption.ByContents(path) {
 		return nil, nil, nil
 	}
 	if before, _, err = p.root.ReadFile(path); err != nil {
@@ -299,7 +298,9 @@ func (p *planner) contents(op node.Operation, path string) (before, after []byte
 		after = p.files[path].Content
 	case node.Remove:
 	case node.Restore:
-		return nil, nil, nil // the drain does no harm
+		if after, err = p.kept.read(path); err != nil {
+			return nil, nil, err
+		}
 	}
 	return append([]byte{}, before...), append([]byte{}, after...), nil
 }

@@ -47,7 +47,7 @@ func TestARunRestartsWhatMountsItsFiles(t *testing.T) {
 	require.Equal(t, []string{"a-1"}, r.Stops())
 
 	r.Fail("bad")
-	n.agent.cfg.Clock = &failsOnce{fails: func() bool { return n.content(auditPolicy) == "bad" }}
+	n.useClock(&failsOnce{fails: func() bool { return n.content(auditPolicy) == "bad" }})
 	status := n.fail(auditRequest(2, auditPolicy, "bad"))
 	require.Contains(t, status.Message, "StaticPodRefresh failed: static pod a, which mounts what has changed, could not be restarted: container a is not ready")
 	require.True(t, status.RolledBack, status.Message)

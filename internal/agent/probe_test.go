@@ -46,7 +46,7 @@ func TestArgumentsOfTheKubelet(t *testing.T) {
 	require.Equal(t, "KUBELET_KUBEADM_ARGS=\"--v=2 --max-pods=9\"\n", n.content(flagsFile))
 	require.Empty(t, n.plan(kubeletRequest(2, "9")).Changes)
 
-	n.agent.cfg.Clock = &staticpodtest.Impatient{Left: 5}
+	n.useClock(&staticpodtest.Impatient{Left: 5})
 	status := n.fail(kubeletRequest(2, "0"))
 	require.Contains(t, status.Message, "restart kubelet.service failed: the kubelet does not become healthy: http://127.0.0.1:")
 	require.Contains(t, status.Message, "answers 500 Internal Server Error (see journalctl -u kubelet.service on the node)")
@@ -83,7 +83,7 @@ func TestAKubeletWhoseHealthEndpointARunTurnsOff(t *testing.T) {
 			n.put(flagsFile, "KUBELET_KUBEADM_ARGS=\"--config-dir=/etc/kubernetes/kubelet.conf.d\"\n")
 			n.put("/etc/kubernetes/kubelet.conf.d/0.conf", "{}")
 			require.Contains(t, n.succeed(by(1, "0")).Notes, "the kubelet was not asked for its health: its health endpoint is turned off (healthzPort: 0)")
-			n.agent.cfg.Clock = &staticpodtest.Impatient{Left: 5}
+			n.useClock(&staticpodtest.Impatient{Left: 5})
 			require.Contains(t, n.fail(by(2, "1")).Message, "nothing answers at http://127.0.0.1:1/healthz")
 		})
 	}
@@ -114,10 +114,10 @@ func TestStaticPodsAreWaitedFor(t *testing.T) {
 		require.NoError(t, n.agent.notePods(t.Context(), node.Plan{Actions: refresh}))
 		n.put(manifest, staticpodtest.Pod("a", "a:2"))
 		s.Set(func(s *staticpodtest.Node) { s.Broken["a"] = true })
-		n.agent.cfg.Clock = &staticpodtest.Impatient{Left: 5}
+		n.useClock(&staticpodtest.Impatient{Left: 5})
 		_, err := n.agent.act(t.Context(), refresh[0])
 		require.ErrorContains(t, err, "static pod kube-system/a-cp-1 is not ready")
-		n.agent.cfg.Clock = testClock{}
+		n.useClock(testClock{})
 		n.put(manifest, staticpodtest.Pod("a", "a:1"))
 		_, err = n.agent.again(t.Context(), refresh[0])
 		require.NoError(t, err, "it is as it was when the manifest is put back")
@@ -135,7 +135,7 @@ func TestStaticPodsAreWaitedFor(t *testing.T) {
 				noted[manifest] = was
 			}
 			require.NoError(t, n.agent.state.save(podsFile, noted))
-			n.agent.cfg.Clock = &staticpodtest.Impatient{Left: 5}
+			n.useClock(&staticpodtest.Impatient{Left: 5})
 			_, err = n.agent.act(t.Context(), refresh[0])
 			if changes == nil {
 				require.ErrorContains(t, err, "is not yet that of the manifest", "by its hash it is another")

@@ -34,6 +34,7 @@ func TestReboot(t *testing.T) {
 	b.succeed(req)
 	assert.Equal(t, []string{
 		"claimed", "run-started",
+		"step-started arm the way back", "step-done arm the way back",
 		"step-started keep copies", "step-done keep copies",
 		"step-started write /etc/boot/a", "step-done write /etc/boot/a",
 		"step-started write /etc/kubelet/b", "step-done write /etc/kubelet/b",
@@ -41,6 +42,7 @@ func TestReboot(t *testing.T) {
 		"adopted",
 		"step-done reboot",
 		"step-started verify", "step-done verify",
+		"login-awaited confirm the way in", "step-done confirm the way in",
 		"step-started record", "step-done record",
 		"run-done",
 	}, b.events())
@@ -87,7 +89,7 @@ func TestWhileTheNodeGoesDown(t *testing.T) {
 			b.apply(req)
 			late, b.units.system = tc.late, tc.system
 			b.newProcess()
-			b.agent.cfg.Clock = lateClock{late: &late}
+			b.useClock(lateClock{late: &late})
 			ask := node.StatusRequest{Protocol: node.Protocol, Machine: machine, Digest: "digest-1"}
 			status, err := b.agent.Status(context.Background(), ask)
 			require.NoError(t, err)
@@ -117,7 +119,7 @@ func TestWhoWaitsForARebootWaitsToTheEnd(t *testing.T) {
 	req := request(1, "/etc/boot/a", "a")
 	req.WaitSeconds = 60
 	waits := 0
-	b.agent.cfg.Clock = countingClock{&waits, time.Time{}}
+	b.useClock(countingClock{&waits, time.Time{}})
 	assert.True(t, b.apply(req).Rebooting)
 	assert.Greater(t, waits, 200, "in steps of 200 ms")
 }

@@ -50,7 +50,7 @@ func TestVerificationAfterAReboot(t *testing.T) {
 			b.apply(req)
 			b.start()
 			waits := 0
-			b.agent.cfg.Clock = countingClock{&waits, testClock{}.Now()}
+			b.useClock(countingClock{&waits, testClock{}.Now()})
 			tc.boot(b)
 			status := b.apply(req)
 			assert.Equal(t, 1, b.asked())
@@ -72,7 +72,7 @@ func TestVerificationAfterAReboot(t *testing.T) {
 		b.apply(req)
 		b.start()
 		b.units.system = "initializing"
-		b.agent.cfg.Clock = bootingClock{b: b}
+		b.useClock(bootingClock{b: b})
 		b.succeed(req)
 	})
 }

@@ -94,11 +94,11 @@ func TestARebootThatOpensTheWayInIsTried(t *testing.T) {
 			b.agent.boundary = func(where string) error {
 				if where == "before "+stepRebootBack && mend == nil {
 					mend = fail(b)
-					b.agent.cfg.Clock = hookClock{func() {
+					b.useClock(hookClock{func() {
 						if waits++; waits == 3 {
 							mend()
 						}
-					}}
+					}})
 				}
 				return nil
 			}
@@ -189,7 +189,7 @@ func TestANodeThatWasBootedBackIsLookedAtBeforeItCountsAsSo(t *testing.T) {
 				b.asking(func() error { return nil })
 				if b.boots == 3 {
 					waits := 0
-					b.agent.cfg.Clock = countingClock{&waits, testClock{}.Now()}
+					b.useClock(countingClock{&waits, testClock{}.Now()})
 					tc.boot(b)
 				}
 				require.NoError(t, b.agent.Resume(t.Context()))

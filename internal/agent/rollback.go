@@ -52,8 +52,8 @@ func (r *runner) rollBack(ctx context.Context) (outcome, error) {
 			failures = append(failures, err.Error())
 		}
 	}
-	if len(changes) > 0 { // what could not be put back may be with the next boot, and locked out nobody can see to it
-		failure, interrupted := r.bootBack(ctx)
+	if len(changes)+len(actions) > 0 { // what could not be put back may be with the next boot, and locked out nobody can see to it
+		failure, interrupted := r.worksAgain(ctx)
 		if interrupted != nil {
 			return outcome{}, interrupted
 		}
@@ -107,22 +107,41 @@ func (r *runner) booted() bool {
 	return err != nil || boot != begun
 }
 
-// bootBack has a node reboot with what was put back if it was booted with what has closed the way in. Whatever the run failed for, be it
-// that the node found by itself that its network is gone, nobody has come in since that boot, or the way can have been closed after that.
-// What the node is like after it is seen before anybody is told that it is put back.
-func (r *runner) bootBack(ctx context.Context) (failure, interrupted error) {
-	if r.work.WayIn != "" && r.booted() {
-		if err := r.confirm(ctx, stepConfirmLeft); err != nil {
-			return nil, err
+// worksAgain sees whether the node works as it did before the run, before anybody is told that it is put back. It has the node reboot with
+// what was put back, once, if nobody comes in any more, and either the node was booted with what was changed and runs with it until then, or
+// it does not work as before: what was put back has not undone what the change has done, as with routes that are gone with a setting of the
+// kernel's.
+func (r *runner) worksAgain(ctx context.Context) (failure, interrupted error) {
+	if r.progress.boots[stepRebootBack] == "" { // else that was decided before
+		if !r.booted() {
+			if failure, interrupted = r.step(ctx, r.worksBack()); failure == nil || interrupted != nil {
+				return nil, interrupted
+			}
 		}
-	}
-	if !r.progress.unconfirmed || !r.booted() {
-		return nil, nil
+		if away, err := r.away(ctx); err != nil || !away {
+			return failure, err
+		}
 	}
 	if err := r.rebootBack(ctx); err != nil {
 		return nil, err
 	}
 	return r.step(ctx, r.worksBack())
+}
+
+// away reports whether nobody comes in to a node that was put back. Of one that was booted with what was changed, nobody has come in since
+// that boot, or the way can have been closed after that, whatever the run failed for.
+func (r *runner) away(ctx context.Context) (bool, error) {
+	switch {
+	case !r.work.guarded(), r.cfg.Units == nil: // without systemd nothing reboots
+		return false, nil
+	case !r.booted():
+		err := r.confirm(ctx, stepConfirmBack)
+		return r.progress.missed(stepConfirmBack), err
+	case r.progress.unconfirmed():
+		return true, nil
+	}
+	err := r.confirm(ctx, stepConfirmLeft)
+	return r.progress.unconfirmed(), err
 }
 
 // worksBack looks whether the node works as it did before the run, once what was put back has been read. One that was rebooted for that
@@ -188,10 +207,6 @@ func (r *runner) stepsBack(changes []node.Change, actions []disruption.Action) [
 			return "", r.verifyUnits(ctx, r.haveWorked(actions), r.unitCheck())
 		}})
 	}
-	// A node that was booted with the new files runs with them until it is booted once more.
-	if len(changes)+len(actions) > 0 && !r.booted() {
-		steps = append(steps, r.worksBack())
-	}
 	return steps
 }
 
@@ -207,7 +222,7 @@ func (r *runner) forgetOriginals() error {
 // failureMessage returns what happened, why, and how the node is left.
 func (r *runner) failureMessage(cause node.JournalEntry, changes []node.Change, actions []disruption.Action, failures []string) string {
 	message := fmt.Sprintf("%s failed: %s; ", cause.Step, cause.Error)
-	if r.progress.unconfirmed && cause.Step != stepConfirm {
+	if r.progress.unconfirmed() && cause.Step != stepConfirm {
 		message += "then refit could not log in any more; "
 	}
 	switch {

@@ -250,7 +250,7 @@ func (r *runner) finish(end node.Status, owed *debt) error {
 	if err := r.disk.Remove(r.state.path("run.json")); err != nil {
 		return err
 	}
-	if r.work.WayIn != "" {
+	if r.work.guarded() {
 		_ = r.disarm(context.Background())
 	}
 	return r.state.pruneBackups()

@@ -64,6 +64,9 @@ func (p *planner) skipped(name string) error {
 	if path.Dir(name) == "/etc/grub.d" && p.work.Expect[name].Mode&0o111 == 0 {
 		return errors.New("grub-mkconfig runs only what is executable below /etc/grub.d: give it the mode 0755")
 	}
+	if strings.HasPrefix(name, certsDir+"/") {
+		return p.certsSkipped(name)
+	}
 	for _, i := range includers {
 		if strings.HasPrefix(name, i.dir+"/") {
 			return p.included(i, name)

@@ -16,6 +16,9 @@ func TestFilesThatTheirReaderSkipsAreNotWritten(t *testing.T) {
 		noInclude   = "sshd does not read " + sshd + ", since " + main + ` includes no such file: add the line "Include /etc/ssh/sshd_config.d/*.conf", or give`
 		noImport    = "containerd does not read " + dropIn + ", since " + containerdConfig + " includes no such file: add the line "
 		interfacesD = "/etc/network/interfaces.d/"
+		hosts       = "/etc/containerd/certs.d/registry.example/hosts.toml"
+		registries  = "[plugins.'io.containerd.cri.v1.images'.registry]\n"
+		noHosts     = "containerd does not read " + hosts + ", since config_path of the registries in " + containerdConfig + " is not /etc/containerd/certs.d"
 	)
 	for name, tc := range map[string]struct {
 		node, files []string
@@ -36,6 +39,11 @@ func TestFilesThatTheirReaderSkipsAreNotWritten(t *testing.T) {
 		"containerd without":       {node: []string{containerdConfig, "version = 2\n"}, files: []string{dropIn, "version = 2\n"}, want: noImport},
 		"containerd with imports":  {node: []string{containerdConfig, "imports = ['conf.d/*.toml']\n"}, files: []string{dropIn, "version = 2\n"}},
 		"of another ending":        {node: []string{containerdConfig, "imports = ['conf.d/*.toml']\n"}, files: []string{"/etc/containerd/conf.d/10.conf", "version = 2\n"}, want: "containerd does not read"},
+		"a registry's, elsewhere":  {node: []string{containerdConfig, registries + "config_path = '/opt/certs.d'\n"}, files: []string{hosts, "x"}, want: noHosts},
+		"a registry's, not so":     {node: []string{containerdConfig, registries + "[plugins.'io.containerd.cri.v1.images'.registry.mirrors.'a.io']\nendpoint = ['https://b.io']\n"}, files: []string{hosts, "x"}, want: noHosts},
+		"a registry's":             {node: []string{containerdConfig, registries + "config_path = '/etc/containerd/certs.d:/etc/docker/certs.d'\n"}, files: []string{hosts, "x"}},
+		"a registry's, by import":  {node: []string{containerdConfig, "imports = ['/etc/containerd/conf.d/*.toml']\n" + registries + "config_path = ''\n", dropIn, registries + "config_path = '/etc/containerd/certs.d'\n"}, files: []string{hosts, "x"}},
+		"by version, so written":   {node: []string{containerdConfig, "version = 3\n"}, files: []string{hosts, "x"}},
 		"ifupdown with source":     {node: []string{"/etc/network/interfaces", "source /etc/network/interfaces.d/*\n"}, files: []string{interfacesD + "a.cfg", "x"}},
 		"with source-directory":    {node: []string{"/etc/network/interfaces", "source-directory interfaces.d\n"}, files: []string{interfacesD + "a.cfg", "x"}, want: "ifupdown does not read"},
 		"and a name for it":        {node: []string{"/etc/network/interfaces", "source-directory interfaces.d\n"}, files: []string{interfacesD + "a", "x"}},

@@ -57,8 +57,10 @@ type work struct {
 	// Rules and Login are what the request said of them.
 	Rules disruption.Rules `json:"rules"`
 	Login node.Login       `json:"login,omitzero"`
-	// WayIn is what the run touches of that by which the server comes in. Empty: nothing, and no login is awaited.
+	// WayIn is what the run touches of that by which the server comes in, if it does.
 	WayIn string `json:"wayIn,omitempty"`
+	// Acts is the first thing that the run does to the running node beside writing files, if it does: it may close the way in, too.
+	Acts string `json:"acts,omitempty"`
 	// Left are those that failed runs before have left as they are.
 	Left map[string]host.State `json:"left,omitempty"`
 	// Contents of the files that are written.

@@ -23,7 +23,7 @@ const (
 // same.
 func (a *Agent) steps(w *work) []step {
 	var steps []step
-	if w.WayIn != "" {
+	if w.guarded() {
 		steps = append(steps, step{stepArm, func(ctx context.Context) (string, error) { return "", a.arm(ctx) }})
 	}
 	steps = append(steps, step{stepPrepare, func(ctx context.Context) (string, error) { return a.prepare(ctx, w) }})
@@ -39,7 +39,7 @@ func (a *Agent) steps(w *work) []step {
 		steps = append(steps, step{stepEffect, func(ctx context.Context) (string, error) { return a.bringIntoEffect(ctx, w) }})
 	}
 	steps = append(steps, step{stepVerify, func(ctx context.Context) (string, error) { return a.verify(ctx, w) }})
-	if w.WayIn != "" {
+	if w.guarded() {
 		steps = append(steps, step{name: stepConfirm}) // which the runner does
 	}
 	if w.soak() > 0 {

@@ -28,6 +28,26 @@ func (a *Agent) wayIn(w *work) string {
 	return ""
 }
 
+// acts returns the first thing that a run does to the running node beside writing files, or "". What that does to the way in can't be told
+// from a list: a script behind a unit, a setting of the kernel's, a mount.
+func acts(w *work) string {
+	for _, c := range w.Plan.Changes {
+		if c.Kind != node.FileKind {
+			return c.String()
+		}
+	}
+	for _, action := range onNode(w.Plan.Actions) {
+		return actionName(action)
+	}
+	if w.brings() {
+		return stepEffect
+	}
+	return ""
+}
+
+// guarded reports whether the run is put back unless the server logs in after it.
+func (w *work) guarded() bool { return w.WayIn != "" || w.Acts != "" }
+
 func (a *Agent) onWayIn(w *work, c node.Change, named []string) bool {
 	switch c.Kind {
 	case node.UserKind:

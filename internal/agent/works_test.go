@@ -236,13 +236,13 @@ func TestSoak(t *testing.T) {
 // startsAgain has a unit be started again while the node is watched.
 func (n *testNode) startsAgain(unit string) {
 	waits := 0
-	n.agent.cfg.Clock = hookClock{func() {
+	n.useClock(hookClock{func() {
 		if waits++; waits == 3 {
 			n.units.mu.Lock()
 			n.units.states[unit] = host.UnitState{LoadState: "loaded", ActiveState: "active", Type: "simple", InvocationID: "2"}
 			n.units.mu.Unlock()
 		}
-	}}
+	}})
 }
 
 func TestSoakOfUnits(t *testing.T) {
@@ -277,11 +277,11 @@ func TestStatusWhileANodeIsWatched(t *testing.T) {
 	req := request(1, "/etc/kubelet/a", "new")
 	req.Rules.Soak = new(20 * time.Second)
 	var seen node.Status
-	n.agent.cfg.Clock = hookClock{func() {
+	n.useClock(hookClock{func() {
 		if seen.State == "" {
 			seen, _ = n.newAgent().Status(t.Context(), node.StatusRequest{Protocol: node.Protocol, Machine: machine})
 		}
-	}}
+	}})
 	n.succeed(req)
 	require.Equal(t, node.Running, seen.State)
 	require.Equal(t, "watch the node", seen.Step)
@@ -304,7 +304,7 @@ func TestProbesAcrossAReboot(t *testing.T) {
 			require.Equal(t, 1, f.asked["it"])
 			b.start()
 			b.agent.probes = probes
-			b.agent.cfg.Clock = &impatientAfter{left: 20}
+			b.useClock(&impatientAfter{left: 20})
 			status := b.apply(req)
 			if tc.fails == "" {
 				require.Equal(t, node.Succeeded, status.State, status.Message)

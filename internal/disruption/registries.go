@@ -17,8 +17,13 @@ import (
 // The rule that is built in for RegistriesConf has the node drained, in case its pods could no longer get their images, or would
 // get other ones under the same tag. By their contents most changes are seen to do neither, and then there is no drain. That a
 // file can't be understood is no error: it gets the drain.
+//
+// A configuration of containerd that moves its directories has the node reboot, unless the policy is unsafe.
 func (r Rules) ActionsFor(p string, before, after []byte) ([]Action, error) {
 	actions, err := r.Actions(p)
+	if err == nil && isContainerdConfig(p) && !r.Unsafe(p) && movesContainers(p, before, after) {
+		return rebooted(actions), nil
+	}
 	if err != nil || p != RegistriesConf || before == nil || after == nil {
 		return actions, err
 	}

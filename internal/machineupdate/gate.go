@@ -150,7 +150,7 @@ func (u *update) note(ctx context.Context) error {
 	u.plannedBy.Store(client.ObjectKeyFromObject(u.mu), u.selected.Revision)
 	u.seen.Noted, u.seen.Current = true, false // what was known of policies and plan was about the plan before
 	p := refitv1.PlannedWork{
-		Material: u.plan.Disturbs(), Guarded: u.plan.Guarded, Reboots: u.plan.Reboots(),
+		Material: u.plan.Disturbs(), Reboots: u.plan.Reboots(),
 	}
 	for _, a := range u.plan.Actions {
 		p.Actions = append(p.Actions, a.String())

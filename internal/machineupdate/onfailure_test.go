@@ -9,6 +9,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
 )
@@ -81,7 +82,7 @@ func TestARebootAfterAFailure(t *testing.T) {
 		w.reconcile()
 		require.NotNil(t, w.requirePhase(refitv1.PhaseApplying).RebootingSince)
 		w.node.dialErr = errRefused
-		w.clock.Step(w.reconciler.RebootTimeout + time.Second)
+		w.clock.Step(2*w.reconciler.RebootTimeout + disruption.DefaultConfirmWithin + time.Second)
 		require.Zero(t, w.reconcile())
 		require.Equal(t, "NodeNotBack", w.requirePhase(refitv1.PhaseFailed).Reason)
 	})

@@ -189,9 +189,6 @@ func (u *update) reboots() bool {
 // rebootPatience is how long a node may be away since it began to reboot. One that can't be logged in to after that waits for a login, puts
 // everything back and reboots once more, all of which looks the same from here.
 func (u *update) rebootPatience() time.Duration {
-	if p := u.mu.Status.Plan; p == nil || !p.Guarded {
-		return u.RebootTimeout
-	}
 	within := disruption.DefaultConfirmWithin
 	if u.selected != nil {
 		within = cmp.Or(u.selected.Rules.ConfirmWithin, within)

@@ -199,11 +199,11 @@ func TestReboot(t *testing.T) {
 func TestARebootThatDoesNotEnd(t *testing.T) {
 	w := cutOff(t, rebootA)
 	w.node.dialErr = errRefused
-	w.clock.Step(w.reconciler.RebootTimeout + time.Second)
+	w.clock.Step(2*w.reconciler.RebootTimeout + disruption.DefaultConfirmWithin + time.Second)
 	require.Zero(t, w.reconcile())
 	st := w.requirePhase(refitv1.PhaseFailed)
 	require.Equal(t, "NodeNotBack", st.Reason)
-	require.Contains(t, st.Message, "is not back after 20m0s")
+	require.Contains(t, st.Message, "is not back after 42m0s")
 	require.NotNil(t, st.Slot)
 	w.requireFree(true)
 
@@ -218,11 +218,9 @@ func TestARebootThatDoesNotEnd(t *testing.T) {
 // TestARebootThatOpensTheWayInAgain has a node not be reached after its reboot until it has waited for a login, put everything back, and
 // rebooted once more.
 func TestARebootThatOpensTheWayInAgain(t *testing.T) {
-	guarded := rebootA
-	guarded.Guarded = true
 	const within = time.Hour
 	begin := func(t *testing.T) *world {
-		w := cutOff(t, guarded)
+		w := cutOff(t, rebootA)
 		w.reconciler.Disruptions = fixedRules(t, disruption.Rules{ConfirmWithin: within, Files: disruption.Table{{Path: "/etc/app", Actions: rebootA.Actions}}})
 		w.node.dialErr = errRefused
 		w.clock.Step(2*w.reconciler.RebootTimeout + within - time.Second)

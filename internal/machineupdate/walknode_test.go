@@ -22,8 +22,8 @@ import (
 	"github.com/capi-refit/refit/internal/node/remote"
 )
 
-// walkNode is a machine with the real agent on it. Work that restarts a unit stays under way until somebody asks how it stands; a
-// reboot begins when the next command comes, which it cuts off.
+// walkNode is a machine with the real agent on it. Work that restarts a unit stays under way until somebody asks how it stands, and work that
+// waits for a login until that has come; a reboot begins when the next command comes, which it cuts off.
 type walkNode struct {
 	t     require.TestingT
 	root  string
@@ -39,8 +39,8 @@ type walkNode struct {
 	away      int  // for how many dials it does not answer
 	units     []string
 	// restarting is closed when the work of a run comes to its restart, which goes on when goOn is closed. ended is when it has
-	// ended.
-	restarting, goOn, ended chan struct{}
+	// ended. Meanwhile waits tells that it waits for something.
+	restarting, goOn, ended, waits chan struct{}
 }
 
 func newWalkNode(t require.TestingT, root string, clock *clocktesting.FakeClock) *walkNode {
@@ -61,6 +61,7 @@ func (n *walkNode) boot() {
 	n.boots++
 	n.due = false
 	n.put("/proc/sys/kernel/random/boot_id", fmt.Sprintf("boot-%d\n", n.boots))
+	n.put("/proc/uptime", "1000.00 1.00\n")
 	n.put("/proc/1/stat", "1 (init) S 0 1 1 0 -1 4194560 2826 14281 119 108 4 6 12 13 20 0 1 0 27 19996672 27\n")
 }
 
@@ -113,10 +114,8 @@ func (n *walkNode) run(ctx context.Context, stdin io.Reader, stdout io.Writer) e
 		return nil
 	case !n.installed:
 		return &remote.CommandError{Status: 127}
-	case verb == "status" && n.goOn != nil:
-		close(n.goOn)
-		<-n.ended
-		n.goOn = nil
+	case verb == "status":
+		n.letGoOn()
 	}
 	if agent.Main(ctx, n.config(), []string{verb}, stdin, stdout) != 0 {
 		return &remote.CommandError{Status: 1}
@@ -134,37 +133,71 @@ func verbOf(ctx context.Context) string {
 }
 
 func (n *walkNode) config() agent.Config {
-	cfg := agent.Config{Root: n.root, Clock: nodeClock{n.clock}, Units: walkUnits{n}, Settle: -1, NoSync: true}
+	cfg := agent.Config{Root: n.root, Clock: nodeClock{n.clock, n}, Units: walkUnits{n}, Settle: -1, NoSync: true}
 	cfg.Launcher = agent.LauncherFunc(func(context.Context, string, string) error {
 		worker, err := agent.New(cfg)
 		if err != nil {
 			return err
 		}
-		n.restarting, n.goOn, n.ended = make(chan struct{}), make(chan struct{}), make(chan struct{})
+		n.restarting, n.goOn, n.ended, n.waits = make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
 		ended := n.ended
 		go func() {
 			defer close(ended)
 			_, _ = worker.Run(context.Background()) // how it went is in the status
 		}()
-		select {
-		case <-n.restarting:
-		case <-n.ended:
-			n.goOn = nil
-		}
+		n.await(n.restarting)
 		return nil
 	})
 	return cfg
 }
 
-// end has what is still under way end.
+// await returns when the work has come to its restart, to a login that it waits for, or to its end.
+func (n *walkNode) await(restarting <-chan struct{}) {
+	for {
+		select {
+		case <-restarting:
+			return
+		case <-n.ended:
+			n.goOn = nil
+			return
+		case <-n.waits:
+			if n.awaitsLogin() {
+				return
+			}
+		}
+	}
+}
+
+// letGoOn has work go on that is under way.
+func (n *walkNode) letGoOn() {
+	if n.goOn == nil {
+		return
+	}
+	select {
+	case <-n.goOn:
+	default:
+		close(n.goOn)
+	}
+	n.await(nil)
+}
+
+// end has what is still under way end. Nobody logs in any more.
 func (n *walkNode) end() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.goOn != nil {
-		close(n.goOn)
-		<-n.ended
-		n.goOn = nil
+	n.put("/proc/uptime", "1000000.00 1.00\n")
+	for n.goOn != nil {
+		n.letGoOn()
 	}
+}
+
+// awaitsLogin reports whether work that is under way waits for a login.
+func (n *walkNode) awaitsLogin() bool {
+	awaits := false
+	for _, e := range n.journal() {
+		awaits = e.Event == "login-awaited" || awaits && !strings.HasPrefix(e.Event, "step-") && e.Event != "run-done"
+	}
+	return awaits
 }
 
 // journal returns the entries of the node's journal, which is the witness of what was done there.
@@ -184,6 +217,9 @@ func (n *walkNode) journal() []node.JournalEntry {
 
 // requireClean requires that nothing is under way, and that no temporary file is left.
 func (n *walkNode) requireClean(where string) {
+	if n.goOn != nil && !n.awaitsLogin() { // nobody had to ask for its end
+		n.letGoOn()
+	}
 	require.Nil(n.t, n.goOn, "%s: a run is under way", where)
 	require.NoFileExists(n.t, filepath.Join(n.root, "var/lib/refit/run.json"), where)
 	require.NoError(n.t, filepath.WalkDir(n.root, func(path string, d fs.DirEntry, err error) error {
@@ -221,7 +257,16 @@ func (u walkUnits) Do(_ context.Context, verb, unit string) error {
 }
 
 // nodeClock is the node's. Who waits by it does not have to.
-type nodeClock struct{ *clocktesting.FakeClock }
+type nodeClock struct {
+	*clocktesting.FakeClock
+	n *walkNode
+}
 
 // Wait implements agent.Clock.
-func (nodeClock) Wait(ctx context.Context, _ time.Duration) error { return ctx.Err() }
+func (c nodeClock) Wait(ctx context.Context, _ time.Duration) error {
+	select {
+	case c.n.waits <- struct{}{}:
+	case <-time.After(100 * time.Microsecond):
+	}
+	return ctx.Err()
+}

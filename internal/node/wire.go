@@ -126,9 +126,6 @@ type Plan struct {
 	Changes []Change `json:"changes,omitempty"`
 	// Actions are run after all changes, merged and in order.
 	Actions []disruption.Action `json:"actions,omitempty"`
-	// Guarded reports that the actions have the node reboot, and that it reboots once more, with everything put back, unless the server logs in
-	// after that.
-	Guarded bool `json:"guarded,omitempty"`
 	// Drift lists what differs from the record on the node although the specs did not change it. It is left alone.
 	Drift []Drift `json:"drift,omitempty"`
 	// Stage lists what has to be on the node before the plan can be applied: Stage brings it, which disturbs nothing.

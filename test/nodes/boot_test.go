@@ -42,8 +42,7 @@ func TestReboot(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, status.Interrupted, "%+v", status)
 		assert.False(t, status.Rebooting)
-		status, err = c.Apply(t.Context(), req)
-		require.NoError(t, err)
+		status = apply(t, n, agents, req)
 		require.Equal(t, node.Succeeded, status.State, status.Message)
 		assert.Empty(t, status.Notes)
 
@@ -64,6 +63,22 @@ func agent(t *testing.T, n *nodes.Node, agents *remote.Agents) *remote.Client {
 	c, err := remote.NewClient(dial(t, n), n.ClientOptions(agents))
 	require.NoError(t, err)
 	return c
+}
+
+// apply has a node do what a request asks for, and logs in when the node waits for that.
+func apply(t *testing.T, n *nodes.Node, agents *remote.Agents, req node.Request) node.Status {
+	t.Helper()
+	for {
+		status, err := agent(t, n, agents).Apply(t.Context(), req)
+		require.NoError(t, err)
+		switch {
+		case status.AwaitsLogin:
+			_, err := agent(t, n, agents).Status(t.Context(), node.StatusRequest{Machine: req.Machine, Digest: status.Digest, Token: status.Token, Confirm: true})
+			require.NoError(t, err)
+		case status.State != node.Running:
+			return status
+		}
+	}
 }
 
 func rebootRequest(token int64, text string) node.Request {

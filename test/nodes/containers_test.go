@@ -185,7 +185,8 @@ func TestAgent(t *testing.T) {
 
 func testAgent(t *testing.T, n *nodes.Node) {
 	t.Helper()
-	c, err := remote.NewClient(dial(t, n), n.ClientOptions(buildAgents(t)))
+	agents := buildAgents(t)
+	c, err := remote.NewClient(dial(t, n), n.ClientOptions(agents))
 	require.NoError(t, err)
 
 	id, err := c.Identity(t.Context())
@@ -214,8 +215,7 @@ func testAgent(t *testing.T, n *nodes.Node) {
 	require.Len(t, plan.Changes, 1)
 	assert.Equal(t, node.Write, plan.Changes[0].Operation)
 
-	status, err := c.Apply(t.Context(), request(1, "one"))
-	require.NoError(t, err)
+	status := apply(t, n, agents, request(1, "one"))
 	require.Equal(t, node.Succeeded, status.State, status.Message)
 	f, err := n.ReadFile(t.Context(), path)
 	require.NoError(t, err)

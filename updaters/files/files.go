@@ -95,7 +95,7 @@ func (j *judge) file(path string) ([]disruption.Action, error) {
 			return nil, errors.New(reason)
 		}
 	}
-	if path != disruption.RegistriesConf { // for the others the contents do not matter, and can be large when unpacked
+	if !disruption.ByContents(path) { // for the others the contents do not matter, and can be large when unpacked
 		return j.rules.Actions(path)
 	}
 	return j.rules.ActionsFor(path, current.known(j.format), desired.known(j.format))

@@ -3,7 +3,11 @@ package kubelet
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"net/http"
+	"path"
 	"strings"
 
 	"github.com/capi-refit/refit/internal/agent/host"
@@ -35,12 +39,27 @@ func FindRuntime(r host.Root) (Runtime, error) {
 }
 
 // Ask asks the kubelet once whether it is well. It reports whether the node has a kubelet that can be asked. One whose health endpoint is
-// turned off says no ill of itself: what else tells of it has to do.
+// turned off says no ill of itself: what else tells of it has to do. One that says that it is well starts no pod if the file is missing
+// that pods get their name servers from.
 func Ask(ctx context.Context, r host.Root) (asked bool, err error) {
+	if err := checkResolver(r); err != nil {
+		return true, err
+	}
 	url, why, err := Healthz(r)
 	if err != nil || url == "" {
 		return why != "", err
 	}
 	client := &http.Client{Transport: &http.Transport{Proxy: nil, DisableKeepAlives: true}, Timeout: askTimeout}
 	return true, ask(ctx, client, url)
+}
+
+func checkResolver(r host.Root) error {
+	s, ok, err := readSettings(r)
+	if err != nil || !ok || !path.IsAbs(s.ResolverConfig) {
+		return err
+	}
+	if _, err := r.Stat(s.ResolverConfig); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("its resolvConf is %s, which is not there, so it can start no pod", s.ResolverConfig)
+	}
+	return nil
 }

@@ -45,6 +45,7 @@ type settings struct {
 	HealthzBindAddress       string `json:"healthzBindAddress"`
 	ContainerRuntimeEndpoint string `json:"containerRuntimeEndpoint"`
 	CgroupDriver             string `json:"cgroupDriver"`
+	ResolverConfig           string `json:"resolvConf"`
 }
 
 // argumentFiles are where kubeadm's drop-in of the kubelet's unit takes arguments from, and by which variable. Of one argument the last
@@ -111,6 +112,7 @@ func (s *settings) argue(args map[string]argument) error {
 	s.HealthzBindAddress = cmp.Or(args["healthz-bind-address"].value, s.HealthzBindAddress)
 	s.ContainerRuntimeEndpoint = cmp.Or(args[endpointArg].value, s.ContainerRuntimeEndpoint)
 	s.CgroupDriver = cmp.Or(args["cgroup-driver"].value, s.CgroupDriver)
+	s.ResolverConfig = cmp.Or(args["resolv-conf"].value, s.ResolverConfig)
 	if a := args["healthz-port"]; a.value != "" {
 		port, err := strconv.Atoi(a.value)
 		if err != nil {
