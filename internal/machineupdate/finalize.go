@@ -107,14 +107,23 @@ func (u *update) owners(ctx context.Context) (*clusterv1.Machine, *clusterv1.Clu
 	case err != nil:
 		return nil, nil, fmt.Errorf("read the Machine of a MachineUpdate that is being deleted: %w", err)
 	}
-	key := types.NamespacedName{Namespace: u.mu.Namespace, Name: u.mu.Labels[clusterv1.ClusterNameLabel]}
-	switch err := u.Live.Get(ctx, key, cluster); {
+	switch err := u.Live.Get(ctx, u.cluster(machine), cluster); {
 	case apierrors.IsNotFound(err):
 		cluster = nil
 	case err != nil:
 		return nil, nil, fmt.Errorf("read the Cluster of a MachineUpdate that is being deleted: %w", err)
 	}
 	return machine, cluster, nil
+}
+
+// cluster returns the name of the Cluster of a Machine. Only of one that is gone it is what the label of the MachineUpdate says, which anybody
+// may edit.
+func (u *update) cluster(machine *clusterv1.Machine) types.NamespacedName {
+	key := types.NamespacedName{Namespace: u.mu.Namespace, Name: u.mu.Labels[clusterv1.ClusterNameLabel]}
+	if machine != nil {
+		key.Name = machine.Spec.ClusterName
+	}
+	return key
 }
 
 // Why a MachineUpdate stays that is being deleted: what its status shows as its step.

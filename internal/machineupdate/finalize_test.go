@@ -1,6 +1,8 @@
 package machineupdate
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
@@ -113,6 +116,34 @@ func TestADeletedMachineUpdateWaitsForANodeThatDoesNotAnswer(t *testing.T) {
 	require.Len(t, w.eventsWith("MachineUpdateStays"), 1, "once")
 
 	w.node.dialErr, w.node.applied = nil, []node.Status{{State: node.Succeeded}}
+	w.reconcile()
+	w.requireRemoved()
+	w.requireFree(false)
+}
+
+// theOne knows one workload cluster.
+type theOne struct {
+	Workloads
+	name string
+}
+
+// Get implements Workloads.
+func (o theOne) Get(ctx context.Context, key client.ObjectKey) (*workload.Cluster, error) {
+	if key.Name != o.name {
+		return nil, fmt.Errorf("there is no cluster %s", key)
+	}
+	return o.Workloads.Get(ctx, key)
+}
+
+// TestAnEditedLabelLeavesNothingBehind has somebody edit the label by which people find the MachineUpdates of a cluster.
+func TestAnEditedLabelLeavesNothingBehind(t *testing.T) {
+	w := failed(t, false).atNow()
+	w.reconciler.Workloads = theOne{w.workload, w.currentMachine().Spec.ClusterName}
+	mu := w.update()
+	mu.Labels[clusterv1.ClusterNameLabel] = "other"
+	require.NoError(t, w.Update(t.Context(), mu))
+	w.node.applied = []node.Status{{State: node.Succeeded}}
+	w.deleteUpdate()
 	w.reconcile()
 	w.requireRemoved()
 	w.requireFree(false)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/types"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -50,7 +49,7 @@ func (u *update) reachWorkload(ctx context.Context) error {
 	if u.occupied.cluster != nil {
 		return nil
 	}
-	cluster, err := u.Workloads.Get(ctx, types.NamespacedName{Namespace: u.mu.Namespace, Name: u.mu.Labels[clusterv1.ClusterNameLabel]})
+	cluster, err := u.Workloads.Get(ctx, u.cluster(u.regarding))
 	if err != nil {
 		return fmt.Errorf("reach the workload cluster to release the node: %w", err)
 	}

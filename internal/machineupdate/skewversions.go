@@ -51,17 +51,17 @@ func (v *versions) readAPIServers(ctx context.Context) error {
 	if err := v.Live.List(ctx, &machines, client.InNamespace(v.regarding.Namespace), of, controlPlane); err != nil {
 		return fmt.Errorf("list the control plane's Machines: %w", err)
 	}
-	var updates refitv1.MachineUpdateList
-	if err := v.Live.List(ctx, &updates, client.InNamespace(v.regarding.Namespace), of); err != nil {
-		return fmt.Errorf("list the MachineUpdates of the cluster: %w", err)
-	}
 	matched := map[string]bool{v.own: true}
 	for i := range machines.Items {
 		m := &machines.Items[i]
 		if m.Name == v.regarding.Name {
 			continue
 		}
-		part, err := v.serverOf(ctx, m, reached(m, updates.Items))
+		there, err := v.reached(ctx, m)
+		if err != nil {
+			return err
+		}
+		part, err := v.serverOf(ctx, m, there)
 		if err != nil {
 			return err
 		}
@@ -112,17 +112,20 @@ func imageOf(containers []corev1.Container, name string) string {
 	return ""
 }
 
-// reached reports whether a Machine runs the version in its spec, as far as the management cluster knows: nobody is bringing it there.
-func reached(m *clusterv1.Machine, updates []refitv1.MachineUpdate) bool {
+// reached reports whether a Machine runs the version in its spec, as far as the management cluster knows: nobody is bringing it there. The
+// MachineUpdate is found by its name: its labels and owners anybody may edit.
+func (v *versions) reached(ctx context.Context, m *clusterv1.Machine) (bool, error) {
 	if _, marked := m.Annotations[clusterv1.UpdateInProgressAnnotation]; marked {
-		return false
+		return false, nil
 	}
-	for i := range updates {
-		if mu := &updates[i]; mu.Name == m.Name && controlledBy(mu, m) {
-			return mu.Status.Phase == refitv1.PhaseSucceeded && mu.Status.ObservedDigest == mu.Spec.Digest
+	var mu refitv1.MachineUpdate
+	if err := v.Live.Get(ctx, client.ObjectKeyFromObject(m), &mu); err != nil {
+		if apierrors.IsNotFound(err) {
+			return true, nil
 		}
+		return false, fmt.Errorf("read the MachineUpdate of Machine %s: %w", m.Name, err)
 	}
-	return true
+	return mu.Status.Phase == refitv1.PhaseSucceeded && mu.Status.ObservedDigest == mu.Spec.Digest, nil
 }
 
 // serverOf returns the API server of a control-plane Machine, or nil for one that goes and has neither Node nor pod any more.

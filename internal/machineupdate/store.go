@@ -99,7 +99,7 @@ func (s *Store) settle(ctx context.Context, mu *refitv1.MachineUpdate, cached *c
 	case !controlledBy(mu, machine):
 		return s.discard(ctx, mu)
 	case mu.Spec.Digest != digest:
-		return s.supersede(ctx, mu, digest)
+		return s.supersede(ctx, mu, machine, digest)
 	default:
 		return s.progress(ctx, mu)
 	}
@@ -135,9 +135,10 @@ func (s *Store) discard(ctx context.Context, mu *refitv1.MachineUpdate) (inplace
 }
 
 // supersede asks for other specs than before. What is under way for the earlier ones ends first.
-func (s *Store) supersede(ctx context.Context, mu *refitv1.MachineUpdate, digest string) (inplace.Progress, error) {
+func (s *Store) supersede(ctx context.Context, mu *refitv1.MachineUpdate, machine *clusterv1.Machine, digest string) (inplace.Progress, error) {
 	changed := mu.DeepCopy()
 	changed.Spec.Digest = digest
+	metav1.SetMetaDataLabel(&changed.ObjectMeta, clusterv1.ClusterNameLabel, machine.Spec.ClusterName) // somebody may have edited it
 	if mu.DeletionTimestamp.IsZero() { // else the API server refuses it
 		controllerutil.AddFinalizer(changed, refitv1.UpdateFinalizer)
 	}
