@@ -18,7 +18,10 @@ type Registry struct{ updaters []Updater }
 // NewRegistry returns a Registry of the updaters. Two with the same name are an error.
 func NewRegistry(updaters ...Updater) (*Registry, error) {
 	seen := map[string]bool{}
-	for _, u := range updaters {
+	for i, u := range updaters {
+		if u == nil {
+			return nil, fmt.Errorf("updater %d is nil: its constructor has returned none", i+1)
+		}
 		if seen[u.Name()] {
 			return nil, fmt.Errorf("updater %q is registered twice", u.Name())
 		}

@@ -152,6 +152,10 @@ func TestOthersUpdatersComeBehindRefitsOwn(t *testing.T) {
 
 	_, err = List(func(rules updaters.Rules) updaters.Updater { return ntp.New(rules) })(e)
 	require.ErrorContains(t, err, `updater "ntp" is registered twice`)
+	_, err = List(nil)(nodedisruption.Effective{})
+	require.ErrorContains(t, err, "updater 1 of those that refit.Main is called with is nil")
+	_, err = List(func(updaters.Rules) updaters.Updater { return nil })(nodedisruption.Effective{})
+	require.ErrorContains(t, err, "is nil: its constructor has returned none")
 }
 
 type alias struct{ updaters.Updater }

@@ -1,6 +1,8 @@
 package judges
 
 import (
+	"fmt"
+
 	"github.com/capi-refit/refit/internal/nodedisruption"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/controlplane"
@@ -29,7 +31,10 @@ func List(others ...updaters.Constructor) func(e nodedisruption.Effective) (*upd
 			image.New(nil),                      // Select has it judge, which knows the BootImagePolicies of a machine
 			kubernetesversion.New(e.Rules, nil), // Select has it judge, which knows the KubernetesSource of a machine
 		}
-		for _, construct := range others {
+		for i, construct := range others {
+			if construct == nil {
+				return nil, fmt.Errorf("updater %d of those that refit.Main is called with is nil", i+1)
+			}
 			all = append(all, construct(e.Rules))
 		}
 		return updaters.NewRegistry(all...)

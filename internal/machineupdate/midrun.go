@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"

@@ -139,7 +139,7 @@ func (s *Store) supersede(ctx context.Context, mu *refitv1.MachineUpdate, machin
 	changed := mu.DeepCopy()
 	changed.Spec.Digest = digest
 	metav1.SetMetaDataLabel(&changed.ObjectMeta, clusterv1.ClusterNameLabel, machine.Spec.ClusterName) // somebody may have edited it
-	if mu.DeletionTimestamp.IsZero() { // else the API server refuses it
+	if mu.DeletionTimestamp.IsZero() {                                                                 // else the API server refuses it
 		controllerutil.AddFinalizer(changed, refitv1.UpdateFinalizer)
 	}
 	err := s.Client.Patch(ctx, changed, client.MergeFromWithOptions(mu, client.MergeFromWithOptimisticLock{}))
