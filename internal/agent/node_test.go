@@ -232,6 +232,7 @@ type fakeUnits struct {
 	needs  map[string][]string
 	system string   // the state of the whole
 	lasts  []string // the units that a list shows
+	unmet  []string // the units that systemd does not start, for their conditions
 	follow bool     // whether the states follow what is done
 	hook   func(ctx context.Context, call string) error
 }
@@ -266,7 +267,7 @@ func (f *fakeUnits) List(ctx context.Context, names ...string) ([]host.LoadedUni
 	}
 	for _, name := range names {
 		state, _ := f.Show(ctx, name)
-		units = append(units, host.LoadedUnit{Name: name, UnitState: state, Lasting: slices.Contains(f.lasts, name), Needs: f.needs[name]})
+		units = append(units, host.LoadedUnit{Name: name, UnitState: state, Lasting: slices.Contains(f.lasts, name), Needs: f.needs[name], Unmet: slices.Contains(f.unmet, name)})
 	}
 	return units, nil
 }
@@ -284,7 +285,7 @@ func (f *fakeUnits) Do(ctx context.Context, verb, unit string) error {
 			return err
 		}
 	}
-	if err := f.fails[call]; err != nil || !f.follow {
+	if err := f.fails[call]; err != nil || !f.follow || verb == "start" && slices.Contains(f.unmet, unit) {
 		return err
 	}
 	f.states[unit] = hosttest.Done(f.states[unit], verb)

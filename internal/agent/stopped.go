@@ -115,7 +115,7 @@ func (a *Agent) startAgain(ctx context.Context, w *work, back bool) error { //no
 	if err != nil {
 		return err
 	}
-	again, err := startedAgain(stopped, first, second, failed, booted)
+	again, err := startedAgain(stopped, first, second, failed)
 	_ = a.saveAgain(before, again) // for people only
 	return err
 }
@@ -146,9 +146,9 @@ func (a *Agent) startAll(ctx context.Context, units []host.LoadedUnit) map[strin
 }
 
 // startedAgain returns which of the units that had stopped are active again, and an error about the others, and about those that have
-// stopped for that. After a boot a unit that systemd has not started for its conditions stays so.
+// stopped for that. A unit that systemd does not start for its own conditions need not run: it may be there to do something once.
 func startedAgain( //nolint:cyclop // a table: one way in which it can end after the other
-	stopped, first, second []host.LoadedUnit, failed map[string]error, booted bool,
+	stopped, first, second []host.LoadedUnit, failed map[string]error,
 ) (again []string, err error) {
 	had := map[string]bool{}
 	for _, u := range stopped {
@@ -159,7 +159,7 @@ func startedAgain( //nolint:cyclop // a table: one way in which it can end after
 		switch {
 		case had[u.Name] && !u.Stopped():
 			again = append(again, u.Name)
-		case had[u.Name] && failed[u.Name] == nil && booted:
+		case had[u.Name] && failed[u.Name] == nil && u.Unmet:
 		case had[u.Name] && failed[u.Name] != nil:
 			wrong = append(wrong, fmt.Sprintf("%s was active before, has stopped, and can't be started again: %v (see journalctl -u %s on the node)",
 				u.Name, failed[u.Name], u.Name))

@@ -53,6 +53,30 @@ func runtimeRequest(token int64, content string) node.Request {
 	return req
 }
 
+// TestAUnitWhoseConditionsAreNotMetNeedNotRun has a unit load images once, and note that it has: it stops with the runtime for good.
+func TestAUnitWhoseConditionsAreNotMetNeedNotRun(t *testing.T) {
+	n := dependentNode(t)
+	n.put("/etc/runtime/a", "good")
+	n.units.lasts = append(n.units.lasts, "load-images.service")
+	n.set("load-images.service", "active")
+	hook := n.units.hook
+	n.units.hook = func(ctx context.Context, call string) error {
+		if call == "restart "+runtimeUnit {
+			n.set("load-images.service", "inactive")
+		}
+		return hook(ctx, call)
+	}
+	n.units.unmet = []string{"load-images.service"}
+	status := n.succeed(runtimeRequest(1, "better"))
+	require.NotContains(t, status.Message, "load-images.service")
+	require.True(t, n.fail(runtimeRequest(2, "bad")).RolledBack)
+
+	n.set("load-images.service", "active")
+	n.units.unmet = nil
+	n.units.fails["start load-images.service"] = errors.New("exit status 1")
+	require.Contains(t, n.fail(runtimeRequest(3, "best")).Message, "load-images.service was active before, has stopped, and can't be started again")
+}
+
 func TestARollbackStartsAgainWhatHasStoppedWithTheUnit(t *testing.T) {
 	n := dependentNode(t)
 	n.put("/etc/runtime/a", "good")

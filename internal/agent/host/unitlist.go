@@ -21,6 +21,8 @@ type LoadedUnit struct {
 	Lasting bool
 	// Needs are the units that take this one with them when they stop.
 	Needs []string
+	// Unmet reports whether systemd has not started the unit last, for a condition of the unit's own.
+	Unmet bool
 }
 
 // Stopped reports whether the unit is not active, and not on its way there.
@@ -44,7 +46,7 @@ var (
 )
 
 // listed are the properties that a list has.
-const listed = "Id,Names,LoadState,ActiveState,UnitFileState,Type,RemainAfterExit,Transient,FragmentPath,RefuseManualStart,StopWhenUnneeded," +
+const listed = "Id,Names,LoadState,ActiveState,UnitFileState,Type,RemainAfterExit,Transient,FragmentPath,RefuseManualStart,StopWhenUnneeded,ConditionResult,ConditionTimestampMonotonic," +
 	"BusName,TriggeredBy,WantedBy,RequiredBy,Requires,Requisite,BindsTo,PartOf"
 
 // List implements Lister.
@@ -88,6 +90,7 @@ func properties(text string) map[string]string {
 
 func loadedUnit(v map[string]string) LoadedUnit {
 	u := LoadedUnit{Name: v["Id"], UnitState: stateFrom(v), Lasting: lasting(v)}
+	u.Unmet = v["ConditionResult"] == "no" && strings.Trim(v["ConditionTimestampMonotonic"], "0") != ""
 	for _, property := range []string{"Requires", "Requisite", "BindsTo", "PartOf"} {
 		u.Needs = append(u.Needs, strings.Fields(v[property])...)
 	}

@@ -64,6 +64,16 @@ func TestUnitsThatLast(t *testing.T) {
 	require.Equal(t, "show --property="+listed+" -- *\n", asked())
 }
 
+func TestConditionsThatAreNotMet(t *testing.T) {
+	list, _ := shows(t, "Id=a.service\nConditionResult=no\nConditionTimestampMonotonic=4711", "Id=b.service\nConditionResult=yes\nConditionTimestampMonotonic=4711",
+		"Id=c.service\nConditionResult=no\nConditionTimestampMonotonic=0")
+	units, err := list.List(t.Context())
+	require.NoError(t, err)
+	require.True(t, units[0].Unmet)
+	require.False(t, units[1].Unmet)
+	require.False(t, units[2].Unmet, "nobody has tried to start it")
+}
+
 func TestUnitsByName(t *testing.T) {
 	list, asked := shows(t, "Id=ssh.service\nNames=ssh.service sshd.service\nActiveState=deactivating\nRequires=a.mount b.socket\nPartOf=c.service",
 		"Id=-.mount\nActiveState=active")
