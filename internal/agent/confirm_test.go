@@ -75,6 +75,8 @@ func (w *fakeWatch) Arm(context.Context) error {
 	return w.err
 }
 
+func (w *fakeWatch) Armed() bool { return w.isArmed() }
+
 func (w *fakeWatch) Disarm(context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -146,6 +146,9 @@ func (r *runner) rebootBack(ctx context.Context) error {
 		if r.cfg.Clock.Wait(ctx, rebootRetry) != nil {
 			return errInterrupted
 		}
+		if !r.booted() && r.worksNow(ctx, r.work) { // it was what could not be seen that was away
+			return nil
+		}
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 // Watch has the agent resume a run that nobody works on, also after a boot.
 type Watch interface {
 	Arm(ctx context.Context) error
+	// Armed reports whether what Arm has made is there.
+	Armed() bool
 	// Disarm takes away what Arm has made, and what one that has failed has left.
 	Disarm(ctx context.Context) error
 }
@@ -87,6 +89,9 @@ type unwatched struct{}
 
 // Arm implements Watch.
 func (unwatched) Arm(context.Context) error { return nil }
+
+// Armed implements Watch.
+func (unwatched) Armed() bool { return false }
 
 // Disarm implements Watch.
 func (unwatched) Disarm(context.Context) error { return nil }

@@ -118,7 +118,7 @@ func (r *runner) worksAgain(ctx context.Context) (failure, interrupted error) {
 				return nil, interrupted
 			}
 		}
-		if away, err := r.away(ctx); err != nil || !away {
+		if away, err := r.away(ctx); err != nil || !away || r.bootedBack() {
 			return failure, err
 		}
 	}
@@ -126,6 +126,15 @@ func (r *runner) worksAgain(ctx context.Context) (failure, interrupted error) {
 		return nil, err
 	}
 	return r.step(ctx, r.worksBack())
+}
+
+// bootedBack reports whether the node was booted by somebody else while it waited for the last login: with what was put back.
+func (r *runner) bootedBack() bool {
+	if r.progress.awaited == nil || r.progress.awaited.Step != stepConfirmBack {
+		return false
+	}
+	boot, err := bootOf(r.root)
+	return err == nil && boot != r.progress.awaited.Boot
 }
 
 // away reports whether nobody comes in to a node that was put back. Of one that was booted with what was changed, nobody has come in since

@@ -86,6 +86,7 @@ func (a *Agent) underWay(ctx context.Context, run lastRun, unattended bool) (nod
 	s := a.detail(ctx, run.Status)
 	if unattended && !s.Rebooting {
 		s.Interrupted = true
+		s.Resumes = run.Guarded && a.cfg.Watch.Armed()
 		s.Message = "nothing works on this run at the moment; apply takes it up again at the first step that is not done"
 	}
 	return s, nil

@@ -75,6 +75,12 @@ func (t timer) Arm(ctx context.Context) error {
 	return nil
 }
 
+// Armed implements Watch.
+func (t timer) Armed() bool {
+	_, err := t.disk.Lstat(t.unit(resumeTimer))
+	return err == nil
+}
+
 // install writes all files. That the timer starts with the node is not left to systemctl, which does not see that it survives a loss of power.
 func (t timer) install() error {
 	mine, err := t.disk.Open(t.cfg.Executable)

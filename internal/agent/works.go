@@ -128,6 +128,17 @@ func (a *Agent) awaitWorks(ctx context.Context, w *work) error {
 	return a.awaitProbes(ctx, w, expected)
 }
 
+// worksNow reports whether all works that worked before, and some of it was asked.
+func (a *Agent) worksNow(ctx context.Context, w *work) bool {
+	expected, err := a.expected(w)
+	if err != nil || len(expected) == 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.patience(w, expected))
+	defer cancel()
+	return askAll(ctx, expected) == nil
+}
+
 func (a *Agent) awaitProbes(ctx context.Context, w *work, expected []probe.Probe) error {
 	patience := a.patience(w, expected)
 	ctx, cancel := context.WithTimeout(ctx, patience)

@@ -3,6 +3,7 @@ package disruption
 import (
 	"cmp"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -17,9 +18,9 @@ const (
 
 // containerdDirs are the directories in which containerd keeps what it knows of containers, of containerd-config.toml(5).
 type containerdDirs struct {
-	Root    string                    `toml:"root"`
-	State   string                    `toml:"state"`
-	Plugins map[string]map[string]any `toml:"plugins"`
+	Root    string         `toml:"root"`
+	State   string         `toml:"state"`
+	Plugins map[string]any `toml:"plugins"`
 }
 
 // ByContents reports whether what a change of a file takes depends on what is in it, see ActionsFor.
@@ -46,13 +47,14 @@ func movesContainers(p string, before, after []byte) bool {
 
 // all returns the directories that a file names, by their settings. What the main file does not name is where it is by default.
 func (d containerdDirs) all(p string) map[string]string {
-	dirs := map[string]string{"root": d.Root, "state": d.State}
+	dirs := map[string]string{"root": path.Clean(d.Root), "state": path.Clean(d.State)}
 	if p == ContainerdConfig {
-		dirs["root"], dirs["state"] = cmp.Or(d.Root, "/var/lib/containerd"), cmp.Or(d.State, "/run/containerd")
+		dirs["root"], dirs["state"] = path.Clean(cmp.Or(d.Root, "/var/lib/containerd")), path.Clean(cmp.Or(d.State, "/run/containerd"))
 	}
-	for plugin, settings := range d.Plugins {
+	for name, plugin := range d.Plugins {
+		settings, _ := plugin.(map[string]any)
 		if dir, ok := settings["root_path"].(string); ok && dir != "" {
-			dirs[plugin] = dir
+			dirs[name] = path.Clean(dir)
 		}
 	}
 	return dirs

@@ -19,6 +19,8 @@ func TestContainersAreNotLeftBehind(t *testing.T) {
 		"another state":                  {ContainerdConfig, "state = \"/run/a\"\n", "state = \"/run/b\"\n", reboot},
 		"the root of before":             {ContainerdConfig, "root = \"/data/containerd\"\n", "", reboot},
 		"the default, said aloud":        {ContainerdConfig, "", "root = \"/var/lib/containerd\"\nstate = \"/run/containerd\"\n", restart},
+		"with a slash at its end":        {ContainerdConfig, "root = \"/data\"\n", "root = \"/data/\"\n", restart},
+		"beside a plugin that is none":   {ContainerdConfig, "", "root = \"/data\"\n[plugins]\nx = 1\n", reboot},
 		"snapshots elsewhere":            {ContainerdConfig, "", plugin + "root_path = \"/data\"\n", reboot},
 		"something else of a plugin":     {ContainerdConfig, "", plugin + "upperdir_label = true\n", restart},
 		"by a file that is imported":     {"/etc/containerd/conf.d/root.toml", "", "root = \"/data/containerd\"\n", reboot},

@@ -23,6 +23,7 @@ func init() { //nolint:gochecknoinits // commands run, and run has them done
 		flow.FindOwners:      gathers((*update).findOwners),
 		flow.Stay:            ends((*update).stay),
 		flow.AskWork:         gathers((*update).askWork),
+		flow.AskLogin:        gathers((*update).askLogin),
 		flow.RemoveFinalizer: ends(only((*update).removeFinalizer)),
 		flow.FindMachine:     gathers((*update).findMachine),
 		flow.AddFinalizer:    gathers(always((*update).addFinalizer)),

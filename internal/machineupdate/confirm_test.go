@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
@@ -221,4 +222,35 @@ func TestALoginIsConfirmedForSpecsFromBefore(t *testing.T) {
 			}}, d.confirmed)
 		})
 	}
+}
+
+// TestALoginIsConfirmedWhereSpecsCanNotBeRead has nobody know any more what a node is to be, while its work waits for a login.
+func TestALoginIsConfirmedWhereSpecsCanNotBeRead(t *testing.T) {
+	w := cutOff(t, drainA)
+	d := &loginDialer{fakeNode: w.node}
+	w.reconciler.Dialer, w.reconciler.ConfirmRetry = d, time.Nanosecond
+	w.node.err, w.node.before = nil, nil
+	w.node.applied = []node.Status{awaitsLogin, goesOn}
+	var config bootstrapv1.KubeadmConfig
+	require.NoError(t, w.Get(t.Context(), key, &config))
+	require.NoError(t, w.Delete(t.Context(), &config))
+	w.reconcile()
+	require.Equal(t, refitv1.ReasonSpecs, w.requirePhase(refitv1.PhaseWaiting).Reason)
+	require.Len(t, d.confirmed, 1)
+}
+
+// TestARunThatItsNodeTakesUpHasNotEnded has somebody hold a node that has just booted, before its timer has taken its run up.
+func TestARunThatItsNodeTakesUpHasNotEnded(t *testing.T) {
+	w := cutOff(t, rebootA)
+	d := &loginDialer{fakeNode: w.node}
+	w.reconciler.Dialer, w.reconciler.ConfirmRetry = d, time.Nanosecond
+	w.hold(true)
+	w.node.err, w.node.before = nil, nil
+	w.node.applied = []node.Status{{State: node.Running, Interrupted: true, Resumes: true}}
+	w.reconcile()
+	require.Contains(t, w.update().Status.Message, "work is under way on the node")
+	w.node.applied = []node.Status{awaitsLogin}
+	w.clock.Step(10 * time.Second)
+	w.reconcile()
+	require.Len(t, d.confirmed, 1)
 }

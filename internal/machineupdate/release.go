@@ -38,6 +38,12 @@ func (u *update) askWork(ctx context.Context) (*wait, error) {
 	return nil, nil
 }
 
+// askLogin asks a node whose work nobody can follow whether that waits for a login, which it gets: else good work would be put back.
+func (u *update) askLogin(ctx context.Context) (*wait, error) {
+	u.seen.Work = u.askLast(ctx, flow.Unknown)
+	return nil, ctx.Err()
+}
+
 // workOnNode returns what is known of the work on the node. While a hold is met nobody renews the node's lease: when that has lapsed, or is
 // another's, there is nothing left to keep, and that also bounds for how long a hold waits for a node that does not answer: a login that
 // fails once says nothing about the work. A person who gives the node up has it freed for good, so that the node itself is asked then in any
@@ -142,7 +148,9 @@ func (u *update) releaseMachine(ctx context.Context) (*wait, error) {
 	})
 }
 
-func underWay(status node.Status) bool { return status.State == node.Running && !status.Interrupted }
+func underWay(status node.Status) bool {
+	return status.State == node.Running && (!status.Interrupted || status.Resumes)
+}
 
 // lastOnNode asks the node about the last work there. It returns false if the node can't be asked.
 func (u *update) lastOnNode(ctx context.Context, machine *clusterv1.Machine) (node.Status, bool) {

@@ -237,6 +237,8 @@ type Status struct {
 	// Interrupted reports that nobody works on a run under way: the node was rebooted, for example. Apply takes it up again at
 	// the first step that is not done.
 	Interrupted bool `json:"interrupted,omitempty"`
+	// Resumes reports that the node takes up by itself a run that is interrupted, in less than a minute: the run has not ended.
+	Resumes bool `json:"resumes,omitempty"`
 	// Rebooting reports that the node was asked to reboot and has not come back: wait for it. A run is not interrupted as long as
 	// it is rebooting; it is once the node has been booted, or when the reboot does not come.
 	Rebooting bool `json:"rebooting,omitempty"`

@@ -57,7 +57,7 @@ func (u *suite) kernelSettings(ctx context.Context, t *testing.T) {
 		u.exec(ctx, t, name, "grep", "--extended-regexp", "--quiet", grubEntry, "/boot/grub/grub.cfg")
 		mu, err := u.Update(ctx, name)
 		require.NoError(t, err)
-		require.Equal(t, []string{"RebuildBootloader", "Restart systemd-sysctl.service"}, mu.Status.Actions)
+		require.Equal(t, []string{"Restart systemd-sysctl.service", "RebuildBootloader"}, mu.Status.Actions)
 		require.Contains(t, strings.Join(mu.Status.Notes, "\n"), "unsafe", "the policy's entry is told")
 	}
 

@@ -26,7 +26,7 @@ func (m *model) step(w *work) (broken string) {
 		w.unasked = !w.seen.Asked
 	case flow.FindOwners:
 		m.find(w)
-	case flow.AskWork:
+	case flow.AskWork, flow.AskLogin:
 		w.seen.Work = m.workOn(w)
 	case flow.ReleaseMachine:
 		n.freed = true

@@ -1,12 +1,22 @@
 package flow
 
+import refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+
 // waiting decides on an update that can't go on now. The node is released meanwhile, unless it is being disturbed, or is to be left half
 // done. A node that is only drained is not kept for long: others wait for its slot, and nobody else may mend it.
 func waiting(s *State) Command {
 	if s.Begun() && s.Admission != "" && !s.Preempted && !s.Stalled {
+		if s.unfollowed() {
+			return AskLogin
+		}
 		return Wait
 	}
 	return released(s, Wait)
+}
+
+// unfollowed reports whether work may be under way that nobody follows, since it can't be known any more what the node is to be.
+func (s *State) unfollowed() bool {
+	return s.Attempted && s.Last == "" && s.Work == "" && s.Machine == Present && (s.Waits == refitv1.ReasonSpecs || s.Waits == refitv1.ReasonSkew)
 }
 
 // released has the node released before what comes then. What runs there ends first, for which the update waits.
