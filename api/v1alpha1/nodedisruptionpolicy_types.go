@@ -268,9 +268,9 @@ type NodeDisruptionPolicySpec struct {
 	// +optional
 	Soak SoakDuration `json:"soak,omitempty"`
 
-	// confirmWithin is how long a node waits for a login of refit's, when it has changed something by which refit comes in: sshd, users,
-	// sudo, the network, the firewall. Without one the node puts everything back by itself. From 30s to 1h. Empty: what other policies of
-	// the Machine say, else 2m. Where policies differ, the shortest counts.
+	// confirmWithin is how long a node waits for a login of refit's after an update has done something to it, or has changed files by which
+	// refit comes in: sshd's, sudo's, the network's, the firewall's. Without one the node puts everything back by itself. From 30s to 1h.
+	// Empty: what other policies of the Machine say, else 2m. Where policies differ, the shortest counts.
 	// +optional
 	ConfirmWithin ConfirmTimeout `json:"confirmWithin,omitempty"`
 
