@@ -84,6 +84,28 @@ func (c copies) keep(on host.Root, p string) error {
 	return c.state.save(filepath.Join(c.name, pathKey(p)+".json"), kept{Path: p, State: state, Extended: x})
 }
 
+// take takes over the copy of p from others, if there is one.
+func (c copies) take(from copies, p string) error {
+	note, ok, err := from.note(p)
+	if err != nil || !ok {
+		return err
+	}
+	if err := c.state.disk.Mkdirs(c.state.path(c.name), 0o700); err != nil {
+		return err
+	}
+	if note.State.Exists {
+		f, err := c.state.disk.OpenFile(from.data(p), os.O_RDONLY, 0)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := c.state.disk.Write(c.data(p), f, private); err != nil {
+			return err
+		}
+	}
+	return c.state.save(filepath.Join(c.name, pathKey(p)+".json"), note)
+}
+
 // putBack makes p what it was when it was copied, if it is not so already.
 func (c copies) putBack(on host.Host, p string) error {
 	was, ok, err := c.note(p)

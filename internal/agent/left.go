@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"context"
 	"maps"
+	"slices"
 
 	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/node"
@@ -14,11 +16,15 @@ func (r *runner) left(end node.Status) map[string]host.State {
 	switch {
 	case end.State == node.Succeeded:
 		return nil
-	case end.RolledBack:
+	case end.RolledBack && len(r.leftBack()) == 0:
 		return r.last.Left
+	case end.RolledBack:
+		return nil
 	}
 	left := map[string]host.State{}
-	maps.Copy(left, r.last.Left)
+	if len(r.leftBack()) == 0 {
+		maps.Copy(left, r.last.Left)
+	}
 	changes, _ := r.begun()
 	for _, c := range changes {
 		if c.Kind != node.FileKind {
@@ -62,4 +68,49 @@ func (p *planner) unlisted(path string, was entry, applied bool) error {
 		was.Origin = originKept
 	}
 	return p.dropped(path, was, false)
+}
+
+// leftCopies are of what was at the paths that failed runs have left, before the first of those.
+func (s stateDir) leftCopies() copies { return copies{name: "left", state: s} }
+
+// leftBack returns the paths that earlier runs have left and that go, too, since nobody comes in: what was left can be why.
+func (r *runner) leftBack() []string {
+	if !r.progress.unconfirmed() {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(r.work.Left))
+}
+
+// leftChanges tells what goes so, as changes that the run has to undo.
+func (r *runner) leftChanges() (changes []node.Change) {
+	for _, p := range r.leftBack() {
+		changes = append(changes, node.Change{Ref: node.FileRef(p), Operation: node.Restore})
+	}
+	return changes
+}
+
+func (r *runner) stepsLeftBack() (steps []step) {
+	for _, p := range r.leftBack() {
+		steps = append(steps, step{"put back " + p + ", which an earlier run has left", func(context.Context) (string, error) {
+			return "", r.state.leftCopies().putBack(r.host(), p)
+		}})
+	}
+	return steps
+}
+
+// keepLeft has the runs to come able to put back what failed runs have left.
+func (r *runner) keepLeft(left map[string]host.State) error {
+	kept, backups := r.state.leftCopies(), r.state.backups(r.work.Digest, r.work.Token)
+	if len(left) == 0 {
+		return r.disk.RemoveAll(r.state.path(kept.name))
+	}
+	for p := range left {
+		if _, ok, err := kept.get(p); err != nil || ok {
+			continue // the first is the true one
+		}
+		if err := kept.take(backups, p); err != nil {
+			return err
+		}
+	}
+	return nil
 }

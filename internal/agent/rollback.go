@@ -52,6 +52,7 @@ func (r *runner) rollBack(ctx context.Context) (outcome, error) {
 			failures = append(failures, err.Error())
 		}
 	}
+	changes = append(changes, r.leftChanges()...)
 	if len(changes)+len(actions) > 0 { // what could not be put back may be with the next boot, and locked out nobody can see to it
 		failure, interrupted := r.worksAgain(ctx)
 		if interrupted != nil {
@@ -86,11 +87,11 @@ func (r *runner) allBack(message string) outcome {
 	if r.progress.rolledBack {
 		return outcome{complete: true, message: message}
 	}
-	if len(r.work.Plan.Changes) > 0 && r.booted() {
+	if len(r.work.Plan.Changes)+len(r.leftBack()) > 0 && r.booted() {
 		boot, _ := bootOf(r.root)
 		return outcome{message: message + ", " + rebootOnceMore, debt: rolledBackDebt(boot)}
 	}
-	if r.last.Debt != nil {
+	if r.last.Debt != nil && (len(r.leftBack()) == 0 || !r.progress.done[stepRebootBack]) {
 		return outcome{message: message}
 	}
 	_ = r.journal(eventRolledBack, "", "", nil) // as with the end of a run
@@ -122,8 +123,18 @@ func (r *runner) worksAgain(ctx context.Context) (failure, interrupted error) {
 			return failure, err
 		}
 	}
+	for _, s := range r.stepsLeftBack() { // it may have come out just now that nobody comes in
+		if _, interrupted := r.step(ctx, s); interrupted != nil {
+			return nil, interrupted
+		}
+	}
 	if err := r.rebootBack(ctx); err != nil {
 		return nil, err
+	}
+	for _, p := range r.leftBack() {
+		if _, ok, err := r.state.leftCopies().get(p); err != nil || !ok {
+			return fmt.Errorf("what was at %s before an earlier run is not known", p), nil
+		}
 	}
 	return r.step(ctx, r.worksBack())
 }
@@ -198,6 +209,7 @@ func (r *runner) stepsBack(changes []node.Change, actions []disruption.Action) [
 			return r.undo(ctx, r.work, c)
 		}})
 	}
+	steps = append(steps, r.stepsLeftBack()...)
 	for _, a := range actions {
 		steps = append(steps, step{actionName(a) + " again", func(ctx context.Context) (string, error) {
 			note, err := r.again(ctx, a)

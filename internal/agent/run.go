@@ -92,7 +92,11 @@ func (r *runner) run(ctx context.Context) (node.Status, error) {
 		owed = cmp.Or(outcome.debt, r.last.Debt)
 	}
 	end.Notes = slices.Concat(end.Notes, r.progress.notes)
-	r.last.Left = r.left(end)
+	left := r.left(end)
+	if err := r.keepLeft(left); err != nil {
+		end.Notes = append(end.Notes, "what this run has left can't be put back by the next one: "+err.Error())
+	}
+	r.last.Left = left
 	r.endWorks(end)
 	r.endActive(end)
 	return end, r.finish(end, owed)
