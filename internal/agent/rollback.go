@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -123,20 +124,21 @@ func (r *runner) worksAgain(ctx context.Context) (failure, interrupted error) {
 			return failure, err
 		}
 	}
+	var stays error
 	for _, s := range r.stepsLeftBack() { // it may have come out just now that nobody comes in
-		if _, interrupted := r.step(ctx, s); interrupted != nil {
+		failure, interrupted := r.step(ctx, s)
+		if interrupted != nil {
 			return nil, interrupted
 		}
+		stays = errors.Join(stays, failure)
 	}
 	if err := r.rebootBack(ctx); err != nil {
 		return nil, err
 	}
-	for _, p := range r.leftBack() {
-		if _, ok, err := r.state.leftCopies().get(p); err != nil || !ok {
-			return fmt.Errorf("what was at %s before an earlier run is not known", p), nil
-		}
+	if failure, interrupted = r.step(ctx, r.worksBack()); interrupted != nil {
+		return nil, interrupted
 	}
-	return r.step(ctx, r.worksBack())
+	return errors.Join(stays, failure), nil
 }
 
 // bootedBack reports whether the node was booted by somebody else while it waited for the last login: with what was put back.
