@@ -169,7 +169,7 @@ func (s stateDir) progress(offset int64) (progress, error) {
 	return p, err
 }
 
-func (p *progress) add(e node.JournalEntry) { //nolint:cyclop // one case for each event
+func (p *progress) add(e node.JournalEntry) {
 	switch e.Event {
 	case eventStarted:
 		p.started[e.Step] = true

@@ -115,13 +115,9 @@ func (r *runner) booted() bool {
 // kernel's.
 func (r *runner) worksAgain(ctx context.Context) (failure, interrupted error) {
 	if r.progress.boots[stepRebootBack] == "" { // else that was decided before
-		if !r.booted() {
-			if failure, interrupted = r.step(ctx, r.worksBack()); failure == nil || interrupted != nil {
-				return nil, interrupted
-			}
-		}
-		if away, err := r.away(ctx); err != nil || !away || r.bootedBack() {
-			return failure, err
+		needed, failure, interrupted := r.needsBoot(ctx)
+		if !needed || interrupted != nil {
+			return failure, interrupted
 		}
 	}
 	var stays error
@@ -139,6 +135,17 @@ func (r *runner) worksAgain(ctx context.Context) (failure, interrupted error) {
 		return nil, interrupted
 	}
 	return errors.Join(stays, failure), nil
+}
+
+// needsBoot reports whether the node has to reboot with what was put back. If not, a failure is what does not work, and stays so.
+func (r *runner) needsBoot(ctx context.Context) (needed bool, failure, interrupted error) {
+	if !r.booted() {
+		if failure, interrupted = r.step(ctx, r.worksBack()); failure == nil || interrupted != nil {
+			return false, nil, interrupted
+		}
+	}
+	away, interrupted := r.away(ctx)
+	return away && !r.bootedBack(), failure, interrupted
 }
 
 // bootedBack reports whether the node was booted by somebody else while it waited for the last login: with what was put back.

@@ -32,12 +32,8 @@ func isContainerdConfig(p string) bool {
 
 // movesContainers reports whether a change of a configuration of containerd has it look for its containers elsewhere. After a restart it
 // would know of none of those that run, static pods among them, and the kubelet would start them a second time beside them. A boot ends
-// them all. It is false where contents are not known, which they are on the node, and of one that is not TOML: containerd does not start
-// with it.
+// them all. It is false of what is not TOML: containerd does not start with it.
 func movesContainers(p string, before, after []byte) bool {
-	if before == nil || after == nil {
-		return false
-	}
 	var was, is containerdDirs
 	if toml.Unmarshal(before, &was) != nil || toml.Unmarshal(after, &is) != nil {
 		return false

@@ -21,19 +21,25 @@ import (
 // A configuration of containerd that moves its directories has the node reboot, unless the policy is unsafe.
 func (r Rules) ActionsFor(p string, before, after []byte) ([]Action, error) {
 	actions, err := r.Actions(p)
-	if err == nil && isContainerdConfig(p) && !r.Unsafe(p) && movesContainers(p, before, after) {
+	switch {
+	case err != nil || before == nil || after == nil:
+		return actions, err
+	case p == RegistriesConf:
+		return r.forRegistries(actions, before, after), nil
+	case isContainerdConfig(p) && !r.Unsafe(p) && movesContainers(p, before, after):
 		return rebooted(actions), nil
 	}
-	if err != nil || p != RegistriesConf || before == nil || after == nil {
-		return actions, err
-	}
+	return actions, nil
+}
+
+func (r Rules) forRegistries(actions []Action, before, after []byte) []Action {
 	// With other actions it is not the rule that is built in, and who has made it means what it says.
-	rule, _ := r.Files.match(p)
-	builtin, _ := Builtin().match(p)
+	rule, _ := r.Files.match(RegistriesConf)
+	builtin, _ := Builtin().match(RegistriesConf)
 	if rule.From != "" || rule.Path != builtin.Path || !slices.Equal(actions, builtin.Actions) || !harmless(before, after) {
-		return actions, nil
+		return actions
 	}
-	return slices.DeleteFunc(actions, func(a Action) bool { return a.Type == Drain }), nil
+	return slices.DeleteFunc(actions, func(a Action) bool { return a.Type == Drain })
 }
 
 // registriesConf is what containers-registries.conf(5) has in its version 2.
