@@ -180,6 +180,11 @@ func (r *runner) lost(ctx context.Context) (bool, error) {
 	if changes, actions := r.begun(); !r.work.guarded() || len(changes)+len(actions) == 0 {
 		return false, nil
 	}
+	return r.nobodyComesIn(ctx)
+}
+
+// nobodyComesIn reports whether the login that was awaited has not come, or none comes now.
+func (r *runner) nobodyComesIn(ctx context.Context) (bool, error) {
 	if r.progress.unconfirmed() {
 		return true, nil
 	}

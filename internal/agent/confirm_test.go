@@ -75,8 +75,6 @@ func (w *fakeWatch) Arm(context.Context) error {
 	return w.err
 }
 
-func (w *fakeWatch) Armed() bool { return w.isArmed() }
-
 func (w *fakeWatch) Disarm(context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,7 +83,7 @@ func (w *fakeWatch) Disarm(context.Context) error {
 	return nil
 }
 
-func (w *fakeWatch) isArmed() bool {
+func (w *fakeWatch) Armed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.armed

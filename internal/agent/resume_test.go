@@ -167,7 +167,7 @@ func TestATimerThatHasJustFiredDoesNotEndTheWatchOverTheNextRun(t *testing.T) {
 			ended <- status
 		}()
 	}}
-	n.login = func() { require.True(t, n.watch.isArmed()); n.logIn() }
+	n.login = func() { require.True(t, n.watch.Armed()); n.logIn() }
 	require.NoError(t, resuming.Resume(t.Context()))
 	status := <-ended
 	require.Equal(t, node.Succeeded, status.State, status.Message)

@@ -166,11 +166,8 @@ func (r *runner) away(ctx context.Context) (bool, error) {
 	case !r.booted():
 		err := r.confirm(ctx, stepConfirmBack)
 		return r.progress.missed(stepConfirmBack), err
-	case r.progress.unconfirmed():
-		return true, nil
 	}
-	err := r.confirm(ctx, stepConfirmLeft)
-	return r.progress.unconfirmed(), err
+	return r.nobodyComesIn(ctx)
 }
 
 // worksBack looks whether the node works as it did before the run, once what was put back has been read. One that was rebooted for that

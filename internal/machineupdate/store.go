@@ -138,8 +138,9 @@ func (s *Store) discard(ctx context.Context, mu *refitv1.MachineUpdate) (inplace
 func (s *Store) supersede(ctx context.Context, mu *refitv1.MachineUpdate, machine *clusterv1.Machine, digest string) (inplace.Progress, error) {
 	changed := mu.DeepCopy()
 	changed.Spec.Digest = digest
-	metav1.SetMetaDataLabel(&changed.ObjectMeta, clusterv1.ClusterNameLabel, machine.Spec.ClusterName) // somebody may have edited it
-	if mu.DeletionTimestamp.IsZero() {                                                                 // else the API server refuses it
+	// Somebody may have edited it.
+	metav1.SetMetaDataLabel(&changed.ObjectMeta, clusterv1.ClusterNameLabel, machine.Spec.ClusterName)
+	if mu.DeletionTimestamp.IsZero() { // else the API server refuses it
 		controllerutil.AddFinalizer(changed, refitv1.UpdateFinalizer)
 	}
 	err := s.Client.Patch(ctx, changed, client.MergeFromWithOptions(mu, client.MergeFromWithOptimisticLock{}))

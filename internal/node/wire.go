@@ -242,8 +242,8 @@ type Status struct {
 	// Rebooting reports that the node was asked to reboot and has not come back: wait for it. A run is not interrupted as long as
 	// it is rebooting; it is once the node has been booted, or when the reboot does not come.
 	Rebooting bool `json:"rebooting,omitempty"`
-	// AwaitsLogin reports that the run has done something that can close the way by which the server comes in, and is rolled back unless a request with Confirm
-	// and the run's Token comes in time, by a login of its own.
+	// AwaitsLogin reports that the run has done something that can close the way by which the server comes in, and is rolled back unless a
+	// request with Confirm and the run's Token comes in time, by a login of its own.
 	AwaitsLogin bool `json:"awaitsLogin,omitempty"`
 	// RolledBack reports that a failed run has put everything back. It is false when the files were put back but the node has
 	// been booted with the new ones: what read them then goes on with them.
