@@ -105,6 +105,7 @@ func (u *update) run(ctx context.Context) (ctrl.Result, error) {
 		u.reason = reason
 		result, goesOn, err := commands[c](u, ctx)
 		if err != nil {
+			u.stillLogIn(ctx)
 			return ctrl.Result{}, err
 		}
 		// The finalizer of what has just ended is taken off at once.

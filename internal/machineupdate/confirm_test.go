@@ -11,9 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
@@ -172,85 +169,4 @@ func TestAWorkThatTouchesNoWayInTakesOneConnection(t *testing.T) {
 	w.reconcile()
 	require.Equal(t, refitv1.PhaseSucceeded, w.update().Status.Phase)
 	require.Equal(t, 1, d.dials)
-}
-
-func TestALoginIsConfirmedForWorkThatNobodyFollows(t *testing.T) {
-	w, d := awaitingWorld(t, awaitsLogin, goesOn)
-	var machine clusterv1.Machine
-	require.NoError(t, w.Get(t.Context(), key, &machine))
-	u := &update{Reconciler: w.reconciler, mu: w.update(), regarding: &machine}
-	status, known := u.lastOnNode(t.Context(), &machine)
-	require.True(t, known)
-	require.True(t, underWay(status), "it ends before the node is left")
-	require.Equal(t, []string{"1 status", "2 confirm"}, d.asked)
-}
-
-// TestALoginIsConfirmedForSpecsFromBefore has other specs be asked for while the work for those from before waits for a login.
-func TestALoginIsConfirmedForSpecsFromBefore(t *testing.T) {
-	for name, plan := range map[string]node.Plan{
-		"while those wait for its end": drainA,
-		"while those are blocked":      {Blocked: []node.Problem{{Path: "/etc/app/a", Reason: "it is a directory"}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := cutOff(t, drainA)
-			d := &loginDialer{fakeNode: w.node}
-			w.reconciler.Dialer = d
-			before := w.update().Spec.Digest
-			w.change()
-			w.ask()
-			require.NotEqual(t, before, w.update().Spec.Digest)
-			awaits, on := awaitsLogin, goesOn
-			awaits.Digest, on.Digest = before, before
-			w.node.plans, w.node.applied = []node.Plan{plan}, []node.Status{on}
-			w.node.before = func(verb string) {
-				w.node.err = nil
-				if verb == "apply" {
-					w.node.err = &node.AgentError{Reason: node.ReasonBusy, Message: "a run for other specs is under way"}
-				}
-			}
-			w.reconcile()
-			require.Equal(t, refitv1.PhaseWaiting, w.update().Status.Phase)
-			require.Empty(t, d.confirmed, "nothing waits for one yet")
-
-			w.node.applied = []node.Status{awaits, on}
-			w.clock.Step(time.Minute)
-			w.reconcile()
-			require.Equal(t, refitv1.PhaseWaiting, w.update().Status.Phase)
-			require.Len(t, d.confirmed, 1)
-			require.Equal(t, []node.StatusRequest{{
-				Protocol: node.Protocol, Machine: d.confirmed[0].Machine, Digest: before, Token: 1234, Confirm: true,
-			}}, d.confirmed)
-		})
-	}
-}
-
-// TestALoginIsConfirmedWhereSpecsCanNotBeRead has nobody know any more what a node is to be, while its work waits for a login.
-func TestALoginIsConfirmedWhereSpecsCanNotBeRead(t *testing.T) {
-	w := cutOff(t, drainA)
-	d := &loginDialer{fakeNode: w.node}
-	w.reconciler.Dialer, w.reconciler.ConfirmRetry = d, time.Nanosecond
-	w.node.err, w.node.before = nil, nil
-	w.node.applied = []node.Status{awaitsLogin, goesOn}
-	var config bootstrapv1.KubeadmConfig
-	require.NoError(t, w.Get(t.Context(), key, &config))
-	require.NoError(t, w.Delete(t.Context(), &config))
-	w.reconcile()
-	require.Equal(t, refitv1.ReasonSpecs, w.requirePhase(refitv1.PhaseWaiting).Reason)
-	require.Len(t, d.confirmed, 1)
-}
-
-// TestARunThatItsNodeTakesUpHasNotEnded has somebody hold a node that has just booted, before its timer has taken its run up.
-func TestARunThatItsNodeTakesUpHasNotEnded(t *testing.T) {
-	w := cutOff(t, rebootA)
-	d := &loginDialer{fakeNode: w.node}
-	w.reconciler.Dialer, w.reconciler.ConfirmRetry = d, time.Nanosecond
-	w.hold(true)
-	w.node.err, w.node.before = nil, nil
-	w.node.applied = []node.Status{{State: node.Running, Interrupted: true, Resumes: true}}
-	w.reconcile()
-	require.Contains(t, w.update().Status.Message, "work is under way on the node")
-	w.node.applied = []node.Status{awaitsLogin}
-	w.clock.Step(10 * time.Second)
-	w.reconcile()
-	require.Len(t, d.confirmed, 1)
 }

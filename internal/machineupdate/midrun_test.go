@@ -44,10 +44,13 @@ func TestAHoldWhileTheNodeWorks(t *testing.T) {
 		// silent reports that nobody knows whether the work has ended: refit keeps the node until its lease lapses.
 		silent bool
 	}{
-		"it ends":                {func(w *world) { w.node.applied = []node.Status{{State: node.Succeeded}} }, refitv1.ReasonHold, false},
-		"nobody works on it":     {func(w *world) { w.node.applied = []node.Status{{State: node.Running, Interrupted: true}} }, refitv1.ReasonHold, false},
-		"the node is away":       {func(w *world) { w.node.dialErr = errRefused }, refitv1.ReasonHold, true},
-		"the lease has lapsed":   {func(w *world) { w.clock.Step(lease.WorkerDuration) }, refitv1.ReasonHold, false},
+		"it ends":            {func(w *world) { w.node.applied = []node.Status{{State: node.Succeeded}} }, refitv1.ReasonHold, false},
+		"nobody works on it": {func(w *world) { w.node.applied = []node.Status{{State: node.Running, Interrupted: true}} }, refitv1.ReasonHold, false},
+		"the node is away":   {func(w *world) { w.node.dialErr = errRefused }, refitv1.ReasonHold, true},
+		"the lease has lapsed, and the node is away": {func(w *world) {
+			w.clock.Step(lease.WorkerDuration)
+			w.node.dialErr = errRefused
+		}, refitv1.ReasonHold, false},
 		"the lease is another's": {func(w *world) { w.holdLease("somebody") }, refitv1.ReasonLease, false},
 		"the agent doesn't answer": {func(w *world) {
 			w.node.err = &node.AgentError{Reason: node.ReasonInternal, Message: "no space left on device"}

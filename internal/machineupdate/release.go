@@ -44,10 +44,17 @@ func (u *update) askLogin(ctx context.Context) (*wait, error) {
 	return nil, ctx.Err()
 }
 
-// workOnNode returns what is known of the work on the node. While a hold is met nobody renews the node's lease: when that has lapsed, or is
-// another's, there is nothing left to keep, and that also bounds for how long a hold waits for a node that does not answer: a login that
-// fails once says nothing about the work. A person who gives the node up has it freed for good, so that the node itself is asked then in any
-// case. What goes anyway is not kept by a node that does not answer.
+// stillLogIn asks the node, too, when an error of the management cluster ends the reconciliation before anybody has.
+func (u *update) stillLogIn(ctx context.Context) {
+	if u.mu.Status.ApplyingSince != nil && u.regarding != nil && u.seen.Last == "" && u.seen.Work == "" {
+		u.askLast(ctx, flow.Unknown)
+	}
+}
+
+// workOnNode returns what is known of the work on the node. While a hold is met nobody renews the node's lease: when that is another's there
+// is nothing left to keep, and when it has lapsed the node is kept only while it answers that it works, and that may wait for a login. A
+// login that fails once, before that, says nothing about the work. A person who gives the node up has it freed for good, so that the node
+// itself is asked then in any case. What goes anyway is not kept by a node that does not answer.
 func (u *update) workOnNode(ctx context.Context) (flow.NodeWork, error) { //nolint:cyclop // a table: one reason to ask, or not to, after the other
 	w, freed := u.waits(), u.freed()
 	switch {
@@ -67,7 +74,7 @@ func (u *update) workOnNode(ctx context.Context) (flow.NodeWork, error) { //noli
 	}
 	kept := u.Clock.Now().Before(until)
 	switch {
-	case !kept && !freed:
+	case until.IsZero() && !freed:
 		return flow.Ended, nil
 	case (kept || u.mu.Status.RebootingSince != nil) && u.boots(ctx, u.regarding):
 		return flow.UnderWay, nil

@@ -71,10 +71,10 @@ type update struct {
 // findMachine finds the Machine, and whether it may be worked on.
 func (u *update) findMachine(ctx context.Context) (*wait, error) {
 	machine, w, err := u.machine(ctx)
-	if err != nil {
+	if u.regarding = machine; err != nil {
 		return nil, err
 	}
-	u.regarding, u.waitsFor = machine, w
+	u.waitsFor = w
 	u.seen.Machine, u.seen.Asked = whereabouts(machine, w), machine != nil && !unasked(u.mu, machine)
 	switch {
 	case u.seen.Machine == flow.Leaving:

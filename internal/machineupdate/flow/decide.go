@@ -14,7 +14,7 @@ const (
 	RemoveFinalizer Command = "RemoveFinalizer"
 	// AskWork asks whether work is under way on a node that is to be released.
 	AskWork Command = "AskWork"
-	// AskLogin asks the node of an update whose specs can't be read any more whether its work waits for a login.
+	// AskLogin asks the node of an update that waits for something else whether its work waits for a login.
 	AskLogin Command = "AskLogin"
 	// FindMachine reads the Machine and its Cluster.
 	FindMachine Command = "FindMachine"

@@ -1,7 +1,5 @@
 package flow
 
-import refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-
 // waiting decides on an update that can't go on now. The node is released meanwhile, unless it is being disturbed, or is to be left half
 // done. A node that is only drained is not kept for long: others wait for its slot, and nobody else may mend it.
 func waiting(s *State) Command {
@@ -14,9 +12,9 @@ func waiting(s *State) Command {
 	return released(s, Wait)
 }
 
-// unfollowed reports whether work may be under way that nobody follows, since it can't be known any more what the node is to be.
+// unfollowed reports whether work may be under way that nobody follows, since the update waits for something else before the node is asked.
 func (s *State) unfollowed() bool {
-	return s.Attempted && s.Last == "" && s.Work == "" && s.Machine == Present && (s.Waits == refitv1.ReasonSpecs || s.Waits == refitv1.ReasonSkew)
+	return s.Attempted && s.Last == "" && s.Work == "" && s.Machine == Present && s.Waits != Unreachable
 }
 
 // released has the node released before what comes then. What runs there ends first, for which the update waits.
@@ -68,6 +66,8 @@ func finalized(s *State) Command {
 		return FindOwners
 	case s.Machine == Unasked || s.Released:
 		return RemoveFinalizer
+	case s.Machine == HeldBack && s.Changed && s.Work == "":
+		return AskLogin
 	case s.Machine == HeldBack || s.Work == Unreleased:
 		return Stay
 	case s.Machine == Gone:
