@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/agent/probe"
@@ -81,6 +82,31 @@ func TestARuntimeThatIsGoneAfterARestartIsTakenBack(t *testing.T) {
 		require.Equal(t, "(missing)", c.content("/var/lib/refit/works.json"))
 		require.Equal(t, "changed 1 file, then: restart containerd.service", c.succeed(containerdRequest(2, "version = 3\n", soak)).Message)
 	}
+}
+
+// TestARuntimeThatLosesItsPodsIsTakenBack has a containerd look elsewhere for its containers, by a setting that is none of its configuration's.
+func TestARuntimeThatLosesItsPodsIsTakenBack(t *testing.T) {
+	c := newCRINode(t)
+	const dropIn = "/etc/systemd/system/containerd.service.d/root.conf"
+	sandbox := &cri.PodSandboxConfig{Metadata: &cri.PodSandboxMetadata{Name: "kube-proxy", Uid: "1", Namespace: "kube-system"}}
+	id := c.cri.LeaveBehind(sandbox)
+	c.put("/proc/uptime", "10000.00 5.00\n")
+	c.put("/proc/100/cmdline", strings.Join([]string{"/usr/bin/containerd-shim-runc-v2", "-namespace", "k8s.io", "-id", id, ""}, "\x00"))
+	c.put("/proc/100/stat", "100 (containerd-shim) S"+strings.Repeat(" 0", 18)+" 500 0\n")
+	c.units.hook = func(_ context.Context, call string) error {
+		if call == "restart containerd.service" {
+			if c.cri.Forget(); c.content(dropIn) == "(missing)" {
+				c.cri.LeaveBehind(sandbox)
+			}
+		}
+		return nil
+	}
+	req := request(1, dropIn, "[Service]\nExecStart=\nExecStart=/usr/bin/containerd --root /elsewhere\n")
+	req.Rules.Files = disruption.Builtin()
+	status := c.fail(req)
+	require.Contains(t, status.Message, probe.KnownPods+" worked before and does not now: 1 of them run without it")
+	require.True(t, status.RolledBack)
+	require.Equal(t, "(missing)", c.content(dropIn))
 }
 
 func TestARunIsNotBlamedForWhatWasBrokenBefore(t *testing.T) {

@@ -27,6 +27,7 @@ const (
 	ContainerRuntime = "the container runtime"
 	PodNetwork       = "the network of pods"
 	PodSandbox       = "starting a pod sandbox"
+	KnownPods        = "what the container runtime knows of the pods that run"
 	NetworkSandbox   = "starting a pod sandbox with a network of its own"
 	Kubelet          = "the kubelet"
 	Endpoint         = "the way to the API server"
@@ -103,6 +104,7 @@ func All(h host.Host, renewed bool) []Probe {
 			timeout: askTimeout, ask: on(h.Root, askEndpoint),
 		},
 		{Name: NodeObject, Look: "kubectl describe node", Elsewhere: true, timeout: askTimeout, ask: n.ask},
+		{Name: KnownPods, Look: journal, timeout: askTimeout, ask: r.pods},
 		{Name: PodSandbox, Look: journal, Costly: true, timeout: sandboxTimeout, ask: r.sandbox},
 	}
 	return append(all, nodeProbes(h.Root)...)

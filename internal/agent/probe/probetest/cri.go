@@ -106,10 +106,14 @@ func (c *CRI) BreakNetwork(why string) { c.set(func() { c.network = why }) }
 // SetDriver has the runtime tell its driver of control groups, which others than the newest do not.
 func (c *CRI) SetDriver(d cri.CgroupDriver) { c.set(func() { c.driver = &d }) }
 
-// LeaveBehind has a sandbox be there that somebody has made.
-func (c *CRI) LeaveBehind(config *cri.PodSandboxConfig) {
+// LeaveBehind has a sandbox be there that somebody has made. It returns its ID.
+func (c *CRI) LeaveBehind(config *cri.PodSandboxConfig) (id string) {
 	c.set(func() { c.names[nameOf(config)] = labelsOf(config) })
+	return nameOf(config)
 }
+
+// Forget has the runtime know of no sandbox any more, as if its directories were others.
+func (c *CRI) Forget() { c.set(func() { clear(c.names) }) }
 
 func (c *CRI) set(change func()) {
 	c.mu.Lock()

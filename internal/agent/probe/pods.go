@@ -1,0 +1,103 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/capi-refit/refit/internal/agent/kubelet"
+)
+
+const (
+	// shimPrefix is what the names of containerd's shims begin with, one of which each pod sandbox has, and shimNamespace is where containerd
+	// has the kubelet's.
+	shimPrefix    = "containerd-shim"
+	shimNamespace = "k8s.io"
+	// settled is for how long, in seconds, a shim has to run until containerd has to know of it: it knows of a pod when that has its network.
+	settled = 300
+	// ticks is USER_HZ of proc_pid_stat(5), which is the same on all architectures that Go supports.
+	ticks = 100
+)
+
+// pods asks whether containerd knows of all pod sandboxes that run. One whose directories were moved starts well, and knows none: the
+// kubelet then starts all pods a second time beside those that run on.
+func (r runtime) pods(ctx context.Context) error {
+	return r.call(func(c cri.RuntimeServiceClient, found kubelet.Runtime) error {
+		if !strings.Contains(found.Socket, "containerd") {
+			return ErrAbsent
+		}
+		shims, err := r.shims()
+		if err != nil || len(shims) == 0 {
+			return err
+		}
+		list, err := c.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+		if err != nil {
+			return err
+		}
+		for _, s := range list.GetItems() {
+			if s.GetState() == cri.PodSandboxState_SANDBOX_READY {
+				shims = slices.DeleteFunc(shims, func(id string) bool { return id == s.GetId() })
+			}
+		}
+		if len(shims) > 0 {
+			return fmt.Errorf("%d of them run without it, among them %s: it keeps its containers in other directories than when they were started", len(shims), shims[0])
+		}
+		return nil
+	})
+}
+
+// shims returns the IDs of the sandboxes whose shims have run for long.
+func (r runtime) shims() ([]string, error) {
+	up, state, err := r.root.ReadFile("/proc/uptime")
+	if err != nil || !state.Exists {
+		return nil, err
+	}
+	now, _ := strconv.ParseFloat(strings.SplitN(string(up), " ", 2)[0], 64)
+	processes, err := r.root.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, p := range processes {
+		if _, err := strconv.Atoi(p.Name()); err != nil {
+			continue
+		}
+		id := r.shim(path.Join("/proc", p.Name()), now-settled)
+		if id != "" && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// shim returns the ID of the sandbox that a process is the shim of, if it was started before then, in seconds since the boot. It may end
+// while it is looked at.
+func (r runtime) shim(process string, before float64) string {
+	line, _, err := r.root.ReadFile(path.Join(process, "cmdline"))
+	args := strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")
+	if err != nil || !strings.HasPrefix(path.Base(args[0]), shimPrefix) || option(args, "-namespace") != shimNamespace {
+		return ""
+	}
+	stat, _, err := r.root.ReadFile(path.Join(process, "stat"))
+	_, rest, ok := strings.Cut(string(stat), ") ") // the name before it has no ")": it is containerd's
+	fields := strings.Fields(rest)
+	if err != nil || !ok || len(fields) < 20 {
+		return ""
+	}
+	if began, err := strconv.ParseFloat(fields[19], 64); err != nil || began/ticks > before { // starttime, the 22nd field
+		return ""
+	}
+	return option(args, "-id")
+}
+
+func option(args []string, name string) string {
+	if i := slices.Index(args, name); i >= 0 && i+1 < len(args) {
+		return args[i+1]
+	}
+	return ""
+}
