@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,17 +19,17 @@ func (a *Agent) blockFiles(ctx context.Context, p *planner) {
 		a.blockRefresh(ctx, p, file)
 	}
 	a.blockSudoers(ctx, p)
-	a.blockLines(p)
-	a.blockSkipped(p)
+	a.blockWritten(p)
 }
 
-// blockLines keeps systemd-tmpfiles from doing what can't be undone: the agent runs it as root.
-func (a *Agent) blockLines(p *planner) {
+// blockWritten keeps files from being written for what would be in them: lines of tmpfiles.d that can't be undone, which the agent runs as
+// root, and what the program skips that it is for, so that all would be as desired and nothing in effect.
+func (a *Agent) blockWritten(p *planner) {
 	for _, c := range p.work.Plan.Changes {
 		if c.Kind != node.FileKind || c.Operation != node.Write {
 			continue
 		}
-		if err := a.effects().CheckLines(c.Name, p.work.Contents[c.Name]); err != nil {
+		if err := cmp.Or(a.effects().CheckLines(c.Name, p.work.Contents[c.Name]), p.skipped(c.Name)); err != nil {
 			p.block(c.Name, err)
 		}
 	}

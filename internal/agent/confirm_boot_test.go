@@ -186,30 +186,15 @@ func TestWhatPuttingBackDoesNotUndoABootDoes(t *testing.T) {
 		"not where refit does":  {true, 1, false, "see that the node works again failed: the way to the API server worked before and does not now: no route to host"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBootNode(newTestNode(t))
-			b.succeed(request(1, "/etc/kubelet/a", "old"))
-			if !tc.login {
-				b.login = nil
+			b, ask, gone := cutOffNode(t)
+			if tc.login {
+				b.login = func() { b.logIn() }
 			}
-			b.agent.cfg.ActionTimeout = fewLooks
-			gone := false
-			hook := b.units.hook
-			b.units.hook = func(ctx context.Context, call string) error {
-				gone = gone || call == "restart kubelet.service" && b.content("/etc/kubelet/a") == "new"
-				return hook(ctx, call)
-			}
-			routes := func() error {
-				if gone {
-					return errors.New("no route to host")
-				}
-				return nil
-			}
-			b.asking(routes)
 			_ = b.apply(request(2, "/etc/kubelet/a", "new"))
 			for b.due {
-				gone = false
+				*gone = false
 				b.start()
-				b.asking(routes)
+				b.asking(ask)
 				require.NoError(t, b.agent.Resume(t.Context()))
 			}
 			last, err := b.agent.state.loadStatus()

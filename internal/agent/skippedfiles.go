@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
-
-	"github.com/capi-refit/refit/internal/node"
 )
 
 // including is a program that reads a directory only if its main file says so.
@@ -39,18 +37,6 @@ var includers = []including{
 	{"/etc/network/interfaces.d", "ifupdown", []string{"/etc/network/interfaces"}, interfacesSources,
 		"source /etc/network/interfaces.d/*"}, // interfaces(5)
 	{"/etc/sudoers.d", "sudo", []string{"/etc/sudoers"}, sudoIncludes, "@includedir /etc/sudoers.d"}, // sudoers(5)
-}
-
-// blockSkipped keeps files from being written that the program skips which they are for: all would be as desired, and nothing in effect.
-func (a *Agent) blockSkipped(p *planner) {
-	for _, c := range p.work.Plan.Changes {
-		if c.Kind != node.FileKind || c.Operation != node.Write {
-			continue
-		}
-		if err := p.skipped(c.Name); err != nil {
-			p.block(c.Name, err)
-		}
-	}
 }
 
 // skipped returns an error if nothing would read a file.
