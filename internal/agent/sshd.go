@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os/exec"
 	"slices"
 
 	"github.com/capi-refit/refit/internal/agent/host"
@@ -49,8 +48,6 @@ func (a *Agent) testSSH(ctx context.Context, unit string) error {
 }
 
 func (a *Agent) runSSHTest(ctx context.Context, sshd string) error {
-	cmd := exec.CommandContext(ctx, sshd, "-t")
-	cmd.Env = host.CommandEnv(a.cfg.Root)
-	cmd.WaitDelay = host.WaitDelay
-	return cmd.Run()
+	_, err := a.root.Run(ctx, host.Command{Name: "sshd", At: sshd, Args: []string{"-t"}})
+	return err
 }

@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,8 @@ var programDirs = []string{"/usr/sbin/", "/usr/bin/", "/sbin/", "/bin/", "/usr/l
 type Command struct {
 	// Name of the program, without a directory, or its absolute path.
 	Name string
+	// At is where the program is, as the agent sees it, for one that is none of the node's own, or was looked up before. Empty: it is looked up.
+	At   string
 	Args []string
 	// Stdin is what the program reads. Secrets are handed over here, since anybody on the node sees arguments.
 	Stdin []byte
@@ -78,7 +81,7 @@ func (r Root) RunTelling(ctx context.Context, c Command) ([]byte, error) {
 }
 
 func (r Root) run(ctx context.Context, c Command) (out, said []byte, err error) {
-	program := r.Program(c.Name)
+	program := cmp.Or(c.At, r.Program(c.Name))
 	if program == "" {
 		return nil, nil, fmt.Errorf("%s: %w", c.Name, ErrNoProgram)
 	}

@@ -102,7 +102,7 @@ func TestPullingFromARegistryThatIsAway(t *testing.T) {
 	x.files["/v1.36.3/kubeadm"] = program(kubeadm, target) + `[ -e $REFIT_ROOT/away ] || exit 0
 cat >&2 <<'EOC'
 E1121 17:00:00.000000     123 log.go:32] "PullImage from image service failed" err="..." image="mirror.example.com/kube-apiserver:v1.36.3"
-error: failed to pull image "mirror.example.com/kube-apiserver:v1.36.3": unexpected status from HEAD request: 503 Service Unavailable
+error: failed to pull image "mirror.example.com/kube-apiserver:v1.36.3": proxyconnect http://kate:hunter2@proxy.example:3128: token abcdef.0123456789abcdef: 503 Service Unavailable
 To see the stack trace of this error execute with --v=5 or higher
 EOC
 exit 1
@@ -115,6 +115,8 @@ exit 1
 	require.ErrorContains(t, err, "could not be pulled from mirror.example.com: ")
 	require.ErrorContains(t, err, ": 503 Service Unavailable", "the cause is told, and is not the last line")
 	require.NotContains(t, err.Error(), "stack trace")
+	require.NotContains(t, err.Error(), "hunter2")
+	require.NotContains(t, err.Error(), "0123456789abcdef")
 	require.Nil(t, x.find(target))
 
 	require.NoError(t, os.Remove(x.Path("/away")))

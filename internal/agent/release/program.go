@@ -1,7 +1,6 @@
 package release
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"hash"
 	"io"
 	"io/fs"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -105,19 +103,14 @@ func (s *Store) mustSay(ctx context.Context, name, at, version string) error {
 	return nil
 }
 
-// run runs a program that is not among the node's own, and returns what it has written. Kubernetes' programs tell no secrets in what
-// they are asked here.
+// run runs a program that is not among the node's own, and returns what it has written.
 func (s *Store) run(ctx context.Context, at string, args ...string) ([]byte, error) {
 	for try := 1; ; try++ {
-		var out, said bytes.Buffer
-		cmd := exec.CommandContext(ctx, at, args...)
-		cmd.Env = host.CommandEnv(s.host.Dir)
-		cmd.Stdout, cmd.Stderr = &out, &said
-		cmd.WaitDelay = host.WaitDelay
-		err := cmd.Run()
+		out, err := s.host.RunTelling(ctx, host.Command{Name: at, At: at, Args: args})
+		var said *host.SaidError
 		switch {
 		case err == nil:
-			return out.Bytes(), nil
+			return out, nil
 		case errors.Is(err, syscall.ETXTBSY) && try < tries:
 			// A child that was started at the same moment still holds the file, which was open for writing then.
 			if err := s.host.Clock.Wait(ctx, time.Second); err != nil {
@@ -128,8 +121,10 @@ func (s *Store) run(ctx context.Context, at string, args ...string) ([]byte, err
 			return nil, fmt.Errorf("%s: %w", filepath.Base(at), ctx.Err())
 		case errors.Is(err, fs.ErrPermission):
 			return nil, fmt.Errorf("%s can't be run: %w; is its file system mounted noexec?", at, syscall.EACCES)
+		case errors.As(err, &said):
+			return nil, fmt.Errorf("%w%s", said.Err, lastLine(host.Redact(said.Said)))
 		}
-		return nil, fmt.Errorf("%s: %w%s", at, err, lastLine(said.String()))
+		return nil, err
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"path"
 	"regexp"
 	"strings"
@@ -57,10 +56,7 @@ func (k *Kind) upgradeOf(ctx context.Context, p *controlplane.Pods, config *cont
 func (k *Kind) etcdTag(ctx context.Context, kubeadm, version string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiPatience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, kubeadm, "config", "images", "list", "--kubernetes-version", version)
-	cmd.Env = host.CommandEnv(k.host.Dir)
-	cmd.WaitDelay = host.WaitDelay
-	out, err := cmd.Output()
+	out, err := k.host.RunTelling(ctx, host.Command{Name: "kubeadm", At: kubeadm, Args: []string{"config", "images", "list", "--kubernetes-version", version}})
 	if err != nil {
 		return "", fmt.Errorf("kubeadm does not say which images go with Kubernetes %s: %w", version, err)
 	}
