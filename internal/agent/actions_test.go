@@ -78,17 +78,17 @@ func TestActions(t *testing.T) {
 		"not with a configuration that it does not accept": {
 			path:  "/etc/ssh/a",
 			sshd:  `a="$REFIT_ROOT/etc/ssh/a"; grep -q new "$a" 2>/dev/null || exit 0; cat "$a" >&2; exit 255`,
-			calls: []string{"reload ssh.service"}, fails: "sshd -t does not accept the configuration: exit status 255",
+			calls: []string{"reload ssh.service"}, fails: "sshd -t does not accept the configuration: sshd: exit status 255",
 		},
 		"nor one that is started for each connection": {
 			path: "/etc/ssh/a", sshd: `grep -q new "$REFIT_ROOT/etc/ssh/a" 2>/dev/null || exit 0; exit 255`,
 			states: map[string]host.UnitState{"ssh.service": {LoadState: "loaded", ActiveState: "inactive"}},
-			fails:  "sshd -t does not accept the configuration: exit status 255",
+			fails:  "sshd -t does not accept the configuration: sshd: exit status 255",
 		},
 		"nor one that has no unit of its own": {
 			path: "/etc/ssh/a", sshd: `grep -q new "$REFIT_ROOT/etc/ssh/a" 2>/dev/null || exit 0; exit 255`,
 			states: map[string]host.UnitState{"ssh.service": {LoadState: "not-found"}, "sshd.service": {LoadState: "not-found"}},
-			fails:  "sshd -t does not accept the configuration: exit status 255",
+			fails:  "sshd -t does not accept the configuration: sshd: exit status 255",
 		},
 		"which is tested in the directory that its service would have": {
 			path: "/etc/ssh/a", sshd: `test -d "$REFIT_ROOT/run/sshd"`,

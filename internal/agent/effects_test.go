@@ -119,8 +119,8 @@ func TestASysctlThatHasNoEffectFails(t *testing.T) {
 	})
 }
 
-// TestSysctlsSurviveAnyDeath kills the agent at each boundary of a run that sets a value, of one that takes it back, and of one that fails.
-func TestSysctlsSurviveAnyDeath(t *testing.T) {
+// TestSysctlsSurviveAnyDeathWalk kills the agent at each boundary of a run that sets a value, of one that takes it back, and of one that fails.
+func TestSysctlsSurviveAnyDeathWalk(t *testing.T) {
 	set := builtin(1, swapFile, "vm.swappiness = 10\n")
 	for name, tc := range map[string]struct {
 		was   []node.Request
@@ -134,7 +134,7 @@ func TestSysctlsSurviveAnyDeath(t *testing.T) {
 		"back to 1": {[]node.Request{set}, builtin(2, swapFile, "vm.swappiness = 20\nvm.nothing = 1\n"), node.Failed, "10\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for nth := 0; ; nth++ {
+			for nth := 0; ; nth += stride() {
 				n := sysctlNode(t, memoryDir(t))
 				for _, req := range tc.was {
 					n.succeed(req)

@@ -36,7 +36,7 @@ func aliceRequest(token int64, u *node.User) node.Request {
 // executed, the locks open that tests beside it look at.
 func TestAFileOfAUserWhoIsMadeWithIt(t *testing.T) {
 	alice := &node.User{Name: "alice"}
-	for nth := 0; ; nth++ {
+	for nth := 0; ; nth += stride() {
 		n := newAliceNode(t, memoryDir(t))
 		require.Empty(t, n.plan(aliceRequest(1, alice)).Blocked)
 		died := n.dieAt(nth)

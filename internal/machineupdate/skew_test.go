@@ -116,6 +116,8 @@ func TestAVersionWaitsForTheRestOfItsCluster(t *testing.T) {
 		"before one of which nothing is known":          {servers: []server{{"cp-3", newer, "", "", true, false}}, want: "nothing tells which version the API server of Machine cp-3 runs"},
 		"beside one that is made":                       {servers: []server{one, {"cp-3", newer, "", "", false, false}}},
 		"an image without a version":                    {servers: []server{{"cp-1", newer, newer, "registry.k8s.io/kube-apiserver@sha256:01", false, false}}, want: "the version of the API server of Node node-cp-1 can't be told"},
+		"before one that answers otherwise":             {servers: []server{one, two}, more: elsewhere(map[string]string{"192.0.2.1": newer, "192.0.2.2": older, "192.0.2.3": ""}), want: "newer than the API server at 192.0.2.2:443"},
+		"where nobody reaches them one by one":          {servers: []server{one, two}, more: elsewhere(map[string]string{"192.0.2.1": "", "192.0.2.2": ""})},
 		"a kube-proxy without a version":                {servers: []server{one}, proxy: "kube-proxy:latest", want: "the version of kube-proxy can't be told"},
 		"a kube-proxy that is ahead":                    {servers: []server{one}, proxy: image("v1.37.0"), want: "DaemonSet kube-system/kube-proxy runs v1.37.0 and is newer than"},
 		"a kube-proxy that is behind":                   {servers: []server{one}, proxy: image("v1.33.0")},

@@ -200,8 +200,8 @@ func (v *versions) from(ctx context.Context, controlPlane bool) (*version.Versio
 // cluster returns what the change is to be compared with.
 func (v *versions) cluster(ctx context.Context, change skew.Change) (c skew.Cluster, err error) {
 	c.APIServers = v.servers
-	if !change.ControlPlane && len(c.APIServers) == 0 {
-		if c.APIServers, err = v.elsewhere(ctx); err != nil {
+	if !change.ControlPlane {
+		if c.APIServers, err = v.allServers(ctx); err != nil {
 			return c, err
 		}
 	}
@@ -237,23 +237,14 @@ func (v *versions) kubelets(ctx context.Context) (all []skew.Part, err error) {
 	return all, nil
 }
 
-// elsewhere returns the API servers of a cluster where neither Machines nor pods are known of any: the one that answers at the cluster's
-// address, and each that can be asked of those that the cluster names behind it.
-func (v *versions) elsewhere(ctx context.Context) ([]skew.Part, error) {
-	info, err := v.occupied.cluster.Clientset.Discovery().ServerVersion()
-	if err != nil {
-		return nil, fmt.Errorf("ask the API server for its version: %w", err)
-	}
-	is, err := skew.Parse(info.GitVersion)
-	if err != nil {
-		return nil, fmt.Errorf("the version of the API server that answers: %w", err)
-	}
+// allServers returns the API servers that are known, and those that the cluster names behind its address and that can be asked: one may run
+// an older version than its Machine and its pod say.
+func (v *versions) allServers(ctx context.Context) ([]skew.Part, error) {
 	endpoints, known, err := v.occupied.cluster.Endpoints(ctx)
 	if err != nil {
 		return nil, err
 	}
-	answers := skew.Part{Name: "the API server that answers", Version: is}
-	var all []skew.Part
+	all := slices.Clone(v.servers)
 	var silent []string
 	for _, e := range endpoints {
 		if e.Version == "" {
@@ -266,13 +257,32 @@ func (v *versions) elsewhere(ctx context.Context) ([]skew.Part, error) {
 		}
 		all = append(all, skew.Part{Name: "the API server at " + e.Address, Version: is})
 	}
+	if len(v.servers) > 0 {
+		return all, nil
+	}
+	answers, err := v.answering()
 	switch {
+	case err != nil:
+		return nil, err
 	case !known:
 		answers.Name += " (refit may not read the EndpointSlices of default/kubernetes, which name the others)"
 	case len(silent) > 0:
 		answers.Name += " (" + strings.Join(silent, ", ") + " can't be asked from where refit runs)"
 	}
 	return append([]skew.Part{answers}, all...), nil
+}
+
+// answering returns the API server that answers at the cluster's address, of which neither a Machine nor a pod is known.
+func (v *versions) answering() (skew.Part, error) {
+	info, err := v.occupied.cluster.Clientset.Discovery().ServerVersion()
+	if err != nil {
+		return skew.Part{}, fmt.Errorf("ask the API server for its version: %w", err)
+	}
+	is, err := skew.Parse(info.GitVersion)
+	if err != nil {
+		return skew.Part{}, fmt.Errorf("the version of the API server that answers: %w", err)
+	}
+	return skew.Part{Name: "the API server that answers", Version: is}, nil
 }
 
 // kubeProxy returns what the DaemonSet runs, or nil if the cluster has none.

@@ -140,8 +140,10 @@ type group struct {
 
 // inMemory are the groups for Cluster API's in-memory backend, with a node beside each Machine.
 var inMemory = []group{
-	{name: "updates", scenarios: slices.Concat(common, fieldsBesideFiles, disturbances, replaces, forbiddenImages)},
-	{name: "conditions", scenarios: slices.Concat(illness, conditions, bootImages)},
+	{name: "updates", scenarios: slices.Concat(common, replaces, forbiddenImages)},
+	{name: "disturbances", scenarios: slices.Concat(fieldsBesideFiles, disturbances)},
+	{name: "conditions", scenarios: conditions},
+	{name: "illness", scenarios: slices.Concat(illness, bootImages)},
 	{name: "upgrades", scenarios: upgrades, shared: true},
 }
 

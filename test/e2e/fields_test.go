@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -172,6 +173,39 @@ func (u *suite) kubeletArguments(ctx context.Context, t *testing.T) {
 	}
 	set()
 	require.Equal(t, standard, pods())
+}
+
+// kubeletPatches has the workers' kubelets be configured by a patch of kubeadm's, and takes it away again.
+func (u *suite) kubeletPatches(ctx context.Context, t *testing.T) {
+	before := u.identities(ctx, t)
+	patch := file("/etc/kubernetes/patches/kubeletconfiguration0+merge.yaml", "maxPods: 64\n")
+	pods := func() map[string]int64 {
+		out, nodes := map[string]int64{}, u.workloadNodes(ctx, t)
+		for _, name := range u.workers(ctx, t) {
+			n := nodes[name]
+			out[name] = n.Status.Capacity.Pods().Value()
+		}
+		return out
+	}
+	standard := pods()
+	require.NoError(t, u.Cluster.ChangeWorkers(ctx, func(_ *clusterv1.MachineDeployment, config *bootstrapv1.KubeadmConfigSpec) {
+		config.JoinConfiguration.Patches.Directory = path.Dir(patch.Path)
+		config.Files = append(config.Files, patch)
+	}))
+	u.rollOut(ctx, t, before)
+	for name, n := range pods() {
+		require.EqualValues(t, 64, n, name)
+		require.Contains(t, u.exec(ctx, t, name, "cat", "/var/lib/kubelet/config.yaml"), "maxPods: 64")
+	}
+	require.NoError(t, u.Cluster.ChangeWorkers(ctx, func(_ *clusterv1.MachineDeployment, config *bootstrapv1.KubeadmConfigSpec) {
+		config.JoinConfiguration.Patches.Directory = ""
+		config.Files = slices.DeleteFunc(config.Files, func(f bootstrapv1.File) bool { return f.Path == patch.Path })
+	}))
+	u.rollOut(ctx, t, before)
+	require.Equal(t, standard, pods())
+	for _, name := range u.workers(ctx, t) {
+		require.NotContains(t, u.exec(ctx, t, name, "cat", "/var/lib/kubelet/config.yaml"), "maxPods: 64")
+	}
 }
 
 // question is what Cluster API asks about a change of the control plane's configuration, for one of its Machines. All of them are up

@@ -28,6 +28,7 @@ import (
 var disturbedMachines = []scenario{
 	{"a pod with a PodDisruptionBudget leaves when it may, and is back", (*suite).realDrain},
 	{"a wrong change is taken back, of workers and of a control plane", (*suite).wrongChangeIsTakenBack},
+	{"workers that a wrong change has all made not ready are cured by the former template and refit rollback", (*suite).bothAreCured},
 	{"a NodeMaintenance keeps refit off, after its lease is gone, too", (*suite).nodeMaintenance},
 	{"a node that reboots in the middle of its update resumes", (*suite).rebootResumes},
 	{"the API server goes away and comes back in the middle of an update of the control plane", (*suite).apiServerAway},

@@ -49,6 +49,7 @@ var moreOnRealMachines = group{
 	name: "more", machines: true, scenarios: slices.Concat([]scenario{
 		{"an argument of the kubelet takes effect, and goes again", (*suite).kubeletArguments},
 		{"an argument that the kubelet does not start with is rolled back", (*suite).brokenArgument},
+		{"a patch of the kubelets' configuration takes effect on workers, and goes again", (*suite).kubeletPatches},
 	}, disturbedMachines, common, []scenario{
 		{"fields of a control plane are put back where a node can't take them, take effect, and go again", (*suite).controlPlaneFields},
 		{"arguments, environment and volumes of API servers and arguments of etcds take effect", (*suite).apiServerAndEtcdFields},

@@ -4,11 +4,13 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
@@ -89,4 +91,59 @@ func (u *suite) rolledBack(ctx context.Context, t *testing.T, name string) {
 	require.NoError(t, err)
 	require.Equal(t, refitv1.RollbackWritten, mu.Status.Rollback.State)
 	require.Nil(t, mu.Status.Slot)
+}
+
+// bothAreCured has a wrong change make all workers not ready, one after the other, and leave them so. Then the template is put back, and both
+// follow it, though more are out than may be.
+func (u *suite) bothAreCured(ctx context.Context, t *testing.T) {
+	workload, before, former := u.workload(ctx, t), u.identities(ctx, t), ""
+	bad := file("/etc/systemd/system/kubelet.service.d/99-e2e.conf", "[Service]\nExecStartPre=/bin/false\n")
+	u.withPolicy(ctx, t, func(s *refitv1.NodeDisruptionPolicySpec) { s.OnFailure = refitv1.StopOnFailure })
+	change := func(unavailable int32, edit func(*clusterv1.MachineDeployment, *bootstrapv1.KubeadmConfigSpec)) {
+		require.NoError(t, u.Cluster.ChangeWorkers(ctx, func(md *clusterv1.MachineDeployment, config *bootstrapv1.KubeadmConfigSpec) {
+			md.Spec.Rollout.Strategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt32(unavailable))
+			edit(md, config)
+		}))
+	}
+	change(2, func(md *clusterv1.MachineDeployment, config *bootstrapv1.KubeadmConfigSpec) {
+		former = md.Spec.Template.Spec.Bootstrap.ConfigRef.Name
+		config.Files = append(config.Files, bad)
+	})
+	first := u.anyWorker(ctx, t, hasFailed).Name
+	u.notReady(ctx, t, first)
+	second := u.workers(ctx, t)[0]
+	if second == first {
+		second = u.workers(ctx, t)[1]
+	}
+	// It would wait, as long as it is well and the first one is not.
+	u.exec(ctx, t, second, "systemctl", "stop", "kubelet.service")
+	u.notReady(ctx, t, second)
+	t.Log(u.refit(ctx, t, "abandon", first))
+	_, err := u.AwaitUpdate(ctx, second, hasFailed)
+	require.NoError(t, err)
+	for _, name := range []string{first, second} {
+		require.NoError(t, u.CheckFile(ctx, name, bad))
+		u.notReady(ctx, t, name)
+	}
+
+	change(2, func(md *clusterv1.MachineDeployment, _ *bootstrapv1.KubeadmConfigSpec) {
+		md.Spec.Template.Spec.Bootstrap.ConfigRef.Name = former
+	})
+	u.rolledBack(ctx, t, first)
+	u.rolledBack(ctx, t, second)
+	change(1, func(*clusterv1.MachineDeployment, *bootstrapv1.KubeadmConfigSpec) {})
+	u.rollOut(ctx, t, before)
+	u.nowhere(ctx, t, bad.Path)
+	u.nothingLeft(ctx, t, workload)
+}
+
+// notReady waits until a Machine's Node is not ready.
+func (u *suite) notReady(ctx context.Context, t *testing.T, name string) {
+	t.Helper()
+	eventually(ctx, t, func(ctx context.Context) error {
+		if is := findCondition(u.machine(ctx, t, name), clusterv1.MachineNodeReadyCondition); is.Status == metav1.ConditionTrue {
+			return fmt.Errorf("the Node of Machine %s is ready", name)
+		}
+		return nil
+	})
 }

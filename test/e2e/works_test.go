@@ -132,8 +132,8 @@ func (u *suite) runtimeTakenBack(ctx context.Context, t *testing.T) {
 	u.takenBack(ctx, t, before, failed, takeAway)
 }
 
-// takenBack has the owner of the workers take a change back that has failed on one of them, and the Machine follow. Nobody has to see to the
-// node, which has put itself back.
+// takenBack has the owner of the workers take a change back that has failed on one of them, and the Machine follow by refit rollback. Nobody
+// has to see to the node, which has put itself back.
 func (u *suite) takenBack(ctx context.Context, t *testing.T, before map[string]types.UID, failed *refitv1.MachineUpdate, takeAway func()) {
 	t.Helper()
 	takeAway()

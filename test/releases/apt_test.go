@@ -36,6 +36,7 @@ func debsOf(version string) string {
 }
 
 func TestAPT(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, "apt.sh")
 	src := m.aptSource()
 	held := m.debs()
@@ -155,6 +156,7 @@ sleep 15;
 
 // A node that was made with packages of a repository that it does not have (any more).
 func TestAPTWithoutARepositoryOfItsOwn(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, "apt.sh")
 	m.sh("rm -r /etc/apt/sources.list.d/kubernetes.sources /var/lib/apt/lists/*")
 	src := m.aptSource()
@@ -172,6 +174,7 @@ func TestAPTWithoutARepositoryOfItsOwn(t *testing.T) {
 }
 
 func TestAPTSources(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, "apt.sh")
 	for _, c := range []struct {
 		name   string

@@ -37,6 +37,7 @@ func rpmsOf(version string) string {
 }
 
 func TestDNF(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, "dnf.sh")
 	src := m.dnfSource()
 	require.Contains(t, m.rpms(), "kubelet-0:1.36.1-150500.1.1.*")
@@ -111,6 +112,7 @@ func TestDNF(t *testing.T) {
 
 // The repository has got a release since dnf asked it last.
 func TestDNFFindsWhatIsNew(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, "dnf.sh")
 	index := `rm -r repodata; createrepo_c --quiet . && gpg --batch --quiet --local-user packages --armor --detach-sign repodata/repomd.xml`
 	m.sh("cd /srv/repository/rpm && mkdir /srv/new && find . -name 'kube*-1.36.3-*' -exec mv {} /srv/new ';' && " + index)
@@ -122,6 +124,7 @@ func TestDNFFindsWhatIsNew(t *testing.T) {
 
 // A node that was made with packages of a repository that it does not have (any more).
 func TestDNFWithoutARepositoryOfItsOwn(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, "dnf.sh")
 	m.sh("rm -r /etc/yum.repos.d/kubernetes.repo /var/cache/dnf")
 	src := m.dnfSource()
@@ -138,6 +141,7 @@ func TestDNFWithoutARepositoryOfItsOwn(t *testing.T) {
 }
 
 func TestDNFSources(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, "dnf.sh")
 	for _, c := range []struct {
 		name   string

@@ -27,6 +27,7 @@ func (m *machine) sysextSource(version string) node.Source {
 }
 
 func TestSystemExtensions(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, "sysext.sh")
 	src := m.sysextSource(target)
 	require.Equal(t, say(before, before, before), m.versions())

@@ -54,11 +54,7 @@ func TestEveryBuiltinRow(t *testing.T) {
 	for path, other := range elsewhereRows {
 		shown[path]++
 		t.Run(path, func(t *testing.T) {
-			source, err := os.ReadFile(filepath.Join("..", "..", other.file))
-			require.NoError(t, err)
-			require.True(t, strings.Contains(string(source), "\nfunc "+other.name+"(") || strings.Contains(string(source), "\nfunc (u *suite) "+other.name+"("),
-				"%s has no %s", other.file, other.name)
-			require.Contains(t, string(source), path, "%s is not about it", other.file)
+			require.Contains(t, other.check(t), path, "%s is not about it", other.file)
 		})
 	}
 	for _, rule := range table {
@@ -66,6 +62,31 @@ func TestEveryBuiltinRow(t *testing.T) {
 		delete(shown, rule.Path)
 	}
 	require.Empty(t, shown, "no such rows")
+	for domain := range disruption.BuiltinRules().Domains {
+		other, ok := domains[domain]
+		require.True(t, ok, "%s has to be shown somewhere", domain)
+		t.Run(string(domain), func(t *testing.T) { other.check(t) })
+	}
+}
+
+func (o otherTest) check(t *testing.T) string {
+	t.Helper()
+	source, err := os.ReadFile(filepath.Join("..", "..", o.file))
+	require.NoError(t, err)
+	require.True(t, strings.Contains(string(source), "\nfunc "+o.name+"(") || strings.Contains(string(source), "\nfunc (u *suite) "+o.name+"("),
+		"%s has no %s", o.file, o.name)
+	return string(source)
+}
+
+// domains are the rows that are no files.
+var domains = map[disruption.Domain]otherTest{
+	disruption.SSHKeys:           {file: "test/updates/users_test.go", name: "TestUsers"},
+	disruption.Users:             {file: "test/updates/users_test.go", name: "TestUsers"},
+	disruption.NTP:               {file: "test/updates/ntp_test.go", name: "TestTimesyncd"},
+	disruption.KubeletArguments:  {file: "test/e2e/fields_test.go", name: "kubeletArguments"},
+	disruption.Taints:            {file: "test/e2e/fields_test.go", name: "otherFields"},
+	disruption.ControlPlane:      {file: "test/e2e/controlplane_test.go", name: "controlPlaneFields"},
+	disruption.KubernetesVersion: {file: "test/e2e/version_test.go", name: "newWorkers"},
 }
 
 func (row builtinRow) check(t *testing.T, table disruption.Table, path string) {
@@ -92,7 +113,7 @@ var elsewhereRows = map[string]otherTest{
 	"/etc/kubernetes/admission":             podsOfFakes,
 	"/etc/kubernetes/manifests":             podsOfFakes,
 	disruption.KubeadmPatches: {
-		file: "internal/agent/kubelet/config_test.go", name: "TestAChangedPatchOfTheKubeletsConfiguration", fake: "kubeadm",
+		file: "test/e2e/fields_test.go", name: "kubeletPatches",
 	},
 	"/etc/kernel/cmdline":    {file: "internal/agent/effect/boot_test.go", name: "TestKernelInstall", fake: "kernel-install"},
 	"/etc/kernelstub":        ofOthers,

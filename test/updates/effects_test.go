@@ -3,9 +3,13 @@
 package updates
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/node"
 )
 
 // TestRowsInEffect has files of the built-in table come, change and fail, and looks each time at what the running system does with them.
@@ -38,6 +42,32 @@ func TestRowsInEffect(t *testing.T) {
 		m.update(spec())
 		require.Equal(t, "other.example", m.sh("sysctl -n kernel.domainname"))
 		m.sh("rm /etc/sysctl.d/99-other.conf")
+	})
+	m.run("another file of sshd's counts", func(t *testing.T) {
+		const ours = "/etc/ssh/sshd_config.d/90-row.conf"
+		m.sh("echo MaxAuthTries 5 >/etc/ssh/sshd_config.d/50-other.conf && systemctl reload ssh.service")
+		status := m.apply(m.request(spec(file(ours, "MaxAuthTries 4\nLoginGraceTime 60\n"))))
+		require.Equal(t, node.Succeeded, status.State, status.Message)
+		require.Equal(t, []string{ours + " sets MaxAuthTries to 4, and another file, which counts, to 5: that is what sshd takes"}, status.Notes)
+		m.update(spec())
+		m.sh("rm /etc/ssh/sshd_config.d/50-other.conf && systemctl reload ssh.service")
+	})
+	m.run("another file of journald's counts", func(t *testing.T) {
+		const ours = "/etc/systemd/journald.conf.d/50-row.conf"
+		m.sh("mkdir -p /etc/systemd/journald.conf.d && printf '[Journal]\\nMaxLevelStore=info\\n' >/etc/systemd/journald.conf.d/90-other.conf")
+		status := m.apply(m.request(spec(file(ours, "[Journal]\nMaxLevelStore=debug\n"))))
+		require.Equal(t, node.Succeeded, status.State, status.Message)
+		require.Equal(t, []string{ours + " sets MaxLevelStore to debug, and another file, which counts, to info: that is what systemd takes"}, status.Notes)
+		m.update(spec())
+		m.sh("rm /etc/systemd/journald.conf.d/90-other.conf")
+	})
+	m.run("names that are resolved no more take all back", func(t *testing.T) {
+		m.rules.Files = append(m.rules.Files, disruption.Rule{Path: "/etc/nsswitch.conf", Actions: []disruption.Action{{Type: disruption.None}}})
+		m.sh("echo 192.0.2.7 corp.example >>/etc/hosts && echo search corp.example >>/etc/resolv.conf && getent ahosts corp.example")
+		before := m.sh("cat /etc/nsswitch.conf")
+		status := m.fail(spec(file("/etc/nsswitch.conf", strings.Replace(before, "files dns", "dns", 1)+"\n")))
+		require.Contains(t, status.Message, "resolving corp.example worked before and does not now: it has no address")
+		require.Equal(t, before, m.sh("cat /etc/nsswitch.conf"))
 	})
 	m.run("a module that there is not", func(t *testing.T) {
 		m.fail(spec(file("/etc/modules-load.d/row.conf", "refit_has_none\n")))

@@ -26,6 +26,7 @@ func spec(files ...string) string {
 }
 
 func TestFiles(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	const dropIn = "/etc/systemd/system/demo.service.d/10-text.conf"
 	text := func(s string) string { return file(dropIn, "[Service]\nEnvironment=DEMO_TEXT="+s+"\n") }
@@ -85,6 +86,7 @@ func TestFiles(t *testing.T) {
 
 // TestNewUnitsAreThereAfterAReboot has a unit come with a file, and go with it.
 func TestNewUnitsAreThereAfterAReboot(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	m.rules.Files = append(m.rules.Files, disruption.Rule{Path: "/opt/boots", Actions: []disruption.Action{{Type: disruption.Reboot}}})
 	const path, link = "/etc/systemd/system/lasting.service", "/etc/systemd/system/multi-user.target.wants/lasting.service"
@@ -132,6 +134,7 @@ func TestNewUnitsAreThereAfterAReboot(t *testing.T) {
 }
 
 func TestWhatBecomesOfAFailure(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	const dropIn = "/etc/systemd/system/demo.service.d/10-text.conf"
 	bad := spec(file(dropIn, "[Service]\nExecStartPre=/usr/bin/test -e /opt/cause-is-gone\n"))

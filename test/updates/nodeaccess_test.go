@@ -151,6 +151,7 @@ func (g *gatedMachine) signed(key ed25519.PrivateKey, agent []byte) node.AgentSi
 }
 
 func TestAMachineIsUpdatedThroughItsGate(t *testing.T) {
+	t.Parallel()
 	g := newGatedMachine(t)
 	round := 0
 	for name, w := range ways {
@@ -177,6 +178,7 @@ func quietFile(content string) string {
 }
 
 func TestALoginByTheGateRunsNothingElse(t *testing.T) {
+	t.Parallel()
 	g := newGatedMachine(t)
 	for name, w := range ways {
 		g.run(name, func(t *testing.T) {
@@ -219,6 +221,7 @@ func TestALoginByTheGateRunsNothingElse(t *testing.T) {
 }
 
 func TestCertificatesThatAreNotGoodLetNobodyIn(t *testing.T) {
+	t.Parallel()
 	g := newGatedMachine(t)
 	stranger, err := nodetest.NewKey()
 	require.NoError(t, err)
@@ -295,6 +298,7 @@ func (g *gatedMachine) certificate(w way, edit func(*ssh.Certificate)) ssh.Signe
 }
 
 func TestTheAgentsDirectory(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	m.update(quietFile("one"))
 	const agent = "$(ls /var/lib/refit/bin/refit-node-*)"

@@ -4,6 +4,7 @@ package updates
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -15,6 +16,7 @@ const (
 )
 
 func TestTimesyncd(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	started := func() string {
 		return m.sh("systemctl show --property=InvocationID --value systemd-timesyncd.service")
@@ -44,6 +46,7 @@ func TestTimesyncd(t *testing.T) {
 }
 
 func TestChrony(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	m.sh("dpkg --purge systemd-timesyncd && dpkg -i /opt/chrony/*.deb && echo 'DAEMON_OPTS=\"-F 1 -x\"' >/etc/default/chrony && sed -i 's/^pool .*/pool 192.0.2.9 iburst/' /etc/chrony/chrony.conf && systemctl restart chrony.service")
 	original := m.sh("cat /etc/chrony/chrony.conf")
@@ -62,4 +65,16 @@ func TestChrony(t *testing.T) {
 	m.update(`{}`)
 	require.Equal(t, original, m.sh("cat /etc/chrony/chrony.conf"))
 	require.Equal(t, "192.0.2.9", sources())
+}
+
+// TestATimeSourceThatIsLost has a node lose the only server that answers it.
+func TestATimeSourceThatIsLost(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.sh("dpkg --purge systemd-timesyncd && dpkg -i /opt/chrony/*.deb && echo 'DAEMON_OPTS=\"-F 1 -x\"' >/etc/default/chrony && systemctl restart chrony.service")
+	m.sh(`printf 'local stratum 8\nallow 127/8\nbindaddress 127.0.0.1\ncmdport 0\npidfile /run/time-server.pid\n' >/opt/time-server.conf && systemd-run --unit=time-server chronyd -x -d -u root -f /opt/time-server.conf`)
+	m.update(`{"ntp":{"enabled":true,"servers":["127.0.0.1"]}}`)
+	require.Eventually(t, func() bool { return m.sh("chronyc -c -n sources | cut -d, -f6") != "0" }, 2*time.Minute, time.Second, "it answers")
+	status := m.fail(oneServer)
+	require.Contains(t, status.Message, "a source of the time worked before and does not now")
 }

@@ -19,6 +19,7 @@ const (
 
 // TestProbesOfOnesOwn asks a service for what only its owner knows: it runs on, whatever it reads, and does not work.
 func TestProbesOfOnesOwn(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	m.sh(`mkdir -p /opt/app && printf '[Service]\nExecStart=/bin/sleep infinity\nExecStartPre=/bin/cp /opt/app/state /run/app-state\n' >/etc/systemd/system/app.service && systemctl daemon-reload`)
 	m.sh(`printf '#!/bin/sh\ntest "$(id -u)" = 0 || exit 9\ngrep -q good /run/app-state || { echo "the app is not well, password=hunter2" >&2; exit 1; }\n' >/usr/local/bin/check-app && chmod 755 /usr/local/bin/check-app`)

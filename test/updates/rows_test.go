@@ -26,6 +26,7 @@ var elsewhere = map[string]string{
 // TestEveryRow holds docs/fields.md to a machine: for each change of each field that is made in place on a worker, what the
 // hooks are answered is what the machine then plans and does. The static pods of control planes take kubeadm: test/e2e has them.
 func TestEveryRow(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	// Rows restart a unit more often than systemd lets a unit start in so short a time, if it has no limit of its own.
 	m.sh(`mkdir -p /etc/systemd/system/service.d && printf '[Unit]\nStartLimitIntervalSec=0\n' >/etc/systemd/system/service.d/starts.conf && systemctl daemon-reload`)

@@ -11,6 +11,7 @@ import (
 
 // TestSudoersThroughFiles has the genuine visudo read rules before they are written.
 func TestSudoersThroughFiles(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	rules := func(path, content string) string {
 		return fmt.Sprintf(`{"path":%q,"content":%q,"permissions":"0440"}`, path, content)

@@ -21,6 +21,7 @@ func userSpec(users ...string) string {
 }
 
 func TestUsers(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	first, second := newKey(t), newKey(t)
 	alice := func(rest string) string { return `{"name":"alice"` + rest + `}` }
@@ -84,7 +85,23 @@ func TestUsers(t *testing.T) {
 	})
 }
 
+// TestAUserWithFiles brings an account and files that are its, in one update, and takes both back.
+func TestAUserWithFiles(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	const carol = `"users":[{"name":"carol"}],"files":[{"path":"/opt/quiet/carol","content":"hers\n","owner":"carol:carol"}`
+	m.run("are rolled back with the account", func(t *testing.T) {
+		m.fail(`{` + carol + `,{"path":"/etc/systemd/system/demo.service.d/10.conf","content":"[Service]\nExecStartPre=/bin/false\n"}]}`)
+		m.sh("! getent passwd carol && test ! -e /opt/quiet/carol")
+	})
+	m.run("come with it", func(t *testing.T) {
+		m.update(`{` + carol + `]}`)
+		require.Equal(t, "carol carol", m.sh("stat -c '%U %G' /opt/quiet/carol"))
+	})
+}
+
 func TestUsersAreRolledBack(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	key := newKey(t)
 	const breaks = `"files":[{"path":"/etc/systemd/system/demo.service.d/10.conf","content":"[Service]\nExecStartPre=/bin/false\n"}]`
@@ -110,6 +127,7 @@ func TestUsersAreRolledBack(t *testing.T) {
 }
 
 func TestTheWayInStaysOpen(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	key := m.login().Keys[0]
 	m.sh(fmt.Sprintf("install -d -m 700 -o refit -g refit /home/refit/.ssh && echo '%s' >/home/refit/.ssh/authorized_keys && chown refit: /home/refit/.ssh/authorized_keys && chmod 600 /home/refit/.ssh/authorized_keys", key))

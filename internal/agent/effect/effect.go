@@ -95,7 +95,7 @@ func Concerns(path string, actions []disruption.Action) bool {
 	if !slices.ContainsFunc(actions, func(a disruption.Action) bool { return a.Type != disruption.None && a.Type != disruption.Drain }) {
 		return false
 	}
-	return within(path, slices.Concat(sysctlDirs, moduleDirs, argumentFiles, trustDirs, slices.Concat(slices.Collect(maps.Values(readers))...),
+	return within(path, slices.Concat(sysctlDirs, moduleDirs, argumentFiles, trustDirs, sshdFiles, slices.Concat(slices.Collect(maps.Values(readers))...),
 		[]string{sysctlConf, udevRules, modprobeD})...)
 }
 
@@ -138,7 +138,7 @@ func (e Effects) Bring(ctx context.Context, n Noted, base Base) ([]string, error
 func (e Effects) Verify(ctx context.Context, n Noted, booted bool) ([]string, error) {
 	notes, err := e.verifySysctls(n)
 	trust, untrusted := e.verifyTrust(n)
-	notes = append(notes, trust...)
+	notes = slices.Concat(notes, trust, e.overridden(ctx, n))
 	err = errors.Join(err, e.verifyModules(ctx, n), e.verifyMade(n), untrusted)
 	if booted {
 		return notes, errors.Join(err, e.verifyParameters(n))

@@ -19,6 +19,9 @@ const KeepOwner = -1
 // Root does.
 type Disk struct {
 	NoSync bool
+
+	// synced, if not nil, is told of each directory that was synced.
+	synced func(fd int)
 }
 
 // find returns the place of a path. What names a file is not followed if it is a link.
@@ -181,7 +184,13 @@ func (d Disk) syncFD(at int) error {
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	return unix.Fsync(fd)
+	if err := unix.Fsync(fd); err != nil {
+		return err
+	}
+	if d.synced != nil {
+		d.synced(fd)
+	}
+	return nil
 }
 
 // Size returns how many bytes the regular files at and below name have. What goes meanwhile does not count.
