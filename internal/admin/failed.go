@@ -41,7 +41,7 @@ func (f *Failures) Abandon(ctx context.Context, m *clusterv1.Machine) error {
 	if err := f.annotate(ctx, m, d); err != nil {
 		return err
 	}
-	return f.say("refit was asked to give up the update of Machine %[1]s/%[2]s: it lets go of its slot and takes away what it has put on the node, its cordon included, "+
+	return f.say("refit was asked to abandon the update of Machine %[1]s/%[2]s: it releases its slot and takes away what it has put on the node, its cordon included, "+
 		"so that other machines can be updated. The files there stay as they are.\nSee whether it has: refit status -n %[1]s %[2]s\nThe Machine is updated again when the specs change, or with: refit retry -n %[1]s %[2]s\n", m.Namespace, m.Name)
 }
 

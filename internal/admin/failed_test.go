@@ -96,7 +96,7 @@ func TestFailures(t *testing.T) {
 			require.NoError(t, w.Get(t.Context(), key, &mu))
 			require.Equal(t, map[string]string{refitv1.RetryAnnotation: "2026-10-03T20:00:00Z alice"}, mu.Annotations)
 			require.NoError(t, f.Abandon(t.Context(), m))
-			require.Contains(t, w.said(), "refit was asked to give up the update of Machine fleet/a: it lets go of its slot")
+			require.Contains(t, w.said(), "refit was asked to abandon the update of Machine fleet/a: it releases its slot")
 			mu = refitv1.MachineUpdate{}
 			require.NoError(t, w.Get(t.Context(), key, &mu))
 			require.Equal(t, map[string]string{refitv1.AbandonAnnotation: "2026-10-03T20:00:00Z alice"}, mu.Annotations, "the last word counts")

@@ -26,7 +26,7 @@ const (
 	refitPrefix = "refit/"
 	adminPrefix = "admin/"
 
-	// lookEvery is how often it is looked whether refit has yielded.
+	// lookEvery is how often it is looked whether refit has released the node.
 	lookEvery = 5 * time.Second
 )
 
@@ -167,7 +167,7 @@ func (h *Holder) patch(ctx context.Context, m, changed *clusterv1.Machine) error
 	return nil
 }
 
-// take takes the node lease as soon as refit has yielded it, and marks the Node: before that where refit has the lease, so that there
+// take takes the node lease as soon as refit has released it, and marks the Node: before that where refit has the lease, so that there
 // is no time at which nobody's markers are there, and not at all where somebody else has it, whose work they could stop half-way.
 func (h *Holder) take(ctx context.Context, m *clusterv1.Machine, o HoldOptions) error {
 	nodes, err := h.nodes(ctx, m)
@@ -189,7 +189,7 @@ func (h *Holder) take(ctx context.Context, m *clusterv1.Machine, o HoldOptions) 
 			return nil
 		}
 		if h.Clock.Since(started) >= o.Timeout {
-			return fmt.Errorf("refit has not yielded node %s within %s (%s)", node, o.Timeout, h.progress(ctx, m))
+			return fmt.Errorf("refit has not released node %s within %s (%s)", node, o.Timeout, h.progress(ctx, m))
 		}
 		if now := h.progress(ctx, m); now != said {
 			h.say("Waiting for refit to release node %s: %s", node, now)

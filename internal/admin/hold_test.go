@@ -137,7 +137,7 @@ func TestHold(t *testing.T) {
 		"refit is at work and does not release it": {
 			locker: &locker{holder: "refit/uid-a"}, options: forever,
 			want: lines(held, "Waiting for refit to release node node-a: Draining drain 3 pods left"),
-			says: "refit has not yielded node node-a within 15m0s (Draining drain 3 pods left); refit and Cluster API stay off node node-a by the annotations of " +
+			says: "refit has not released node node-a within 15m0s (Draining drain 3 pods left); refit and Cluster API stay off node node-a by the annotations of " +
 				"its Machine, and whoever goes by the lease, or looks at the Node, may not: run the command again for these, or `refit release -n fleet a`",
 		},
 		"not waiting": {
@@ -152,7 +152,7 @@ func TestHold(t *testing.T) {
 		"somebody was faster": {
 			locker:  &locker{err: raced(t)},
 			options: forever, want: lines(held, "Waiting for refit to release node node-a: Draining drain 3 pods left"),
-			says: "refit has not yielded", unmarked: true,
+			says: "refit has not released", unmarked: true,
 		},
 		"the end comes first": {
 			locker: &locker{holder: "refit/uid-a"}, options: HoldOptions{Reason: "x", Until: start.Add(time.Minute), Timeout: time.Hour},

@@ -49,7 +49,7 @@ func (h *Holder) Release(ctx context.Context, m *clusterv1.Machine, force bool) 
 	return nil
 }
 
-// releaseNode gives back what the hold has in the workload cluster. That cluster may be going with the Machine: what can't be given back
+// releaseNode releases what the hold has in the workload cluster. That cluster may be going with the Machine: what can't be released
 // there does not keep a Machine that is being deleted.
 func (h *Holder) releaseNode(ctx context.Context, m *clusterv1.Machine, node string, force bool) error {
 	nodes, err := h.nodes(ctx, m)

@@ -115,7 +115,7 @@ func (s *Sweeper) sweep(ctx context.Context, m *clusterv1.Machine) (ctrl.Result,
 	return ctrl.Result{}, nil
 }
 
-// releaseNode gives back the lease, and takes the markers from the Node. It reports whether it has: a lease that was renewed meanwhile says
+// releaseNode releases the lease, and takes the markers from the Node. It reports whether it has: a lease that was renewed meanwhile says
 // that the Machine is held again.
 func (s *Sweeper) releaseNode(ctx context.Context, m *clusterv1.Machine) (bool, error) {
 	node := m.Status.NodeRef.Name

@@ -18,7 +18,7 @@ import (
 )
 
 // holdHook has Cluster API wait before it drains the node of a Machine that a person holds. It is another one than that of updates,
-// so that neither lets go what the other keeps.
+// so that neither releases what the other keeps.
 const holdHook = preDrainHook + "-hold"
 
 // heldMachineMarkers keep a held Machine from being remediated, and what deletes it (a scale-down, a rollout, a person) waiting.

@@ -9,7 +9,10 @@ import (
 // step has a reconciliation do what is decided, and returns a law that this breaks.
 func (m *model) step(w *work) (broken string) {
 	n, s := &m.machines[w.machine], m.state(w)
-	c, _ := flow.Decide(s)
+	c, reason := flow.Decide(s)
+	if (c == flow.Wait || c == flow.Fail) && reason == "" {
+		return fmt.Sprintf("%s without a reason: %+v", c, s)
+	}
 	if w.commands++; w.commands > 100 {
 		return fmt.Sprintf("the decision does not end: %s, %+v", c, s)
 	}
@@ -133,6 +136,9 @@ func (m *model) step(w *work) (broken string) {
 	case flow.Protect:
 		w.seen.Protected = true
 	case flow.Drain:
+		if !w.seen.Leased || !w.seen.Allowed || !w.seen.Protected {
+			return "pods were asked to leave without the lease, or before others were kept off"
+		}
 		if ok = m.write(w, func(r *record) { r.draining = true }); !ok {
 			break
 		}
@@ -267,6 +273,8 @@ func (m *model) work(w *work) string {
 		switch {
 		case !w.seen.Leased || !w.seen.Allowed || n.holder == -1:
 			return "work began without the lease"
+		case n.token != token: // another server has acquired the lease since
+			return "two disturb one node"
 		case w.unasked:
 			return "work began that nobody asks for"
 		case n.run == flow.RunFailed && n.runOf == w.rec.asked && !n.acted && !n.told:
