@@ -141,7 +141,7 @@ HISTORIES ?= 100000
 fuzz: ## Run every fuzz test for FUZZTIME (10m), and the model of an update through HISTORIES (100000).
 	$(TEST) -run '^TestModel$$' ./internal/machineupdate/flow -args -histories $(HISTORIES)
 	grep -r --include='*_test.go' -o '^func Fuzz[A-Za-z]*' . | while IFS=: read -r file name; do \
-	  go test -run '^$$' -fuzz "^$${name#func }$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s "$$(dirname "$$file")" || exit 1; done
+	  CGO_ENABLED=0 go test -trimpath -vet=off -run '^$$' -fuzz "^$${name#func }$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s "$$(dirname "$$file")" || exit 1; done
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint $(TOOLS)/kustomize generate ## Check code, generated files and manifests.

@@ -83,7 +83,7 @@ var builtAgent = sync.OnceValues(func() ([]byte, error) {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	file := filepath.Join(dir, "refit-node")
-	build := exec.CommandContext(context.Background(), "go", "build", "-o", file, "github.com/capi-refit/refit/cmd/refit-node")
+	build := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-tags", "grpcnotrace", "-o", file, "github.com/capi-refit/refit/cmd/refit-node")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the agent: %w: %s", err, out)
