@@ -157,7 +157,7 @@ func TestEverything(t *testing.T) {
 	require.NoError(t, err)
 	instances, err := strconv.Atoi(strings.TrimSpace(string(data)))
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, instances, 512, "%s is too low for fifteen nodes: raise it to 1024, or run make e2e-scenarios and make e2e-real", limit)
+	require.GreaterOrEqual(t, instances, 1024, "%s is too low for twenty-five nodes: raise it to 1024, or run make e2e-scenarios and make e2e-real", limit)
 	run(t, append(slices.Clone(inMemory), realMachines)...)
 }
 
