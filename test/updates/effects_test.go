@@ -46,7 +46,8 @@ func TestRowsInEffect(t *testing.T) {
 	m.run("another file of sshd's counts", func(t *testing.T) {
 		const ours = "/etc/ssh/sshd_config.d/90-row.conf"
 		m.sh("echo MaxAuthTries 5 >/etc/ssh/sshd_config.d/50-other.conf && systemctl reload ssh.service")
-		status := m.apply(m.request(spec(file(ours, "MaxAuthTries 4\nLoginGraceTime 60\n"))))
+		m.spec = spec(file(ours, "MaxAuthTries 4\nLoginGraceTime 60\n"))
+		status := m.apply(m.request(m.spec))
 		require.Equal(t, node.Succeeded, status.State, status.Message)
 		require.Equal(t, []string{ours + " sets MaxAuthTries to 4, and another file, which counts, to 5: that is what sshd takes"}, status.Notes)
 		m.update(spec())
@@ -55,7 +56,8 @@ func TestRowsInEffect(t *testing.T) {
 	m.run("another file of journald's counts", func(t *testing.T) {
 		const ours = "/etc/systemd/journald.conf.d/50-row.conf"
 		m.sh("mkdir -p /etc/systemd/journald.conf.d && printf '[Journal]\\nMaxLevelStore=info\\n' >/etc/systemd/journald.conf.d/90-other.conf")
-		status := m.apply(m.request(spec(file(ours, "[Journal]\nMaxLevelStore=debug\n"))))
+		m.spec = spec(file(ours, "[Journal]\nMaxLevelStore=debug\n"))
+		status := m.apply(m.request(m.spec))
 		require.Equal(t, node.Succeeded, status.State, status.Message)
 		require.Equal(t, []string{ours + " sets MaxLevelStore to debug, and another file, which counts, to info: that is what systemd takes"}, status.Notes)
 		m.update(spec())

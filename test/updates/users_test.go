@@ -96,7 +96,7 @@ func TestAUserWithFiles(t *testing.T) {
 	})
 	m.run("come with it", func(t *testing.T) {
 		m.update(`{` + carol + `]}`)
-		require.Equal(t, "carol carol", m.sh("stat -c '%U %G' /opt/quiet/carol"))
+		require.Equal(t, "carol:carol", m.sh("stat -c '%U:%G' /opt/quiet/carol"))
 	})
 }
 

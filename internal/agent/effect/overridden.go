@@ -43,7 +43,7 @@ func (e Effects) overridden(ctx context.Context, n Noted) []string {
 
 // overriddenInSSHD asks sshd what it takes of the files for logins to which no Match applies. Of the rest it has its own words, so that only
 // what is yes or no, or a number, is compared.
-func (e Effects) overriddenInSSHD(ctx context.Context, file string, text []byte) (notes []string) {
+func (e Effects) overriddenInSSHD(ctx context.Context, file string, text []byte) (notes []string) { //nolint:cyclop // what of a line keeps it from being compared, one after the other
 	out, err := e.Host.Run(ctx, host.Command{Name: "sshd", Args: []string{"-T"}})
 	if err != nil {
 		return nil // the new login tells whether it works

@@ -56,7 +56,7 @@ func leaving(s *State) Command {
 }
 
 // finalized decides on an update whose MachineUpdate is being deleted. Nothing of refit's outlives it, as long as somebody can be asked.
-func finalized(s *State) Command {
+func finalized(s *State) Command { //nolint:cyclop // a table: one way to end after the other
 	switch {
 	case !s.Kept:
 		return Stop
