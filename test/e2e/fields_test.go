@@ -144,16 +144,21 @@ func (u *suite) otherFields(ctx context.Context, t *testing.T) {
 	}
 }
 
+// roomForPods is how many pods the Nodes of Machines say that they can have.
+func (u *suite) roomForPods(ctx context.Context, t *testing.T, machines []string) map[string]int64 {
+	t.Helper()
+	out, nodes := map[string]int64{}, u.workloadNodes(ctx, t)
+	for _, name := range machines {
+		n := nodes[name]
+		out[name] = n.Status.Capacity.Pods().Value()
+	}
+	return out
+}
+
 // kubeletArguments changes an argument of which the Node tells, and takes it away again.
 func (u *suite) kubeletArguments(ctx context.Context, t *testing.T) {
 	before := u.identities(ctx, t)
-	pods := func() map[string]int64 {
-		out := map[string]int64{}
-		for name, n := range u.workloadNodes(ctx, t) {
-			out[name] = n.Status.Capacity.Pods().Value()
-		}
-		return out
-	}
+	pods := func() map[string]int64 { return u.roomForPods(ctx, t, u.machines(ctx, t)) }
 	standard := pods()
 	set := func(args ...bootstrapv1.Arg) {
 		require.NoError(t, u.configure(ctx, func(config *bootstrapv1.KubeadmConfigSpec) {
@@ -179,14 +184,7 @@ func (u *suite) kubeletArguments(ctx context.Context, t *testing.T) {
 func (u *suite) kubeletPatches(ctx context.Context, t *testing.T) {
 	before := u.identities(ctx, t)
 	patch := file("/etc/kubernetes/patches/kubeletconfiguration0+merge.yaml", "maxPods: 64\n")
-	pods := func() map[string]int64 {
-		out, nodes := map[string]int64{}, u.workloadNodes(ctx, t)
-		for _, name := range u.workers(ctx, t) {
-			n := nodes[name]
-			out[name] = n.Status.Capacity.Pods().Value()
-		}
-		return out
-	}
+	pods := func() map[string]int64 { return u.roomForPods(ctx, t, u.workers(ctx, t)) }
 	standard := pods()
 	require.NoError(t, u.Cluster.ChangeWorkers(ctx, func(_ *clusterv1.MachineDeployment, config *bootstrapv1.KubeadmConfigSpec) {
 		config.JoinConfiguration.Patches.Directory = path.Dir(patch.Path)

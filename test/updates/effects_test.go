@@ -46,21 +46,13 @@ func TestRowsInEffect(t *testing.T) {
 	m.run("another file of sshd's counts", func(t *testing.T) {
 		const ours = "/etc/ssh/sshd_config.d/90-row.conf"
 		m.sh("echo MaxAuthTries 5 >/etc/ssh/sshd_config.d/50-other.conf && systemctl reload ssh.service")
-		m.spec = spec(file(ours, "MaxAuthTries 4\nLoginGraceTime 60\n"))
-		status := m.apply(m.request(m.spec))
-		require.Equal(t, node.Succeeded, status.State, status.Message)
-		require.Equal(t, []string{ours + " sets MaxAuthTries to 4, and another file, which counts, to 5: that is what sshd takes"}, status.Notes)
-		m.update(spec())
+		m.comesAndGoes(file(ours, "MaxAuthTries 4\nLoginGraceTime 60\n"), ours+" sets MaxAuthTries to 4, and another file, which counts, to 5: that is what sshd takes")
 		m.sh("rm /etc/ssh/sshd_config.d/50-other.conf && systemctl reload ssh.service")
 	})
 	m.run("another file of journald's counts", func(t *testing.T) {
 		const ours = "/etc/systemd/journald.conf.d/50-row.conf"
 		m.sh("mkdir -p /etc/systemd/journald.conf.d && printf '[Journal]\\nMaxLevelStore=info\\n' >/etc/systemd/journald.conf.d/90-other.conf")
-		m.spec = spec(file(ours, "[Journal]\nMaxLevelStore=debug\n"))
-		status := m.apply(m.request(m.spec))
-		require.Equal(t, node.Succeeded, status.State, status.Message)
-		require.Equal(t, []string{ours + " sets MaxLevelStore to debug, and another file, which counts, to info: that is what systemd takes"}, status.Notes)
-		m.update(spec())
+		m.comesAndGoes(file(ours, "[Journal]\nMaxLevelStore=debug\n"), ours+" sets MaxLevelStore to debug, and another file, which counts, to info: that is what systemd takes")
 		m.sh("rm /etc/systemd/journald.conf.d/90-other.conf")
 	})
 	m.run("names that are resolved no more take all back", func(t *testing.T) {
@@ -95,4 +87,14 @@ func TestRowsInEffect(t *testing.T) {
 			m.sh("test ! -e " + path)
 		})
 	}
+}
+
+// comesAndGoes has a file come, of which the notes say something, and go.
+func (m *machine) comesAndGoes(f, note string) {
+	m.t.Helper()
+	m.spec = spec(f)
+	status := m.apply(m.request(m.spec))
+	require.Equal(m.t, node.Succeeded, status.State, status.Message)
+	require.Equal(m.t, []string{note}, status.Notes)
+	m.update(spec())
 }
