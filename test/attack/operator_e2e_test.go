@@ -206,6 +206,14 @@ func try(t *testing.T, c client.Client, namespace string, ch change) error {
 	return c.Patch(t.Context(), object(ch.of, namespace), client.RawPatch("application/merge-patch+json", []byte(ch.patch)), client.DryRunAll)
 }
 
+// awaitPolicy waits until the policy counts for an operator: a moment after it was made.
+func awaitPolicy(t *testing.T, operator client.Client) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		return try(t, operator, fleet, change{of: machines, patch: `{"metadata":{"labels":{"mine":"x"}}}`}) != nil
+	}, 2*time.Minute, 100*time.Millisecond)
+}
+
 // TestAnOperatorOfUpdatesMayWriteItsAnnotationsAndNothingElse is about people who are bound to the ClusterRole refit-operator, and
 // about all others, whom the policy must leave alone.
 func TestAnOperatorOfUpdatesMayWriteItsAnnotationsAndNothingElse(t *testing.T) {
@@ -225,11 +233,8 @@ func TestAnOperatorOfUpdatesMayWriteItsAnnotationsAndNothingElse(t *testing.T) {
 	m.bind(t, "both", "updates", fleet)
 	m.bind(t, "owner", "everything", "")
 
-	// The policy counts a moment after it was made.
 	everywhere := m.as(t, "everywhere")
-	require.Eventually(t, func() bool {
-		return try(t, everywhere, fleet, change{of: machines, patch: `{"metadata":{"labels":{"mine":"x"}}}`}) != nil
-	}, 2*time.Minute, 100*time.Millisecond)
+	awaitPolicy(t, everywhere)
 
 	for who, c := range map[string]client.Client{
 		"who is bound everywhere": everywhere, "who is bound in a namespace": m.as(t, "here"), "an account": m.as(t, "system:serviceaccount:fleet:operator"),
@@ -282,6 +287,7 @@ func TestAnOperatorsCommandsWork(t *testing.T) {
 	m.bind(t, "ann", "refit-operator", fleet)
 	key := client.ObjectKey{Namespace: fleet, Name: name}
 	ann, ctx, now := m.as(t, "ann"), t.Context(), clock.RealClock{}
+	awaitPolicy(t, ann)
 	read := func() *clusterv1.Machine {
 		machine := &clusterv1.Machine{}
 		require.NoError(t, ann.Get(ctx, key, machine))
