@@ -39,7 +39,7 @@ func (u *suite) skipIsRefused(ctx context.Context, t *testing.T) {
 	u.keepMachines(ctx, t)
 	err := u.setControlPlaneVersion(ctx, tooNewVersion)
 	require.ErrorContains(t, err, "cannot update Kubernetes version from "+u.older+" to "+tooNewVersion)
-	u.refusesWorkers(ctx, t, u.older, tooNewVersion, "kubeadm can't skip a minor version; go to the next one first")
+	u.refusesWorkers(ctx, t, u.older, tooNewVersion, "kubeadm can't skip a minor version; go to v1.36 first")
 }
 
 // backIsRefused has workers and a control plane go back to where they came from.
