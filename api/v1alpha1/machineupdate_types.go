@@ -287,6 +287,12 @@ func (mu *MachineUpdate) Abandonable() bool {
 	}
 }
 
+// Abandoned reports whether the update has failed, and a person has acknowledged that: it holds nobody up.
+func (mu *MachineUpdate) Abandoned() bool {
+	s := &mu.Status
+	return s.Phase == PhaseFailed && s.ObservedAbandon != "" && s.Slot == nil && s.Admission == nil // it was not tried again since
+}
+
 // PlannedWork is what an update takes on the node.
 type PlannedWork struct {
 	// material reports that it disturbs the node.

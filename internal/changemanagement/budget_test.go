@@ -81,6 +81,7 @@ func TestBudgets(t *testing.T) {
 
 		"fewer have failed than stop all":       {policies: some(anytime("a", budget(refitv1.Budget{StopAfterFailures: 2}))), updates: map[string]states{"w": {}, "x": {failed}}},
 		"as many have failed as stop all":       {policies: some(anytime("a", budget(refitv1.Budget{StopAfterFailures: 2}))), updates: map[string]states{"w": {}, "x": {failed}, "y": {failed}}, says: "kubectl get machineupdates"},
+		"one of them was abandoned":             {policies: some(anytime("a", budget(refitv1.Budget{StopAfterFailures: 2}))), updates: map[string]states{"w": {}, "x": {failed}, "y": {failed, abandoned}}},
 		"it may try again itself":               {policies: some(anytime("a", budget(refitv1.Budget{StopAfterFailures: 1}))), updates: map[string]states{"w": {failed}}},
 		"one that has new specs has not failed": {policies: some(anytime("a", budget(refitv1.Budget{StopAfterFailures: 1}))), updates: map[string]states{"w": {}, "x": {failed, func(mu *refitv1.MachineUpdate) { mu.Spec.Digest = "new" }}}},
 

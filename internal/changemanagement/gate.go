@@ -152,7 +152,7 @@ func (g *Gate) record(ctx context.Context, machine *clusterv1.Machine, mu *refit
 	// Other specs that are asked for in the middle of the work take the admission away, and nothing of what is under way.
 	disturbed := st.Slot != nil && (st.ApplyingSince != nil || st.Drain != nil)
 	r.running = (st.Admission != nil && material || disturbed) && !ended
-	r.failed = st.Phase == refitv1.PhaseFailed && st.ObservedDigest == mu.Spec.Digest
+	r.failed = st.Phase == refitv1.PhaseFailed && st.ObservedDigest == mu.Spec.Digest && !mu.Abandoned()
 	r.waiting = Holds(mu)
 	return r, nil
 }

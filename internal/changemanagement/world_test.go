@@ -175,6 +175,9 @@ func waiting(mu *refitv1.MachineUpdate) {
 
 func failed(mu *refitv1.MachineUpdate) { mu.Status.Phase = refitv1.PhaseFailed }
 
+// abandoned has somebody acknowledge that the update has failed.
+func abandoned(mu *refitv1.MachineUpdate) { mu.Status.ObservedAbandon = "now by ann" }
+
 // started has the update under way since an instant.
 func started(at time.Time) func(*refitv1.MachineUpdate) {
 	return func(mu *refitv1.MachineUpdate) {

@@ -79,7 +79,7 @@ func standingOf(mu *refitv1.MachineUpdate) standing {
 		s.reason = mu.Status.Reason
 	case refitv1.PhaseFailed:
 		s.reason = mu.Status.Reason
-		if mu.Status.ObservedAbandon != "" && mu.Status.Slot == nil && mu.Status.Admission == nil { // it was not tried again since
+		if mu.Abandoned() {
 			s.reason = abandoned
 		}
 	default:
