@@ -99,13 +99,17 @@ func (d *Drainer) pass(ctx context.Context, req Request) (Progress, error) {
 	if len(pods) == 0 {
 		return d.detach(ctx, req, node)
 	}
-	switch others, err := d.elsewhere(ctx, node); {
-	case err != nil:
+	others, err := d.elsewhere(ctx, node)
+	if err != nil {
 		return Progress{}, err
+	}
+	_, over := overdue(req.Machine, d.Clock.Since(req.Since))
+	switch {
 	case others == none:
-		return skipped("the node is not drained: its pods have nowhere to go, since the cluster has no other node that is schedulable"), nil
-	case others == notReady:
-		return Progress{Left: len(pods), Message: fmt.Sprintf("%d pods left, which stay for now: no other schedulable node of the cluster is Ready", len(pods))}, nil
+		return skipped("the node is not drained: its pods have nowhere to go, since the cluster has no other node"), nil
+	case others == notReady && !over && ready(node) == corev1.ConditionTrue: // of one that is not Ready, pods lose nothing
+		return Progress{Left: len(pods), Message: fmt.Sprintf("%d pods left, which stay for now: no other node of the cluster is Ready and schedulable; "+
+			"to go on without a drain: kubectl annotate machine -n %s %s %s=true", len(pods), req.Machine.Namespace, req.Machine.Name, clusterv1.ExcludeNodeDrainingAnnotation)}, nil
 	}
 	return d.evictInTurn(ctx, req, node, pods)
 }
@@ -177,10 +181,11 @@ func (d *Drainer) elsewhere(ctx context.Context, node *corev1.Node) (others, err
 		}
 		for i := range nodes.Items {
 			other := &nodes.Items[i]
-			if other.Name == node.Name || other.Spec.Unschedulable || !other.DeletionTimestamp.IsZero() {
+			if other.Name == node.Name {
 				continue
 			}
-			if found = notReady; ready(other) == corev1.ConditionTrue {
+			found = notReady // a cordon ends, too, and who deletes a node may bring another
+			if ready(other) == corev1.ConditionTrue && !other.Spec.Unschedulable && other.DeletionTimestamp.IsZero() {
 				return some, nil
 			}
 		}

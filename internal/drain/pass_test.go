@@ -15,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
 func TestUnreachableNode(t *testing.T) {
@@ -95,11 +97,11 @@ func TestNowhereToGo(t *testing.T) {
 	}{
 		"no other node":             {nil, none},
 		"another one":               {[]*corev1.Node{node("n1", corev1.ConditionTrue)}, some},
-		"a cordoned one":            {[]*corev1.Node{node("n1", corev1.ConditionTrue, cordoned)}, none},
+		"a cordoned one":            {[]*corev1.Node{node("n1", corev1.ConditionTrue, cordoned)}, notReady},
 		"one that is not ready":     {[]*corev1.Node{node("n1", corev1.ConditionFalse)}, notReady},
 		"one that is unreachable":   {[]*corev1.Node{node("n1", corev1.ConditionUnknown)}, notReady},
 		"one that says nothing":     {[]*corev1.Node{node("n1", corev1.ConditionTrue, unknown)}, notReady},
-		"one that is being deleted": {[]*corev1.Node{node("n1", corev1.ConditionTrue, going)}, none},
+		"one that is being deleted": {[]*corev1.Node{node("n1", corev1.ConditionTrue, going)}, notReady},
 		"itself, uncordoned since":  {[]*corev1.Node{node("w1", corev1.ConditionTrue)}, none},
 		"one of several": {
 			[]*corev1.Node{node("n1", corev1.ConditionFalse), node("n2", corev1.ConditionTrue, cordoned), node("n3", corev1.ConditionTrue)}, some,
@@ -126,12 +128,44 @@ func TestNowhereToGo(t *testing.T) {
 			require.Empty(t, w.evictions.names())
 			switch tc.want {
 			case none:
-				const why = "the node is not drained: its pods have nowhere to go, since the cluster has no other node that is schedulable"
+				const why = "the node is not drained: its pods have nowhere to go, since the cluster has no other node"
 				require.Equal(t, Progress{Done: true, Skipped: why, Message: why}, p)
 			case notReady:
-				require.Equal(t, Progress{Left: 1, Message: "1 pods left, which stay for now: no other schedulable node of the cluster is Ready"}, p)
+				require.Equal(t, Progress{Left: 1, Message: "1 pods left, which stay for now: no other node of the cluster is Ready and schedulable; to go on " +
+					"without a drain: kubectl annotate machine -n " + w.machine.Namespace + " " + w.machine.Name + " machine.cluster.x-k8s.io/exclude-node-draining=true"}, p)
 			case some:
 				require.True(t, p.HandOver, "where nothing is evicted nobody hands over")
+			}
+		})
+	}
+}
+
+// Where no node is Ready, the drain of one that is to be mended does not wait for the others, and none waits for ever.
+func TestADrainWhereNoOtherNodeIsReady(t *testing.T) {
+	for name, tc := range map[string]struct {
+		self    corev1.ConditionStatus
+		elapsed time.Duration
+		evicts  string
+		over    bool
+	}{
+		"the node is Ready":     {self: corev1.ConditionTrue},
+		"nor is the node":       {self: corev1.ConditionFalse, evicts: "a"},
+		"the drain's time ends": {self: corev1.ConditionTrue, elapsed: time.Hour, over: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			other := &corev1.Node{}
+			require.NoError(t, w.client.Get(t.Context(), types.NamespacedName{Name: "w2"}, other))
+			workloadtest.Ready(corev1.ConditionFalse)(other)
+			require.NoError(t, w.client.Status().Update(t.Context(), other))
+			w.heard(tc.self)
+			w.machine.Spec.Deletion.NodeDrainTimeoutSeconds = ptr.To[int32](60)
+			w.add(pod("a"))
+			w.clock.SetTime(start.Add(tc.elapsed))
+			p := w.pass()
+			require.Equal(t, tc.over, p.TimedOut)
+			if !tc.over { // else a dry run tells what blocks
+				require.Equal(t, tc.evicts, w.evictions.names())
 			}
 		})
 	}
