@@ -53,12 +53,15 @@ func memberOf(m *clusterv1.Machine) member {
 	return one
 }
 
-// isDown reports whether nobody loses a node that is disturbed.
+// isDown reports whether nobody loses a node that is disturbed. When in doubt the node is up: Cluster API makes the condition Unknown also
+// where it could not ask, and then all workers look alike.
 func isDown(m *clusterv1.Machine, role refitv1.Role) bool {
 	if role == refitv1.ControlPlaneRole {
 		return etcdIsDown(m)
 	}
-	return m.Status.NodeRef.Name != "" && !meta.IsStatusConditionTrue(m.Status.Conditions, clusterv1.MachineNodeReadyCondition)
+	ready := meta.FindStatusCondition(m.Status.Conditions, clusterv1.MachineNodeReadyCondition)
+	return m.Status.NodeRef.Name != "" && ready != nil &&
+		(ready.Status == metav1.ConditionFalse || ready.Status == metav1.ConditionUnknown && ready.Reason == clusterv1.MachineNodeReadyUnknownReason)
 }
 
 // etcdIsDown reports whether the etcd member of a control plane is known to take no part in votes: KubeadmControlPlane reports it as not

@@ -202,3 +202,12 @@ func TestEachComponentCounts(t *testing.T) {
 		})
 	}
 }
+
+// Cluster API can't reach the workload cluster, and says of all Machines that it does not know.
+func TestNodesThatNobodyCouldAskAreNotDown(t *testing.T) {
+	unknown := because(clusterv1.MachineNodeReadyCondition, metav1.ConditionUnknown, clusterv1.MachineNodeConnectionDownReason)
+	silent := because(clusterv1.MachineNodeReadyCondition, metav1.ConditionUnknown, clusterv1.MachineNodeReadyUnknownReason)
+	w := newWorld(t, Limits{}, all(worker("a", unknown), worker("b", unknown), worker("c", silent))...)
+	require.Contains(t, w.take("a"), "b (not ready), c (not ready)")
+	require.Empty(t, w.take("c"), "Kubernetes itself has not heard of this one")
+}
