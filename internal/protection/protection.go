@@ -91,8 +91,13 @@ func (p *Protector) Release(ctx context.Context, machine Machine, node Node) err
 		for _, uid := range own {
 			marker{key: UpdatingAnnotation, value: string(uid)}.remove(obj)
 		}
-		if added, err := updates.recordOf(obj); err != nil || !slices.Contains(own, added.machine) {
-			return err // another Machine's, and its to remove
+		added, err := updates.recordOf(obj)
+		switch {
+		case err != nil: // the node's kubelet can write it: what it no longer names stays, and must not keep the update
+			delete(obj.GetAnnotations(), AddedAnnotation)
+			return nil
+		case !slices.Contains(own, added.machine):
+			return nil // another Machine's, and its to remove
 		}
 		return updates.unmark(obj, nodeMarkers)
 	})
