@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -220,6 +221,19 @@ func (l *Locker) namespace() string { return cmp.Or(l.Namespace, DefaultNamespac
 
 func (l *Locker) key(node string) types.NamespacedName {
 	return types.NamespacedName{Namespace: l.namespace(), Name: Name(node)}
+}
+
+// CheckFree returns a HeldError while somebody else than the Machine's refit has the lease of a node. machines are the UIDs that the Machine
+// has, and had in management clusters from which it was moved.
+func (l *Locker) CheckFree(ctx context.Context, node string, machines ...types.UID) error {
+	lease, err := l.read(ctx, node)
+	if err != nil || slices.ContainsFunc(machines, func(uid types.UID) bool { return isHolder(lease, uid) }) {
+		return err
+	}
+	if hold := l.blocked(lease, ""); hold != nil {
+		return l.held(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, []Hold{*hold}, nil)
+	}
+	return nil
 }
 
 // blocked returns why a lease, or nil, may not be taken by holder; it returns nil when it may.

@@ -2,15 +2,18 @@ package machineupdate
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/drain"
+	"github.com/capi-refit/refit/internal/lease"
 )
 
-// abandonsLater is the step that an update shows which is being abandoned and keeps its slot for now.
+// abandonsLater is what the step begins with that an update shows which is being abandoned and keeps its slot for now.
 const abandonsLater = "abandon: release the node"
 
 // notAbandoned is why an update that is being abandoned keeps its slot.
@@ -31,14 +34,27 @@ func (u *update) abandoning() *wait {
 	return w
 }
 
-// abandonLater shows why an update that has failed can't be abandoned yet, and tells it. The message may be another each time: to write each
-// would be to be woken at once.
+// unreleasedStep returns the step that an update shows whose node can't be released: another one for each kind of reason. The message may be
+// another each time, and to write each would be to be woken at once.
+func (u *update) unreleasedStep(step string) string {
+	reason := refitv1.ReasonWorkload
+	var held *lease.HeldError
+	switch {
+	case errors.As(u.unreleased, &held):
+		reason = refitv1.ReasonLease
+	case isAny(u.unreleased, drain.ErrOtherOwner):
+		reason = refitv1.ReasonNode
+	}
+	return step + " (" + reason + ")"
+}
+
+// abandonLater shows why an update that has failed can't be abandoned yet, and tells it.
 func (u *update) abandonLater(ctx context.Context) (ctrl.Result, error) {
-	w := u.abandoning()
-	if u.mu.Status.Step == abandonsLater {
+	w, step := u.abandoning(), u.unreleasedStep(abandonsLater)
+	if u.mu.Status.Step == step {
 		return w.again(), nil
 	}
-	if err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) { s.Step, s.Message = abandonsLater, w.message }); err != nil {
+	if err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) { s.Step, s.Message = step, w.message }); err != nil {
 		return ctrl.Result{}, err
 	}
 	u.event(corev1.EventTypeWarning, "InPlaceUpdateNotAbandoned", "Abandon", "the update is not abandoned yet: "+notReleased+u.unreleased.Error())
@@ -56,7 +72,7 @@ func (u *update) abandon(ctx context.Context) (ctrl.Result, error) {
 		s.Message = beforeAbandon(s.Message)
 		s.ObservedAbandon = u.mu.AbandonRequest()
 		s.Node, s.Slot, s.Drain, s.ApplyingSince, s.SoakingSince, s.Admission = nil, nil, nil, nil, nil, nil
-		if s.Step == abandonsLater {
+		if strings.HasPrefix(s.Step, abandonsLater) {
 			s.Step = ""
 		}
 		if waits {

@@ -77,6 +77,21 @@ func (u *update) isStalled() bool {
 	return u.Clock.Since(since.(time.Time)) >= longestStall
 }
 
+// isLost reports whether the update has waited for as long as for a reboot for a node that may be half changed, and that does not answer, or
+// is not as it must be: not Ready, say, or without its Node.
+func (u *update) isLost() bool {
+	key := client.ObjectKeyFromObject(u.mu)
+	switch {
+	case u.seen.Waits == "":
+		return false
+	case u.mu.Status.ApplyingSince == nil, u.seen.Waits != refitv1.ReasonUnreachable && u.seen.Waits != refitv1.ReasonNode:
+		u.lost.Delete(key)
+		return false
+	}
+	since, _ := u.lost.LoadOrStore(key, u.Clock.Now())
+	return u.Clock.Since(since.(time.Time)) >= u.rebootPatience()
+}
+
 // drain does one round of the drain. When it has ended, which took a while, lease, holds and the other nodes are asked once more.
 func (u *update) drain(ctx context.Context) (ctrl.Result, bool, error) {
 	u.stalled.Delete(client.ObjectKeyFromObject(u.mu))

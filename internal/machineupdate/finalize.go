@@ -145,9 +145,9 @@ func (u *update) stay(ctx context.Context) (ctrl.Result, error) {
 	case u.seen.Machine == flow.HeldBack:
 		return u.stays(ctx, retryDefault, staysPaused, "the Cluster or the Machine is paused; what refit has put on the node is removed when it no longer is")
 	case u.seen.Work == flow.Unreleased && u.seen.Machine == flow.Gone:
-		return u.stays(ctx, retryDefault, staysUnreleased, "the Machine is gone, and "+notReleased+u.unreleased.Error())
+		return u.stays(ctx, retryDefault, u.unreleasedStep(staysUnreleased), "the Machine is gone, and "+notReleased+u.unreleased.Error())
 	case u.seen.Work == flow.Unreleased:
-		return u.stays(ctx, retryDefault, staysUnreleased, notReleased+u.unreleased.Error())
+		return u.stays(ctx, retryDefault, u.unreleasedStep(staysUnreleased), notReleased+u.unreleased.Error())
 	case u.seen.Work == flow.Unknown:
 		return u.stays(ctx, retryDefault, staysUnknown, "the node does not answer, so that nobody knows whether work goes on there, and it is asked again; "+
 			"a node that does not come back is given up by deleting its Machine")

@@ -208,7 +208,7 @@ func (u *update) notAcquired(ctx context.Context, err error) (*wait, error) {
 		}
 		return w, nil
 	case isAny(err, lease.ErrMachineReplaced, lease.ErrNodeGone,
-		protection.ErrMachineGone, protection.ErrDeleting, drain.ErrOtherOwner, drain.ErrNotCordoned):
+		protection.ErrMachineGone, protection.ErrDeleting, protection.ErrRecord, drain.ErrOtherOwner, drain.ErrNotCordoned):
 		return &wait{reason: refitv1.ReasonNode, message: "the update stops: " + err.Error(), retry: retryNode}, nil
 	case client.IgnoreNotFound(err) == nil:
 		return nil, err

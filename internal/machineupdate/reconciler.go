@@ -90,6 +90,8 @@ type Reconciler struct {
 	stalled sync.Map // of time.Time
 	// endings are those that were written, or may have been, and not told yet, by the key of each MachineUpdate.
 	endings sync.Map // of ending
+	// lost is since when, as this process knows, updates have waited whose nodes may be half changed and can't be worked on, by the key of each.
+	lost sync.Map // of time.Time
 	// plannedBy has the revisions of the policies that plans were made by, by the keys of MachineUpdates.
 	plannedBy sync.Map
 }
@@ -101,6 +103,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		r.plannedBy.Delete(req.NamespacedName)
 		r.orphans.Delete(req.NamespacedName)
 		r.stalled.Delete(req.NamespacedName)
+		r.lost.Delete(req.NamespacedName)
 		r.endings.Delete(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -189,7 +192,7 @@ func (u *update) machine(ctx context.Context) (*clusterv1.Machine, *wait, error)
 	var cluster clusterv1.Cluster
 	clusterKey := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.ClusterName}
 	if err := u.Live.Get(ctx, clusterKey, &cluster); err != nil {
-		return nil, nil, fmt.Errorf("read Cluster %s: %w", clusterKey, err)
+		return machine, nil, fmt.Errorf("read Cluster %s: %w", clusterKey, err)
 	}
 	w, err := u.paused(ctx, &cluster, machine)
 	if w == nil && err == nil {

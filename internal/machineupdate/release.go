@@ -226,8 +226,12 @@ func (u *update) awaitBoot(ctx context.Context) (ctrl.Result, error) {
 // failFor ends the update for what it would have to wait for without end.
 func (u *update) failFor(ctx context.Context) (ctrl.Result, error) {
 	w := u.waitsFor
-	if u.reason != flow.NodeNotBack {
+	switch {
+	case u.reason != flow.NodeNotBack:
 		return u.fail(ctx, string(u.reason), w.message)
+	case w.reason != refitv1.ReasonUnreachable || !u.reboots():
+		return u.fail(ctx, string(u.reason), fmt.Sprintf("the node may be half changed, and for %s the work on it could not go on; "+
+			"refit no longer keeps those off who would mend the node or make it again: %s", u.rebootPatience(), w.message))
 	}
 	return u.fail(ctx, string(u.reason), fmt.Sprintf("the node was to reboot and is not back after %s; the last that was seen of it: step %q; and now: %s",
 		u.rebootPatience(), u.mu.Status.Step, w.message))

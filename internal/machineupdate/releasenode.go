@@ -56,9 +56,15 @@ func (u *update) releaseMarkers(ctx context.Context, n refitv1.NodeReference, ke
 	return nil
 }
 
-// removeMarkers takes away what keeps others off the node.
+// removeMarkers takes away what keeps others off the node. Its cordon stays while somebody else has the node: pods would come to what is
+// being maintained.
 func (u *update) removeMarkers(ctx context.Context, n refitv1.NodeReference, keepCordon bool) error {
 	if !keepCordon {
+		if u.mu.Status.Drain != nil && u.occupied.held == nil {
+			if err := u.locker().CheckFree(ctx, n.Name, append(u.formerUIDs(), u.machineUID())...); err != nil {
+				return fmt.Errorf("it stays cordoned: %w", err)
+			}
+		}
 		if err := u.drainer().Uncordon(ctx, drain.NodeRef(n), u.machineUID()); err != nil {
 			return err
 		}

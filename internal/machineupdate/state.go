@@ -36,6 +36,7 @@ func (u *update) state() flow.State {
 		Admission: admittedEffect(s.Admission),
 		Marked:    s.Node != nil,
 		Stalled:   u.isStalled(),
+		Lost:      u.isLost(),
 		Reboots:   u.reboots(),
 		Overdue:   s.RebootingSince != nil && u.Clock.Since(s.RebootingSince.Time) > u.rebootPatience(),
 	}}

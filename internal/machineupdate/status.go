@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/changemanagement"
@@ -255,6 +256,7 @@ func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result,
 		return ctrl.Result{}, err
 	}
 	u.Gate.Forget(u.mu)
+	u.lost.Delete(client.ObjectKeyFromObject(u.mu))
 	return ctrl.Result{}, nil
 }
 
@@ -302,6 +304,7 @@ func (u *update) succeed(ctx context.Context) (ctrl.Result, error) {
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	u.lost.Delete(client.ObjectKeyFromObject(u.mu))
 	u.tellDrift(news && f.Drifted(), f)
 	return ctrl.Result{}, nil
 }

@@ -1,12 +1,14 @@
 package machineupdate
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -84,6 +86,7 @@ func TestALoginIsConfirmedWhateverTheUpdateWaitsFor(t *testing.T) {
 			w.reconciler.Disruptions = failing(&nodedisruption.InvalidError{Policy: "strict", Err: errors.New("it is empty")})
 		}, refitv1.ReasonBlocked, nil},
 		"policies can't be read":                           {func(w *world) { w.reconciler.Disruptions = failing(unreadable) }, "", unreadable},
+		"the Cluster can't be read":                        {func(w *world) { w.reconciler.Live = withoutClusters{w.reconciler.Live} }, "", errNoCluster},
 		"the node is held":                                 {func(w *world) { w.hold(true) }, refitv1.ReasonHold, nil},
 		"it is held for very long":                         {func(w *world) { w.hold(true); w.clock.Step(lease.WorkerDuration) }, refitv1.ReasonHold, nil},
 		"the Cluster is paused":                            {func(w *world) { w.pause(true) }, refitv1.ReasonPaused, nil},
@@ -120,4 +123,16 @@ func TestARunThatItsNodeTakesUpHasNotEnded(t *testing.T) {
 	w.clock.Step(10 * time.Second)
 	w.reconcile()
 	require.Len(t, d.confirmed, 1)
+}
+
+// withoutClusters is an API server that can't read Clusters.
+type withoutClusters struct{ client.Reader }
+
+var errNoCluster = errors.New("etcdserver: request timed out")
+
+func (r withoutClusters) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	if _, ok := obj.(*clusterv1.Cluster); ok {
+		return errNoCluster
+	}
+	return r.Reader.Get(ctx, key, obj, opts...)
 }

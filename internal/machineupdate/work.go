@@ -187,6 +187,7 @@ func misplaced(status node.Status, digest string) error {
 
 // follow shows how far the node has come.
 func (u *update) follow(ctx context.Context, status node.Status) error {
+	u.lost.Delete(u.subject().ObjectKey)
 	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Step, s.StepsDone, s.StepsTotal = status.Step, int32(status.Done), int32(status.Total)
 		s.Message = fmt.Sprintf("the node has done %d of %d steps", status.Done, status.Total)

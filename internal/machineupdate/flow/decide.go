@@ -177,6 +177,8 @@ func blocked(s *State) Command {
 		return Fail
 	case s.Waits == Unreachable && s.Reboots:
 		return AwaitBoot
+	case s.Lost: // who would mend it or make it again is kept off as long as the update goes on
+		return Fail
 	case s.Waits != "":
 		return waiting(s)
 	}

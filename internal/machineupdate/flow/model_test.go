@@ -133,6 +133,7 @@ func (m *model) state(w *work) flow.State {
 		New:      r.observed != r.asked || r.retry,
 		Kept:     r.kept, Failed: r.failed, Abandon: r.abandonable() && r.abandon, Rollback: r.rollback,
 		Stalled: w.stalled && r.draining && !r.changed,
+		Lost:    w.stalled && r.changed && seen.Waits == flow.Unreachable,
 		Changed: r.changed, Clean: r.clean(), Repair: r.repair,
 		Reboots:   r.changed && m.machines[w.machine].reboots,
 		Overdue:   r.rebootingSince != 0 && m.clock(w.server)-r.rebootingSince > overdue,

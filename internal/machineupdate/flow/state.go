@@ -42,6 +42,8 @@ type Record struct {
 	Marked bool
 	// Stalled reports whether the update has waited for long with a node that it was to drain, and has not changed.
 	Stalled bool
+	// Lost reports whether a node that may be half changed has for too long not answered, or not been as it must be for the work to go on.
+	Lost bool
 	// Reboots reports whether the node may be away because it reboots, and Overdue whether it is so for too long.
 	Reboots, Overdue bool
 }
@@ -209,5 +211,5 @@ func (r Run) Begins() bool { return r == Idle || r == FailedBefore }
 // Unreachable is the reason to wait of a node that does not answer.
 const Unreachable = refitv1.ReasonUnreachable
 
-// NodeNotBack is the reason to fail of an update whose node has not come back from a reboot in time.
+// NodeNotBack is the reason to fail of an update whose node has not come back in time: from a reboot, or to an update that is under way.
 const NodeNotBack = "NodeNotBack"
