@@ -103,16 +103,28 @@ func (a *Agent) reload(ctx context.Context, unit string, state host.UnitState) (
 	if err := a.testReload(ctx, unit, state); err != nil {
 		return "", err
 	}
-	if !state.Active() {
-		return unit + " is not active and was not reloaded", nil
+	renewed, err := a.renewSSHSocket(ctx, unit, state)
+	if err == nil && renewed { // which can have stopped it, or started it again
+		state, err = a.cfg.Units.Show(ctx, unit)
 	}
-	return "", a.cfg.Units.Do(ctx, "reload", unit)
+	switch {
+	case err != nil:
+		return "", err
+	case state.Active():
+		return "", a.cfg.Units.Do(ctx, "reload", unit)
+	case renewed: // it is started for the next login
+		return "", nil
+	}
+	return unit + " is not active and was not reloaded", nil
 }
 
 func (a *Agent) restart(ctx context.Context, unit string, state host.UnitState) (string, error) {
 	switch {
 	case !state.Missing():
 		if err := a.testSSH(ctx, unit); err != nil {
+			return "", err
+		}
+		if _, err := a.renewSSHSocket(ctx, unit, state); err != nil {
 			return "", err
 		}
 		if state.ActiveState == "failed" {

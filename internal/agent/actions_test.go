@@ -212,7 +212,7 @@ func TestTransientUnit(t *testing.T) {
 	n.script("/systemd-run", `echo "$*" >"$REFIT_ROOT/log"`)
 	launcher := transientUnit{program: filepath.Join(n.root, "systemd-run"), executable: "/agent", root: n.root}
 	require.NoError(t, launcher.Launch(context.Background(), unitName("sha256:0123456789abcdef", 42), verbRun))
-	assert.Regexp(t, `^--unit=refit-sha256-01234-42 .*--collect .*-- /agent --root `+n.root+` run\n$`, n.content("/log"))
+	assert.Regexp(t, `^--unit=refit-sha256-01234-42 .*--collect .*--property=RuntimeMaxSec=6h -- /agent --root `+n.root+` run\n$`, n.content("/log"))
 
 	n.script("/systemd-run", `exit 1`)
 	require.ErrorContains(t, launcher.Launch(context.Background(), "refit-a-1", verbRun), "systemd-run of unit refit-a-1 failed: exit status 1")

@@ -20,6 +20,7 @@ func (a *Agent) blockFiles(ctx context.Context, p *planner) {
 	}
 	a.blockSudoers(ctx, p)
 	a.blockWritten(p)
+	a.blockMounts(p)
 }
 
 // blockWritten keeps files from being written for what would be in them: lines of tmpfiles.d that can't be undone, which the agent runs as

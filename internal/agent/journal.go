@@ -149,12 +149,12 @@ func (a *Agent) Journal(w io.Writer) error {
 // progress is how far a run has come, as its part of the journal shows.
 type progress struct {
 	started, done map[string]bool
-	failed        *node.JournalEntry   // the first failure, which is the cause of the others
-	last          string               // the step that was begun last
-	boots         map[string]string    // in which boot a step was begun, of those for which it counts
-	askedAt       map[string]time.Time // when systemd had agreed last to a step that reboots
-	awaited       *node.JournalEntry   // the login
-	errors        map[string]string    // with what a step has failed last
+	failed        *node.JournalEntry       // the first failure, which is the cause of the others
+	last          string                   // the step that was begun last
+	boots         map[string]string        // in which boot a step was begun, of those for which it counts
+	askedUntil    map[string]time.Duration // how long the node has been up when a reboot that systemd has agreed to counts as lost
+	awaited       *node.JournalEntry       // the login
+	errors        map[string]string        // with what a step has failed last
 	notes         []string
 	rolledBack    bool
 	finished      bool
@@ -162,7 +162,7 @@ type progress struct {
 
 func (s stateDir) progress(offset int64) (progress, error) {
 	entries, err := s.journalFrom(offset)
-	p := progress{started: map[string]bool{}, done: map[string]bool{}, boots: map[string]string{}, askedAt: map[string]time.Time{}, errors: map[string]string{}}
+	p := progress{started: map[string]bool{}, done: map[string]bool{}, boots: map[string]string{}, askedUntil: map[string]time.Duration{}, errors: map[string]string{}}
 	for _, e := range entries {
 		p.add(e)
 	}
@@ -176,7 +176,7 @@ func (p *progress) add(e node.JournalEntry) {
 		p.last = e.Step
 		p.boots[e.Step] = cmp.Or(e.Boot, p.boots[e.Step])
 	case eventAsked:
-		p.askedAt[e.Step] = e.Time
+		p.askedUntil[e.Step] = e.Until // 0 where an older agent has asked
 	case eventAwaited:
 		p.started[e.Step] = true
 		p.last, p.awaited = e.Step, &e

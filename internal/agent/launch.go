@@ -96,6 +96,7 @@ func (t transientUnit) args(name, verb string) []string {
 		"--no-ask-password",
 		"--property=OOMScoreAdjust=-900",
 		"--property=TimeoutStopSec=10s",
+		"--property=RuntimeMaxSec=" + longest,
 		"--",
 		t.executable, "--root", t.root, verb,
 	}

@@ -19,7 +19,8 @@ const (
 )
 
 // rebootPatience is how long a reboot that was asked for is waited for while systemd does not shut down yet: programs may
-// delay it, and the kubelet does so while pods end. After that it counts as lost, and is asked for again.
+// delay it, and the kubelet does so while pods end. After that it counts as lost, and is asked for again. A clock that somebody sets does not
+// count, only how long the node has been up.
 const rebootPatience = 10 * time.Minute
 
 // rebootRetry is the pause before a reboot is asked for again that systemd has refused, and that the way in depends on.
@@ -96,7 +97,7 @@ func (r *runner) reboot(ctx context.Context, name string) error {
 	if begun := r.progress.boots[name]; begun != "" && begun != boot {
 		return r.endReboot(name, r.noteBooted(name, boot))
 	}
-	_, asked := r.progress.askedAt[name]
+	_, asked := r.progress.askedUntil[name]
 	failure, interrupted := r.askFrom(ctx, name, boot)
 	switch {
 	case interrupted != nil:
@@ -169,7 +170,11 @@ func (r *runner) askFrom(ctx context.Context, name, boot string) (failure, inter
 		return nil, err
 	}
 	// That it can't be noted changes nothing: the node goes down.
-	_ = r.enter(node.JournalEntry{Event: eventAsked, Step: name, Boot: boot})
+	asked := node.JournalEntry{Event: eventAsked, Step: name, Boot: boot}
+	if _, up, err := uptimeOf(r.root); err == nil {
+		asked.Until = up + rebootPatience
+	}
+	_ = r.enter(asked)
 	return nil, r.boundary("asked " + name)
 }
 
@@ -238,11 +243,11 @@ func (a *Agent) rebooting(ctx context.Context, p progress) (bool, error) {
 	if p.boots[name] == "" || p.done[name] {
 		return false, nil
 	}
-	boot, err := bootOf(a.root)
+	boot, up, err := uptimeOf(a.root)
 	if err != nil || boot != p.boots[name] {
 		return false, err
 	}
-	if at, asked := p.askedAt[name]; asked && a.cfg.Clock.Now().Sub(at) < rebootPatience {
+	if up < p.askedUntil[name] {
 		return true, nil
 	}
 	return a.stopping(ctx)

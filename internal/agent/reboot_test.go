@@ -50,14 +50,6 @@ func TestReboot(t *testing.T) {
 	b.requireWitness("none")
 }
 
-// lateClock is a clock that a test sets.
-type lateClock struct {
-	testClock
-	late *time.Duration
-}
-
-func (c lateClock) Now() time.Time { return c.testClock.Now().Add(*c.late) }
-
 func TestWhileTheNodeGoesDown(t *testing.T) {
 	req := request(1, "/etc/boot/a", "a")
 	for name, tc := range map[string]struct {
@@ -77,7 +69,6 @@ func TestWhileTheNodeGoesDown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBootNode(newTestNode(t))
-			late := time.Duration(0)
 			if tc.unasked {
 				b.agent.boundary = func(where string) error {
 					if where == "made reboot" {
@@ -87,9 +78,9 @@ func TestWhileTheNodeGoesDown(t *testing.T) {
 				}
 			}
 			b.apply(req)
-			late, b.units.system = tc.late, tc.system
+			b.units.system = tc.system
 			b.newProcess()
-			b.useClock(lateClock{late: &late})
+			b.up(tc.late)
 			ask := node.StatusRequest{Protocol: node.Protocol, Machine: machine, Digest: "digest-1"}
 			status, err := b.agent.Status(context.Background(), ask)
 			require.NoError(t, err)

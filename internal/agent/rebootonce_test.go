@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -86,4 +87,42 @@ func TestAnInterruptedRunThatTheNodeTakesUpIsToldFromOthers(t *testing.T) {
 	status, err = b.agent.Status(t.Context(), ask)
 	require.NoError(t, err)
 	require.False(t, status.Resumes)
+}
+
+// lateClock is a clock that a test sets.
+type lateClock struct {
+	testClock
+	late *time.Duration
+}
+
+func (c lateClock) Now() time.Time { return c.testClock.Now().Add(*c.late) }
+
+// TestAClockThatIsSetDoesNotHoldAReboot has a clock that was ahead when the reboot was asked for, which is lost, be set right.
+func TestAClockThatIsSetDoesNotHoldAReboot(t *testing.T) {
+	b := newBootNode(newTestNode(t))
+	years := 4 * 365 * 24 * time.Hour
+	b.useClock(lateClock{late: &years})
+	require.True(t, b.apply(request(1, "/etc/boot/a", "a")).Rebooting)
+	b.newProcess()
+	require.NoError(t, b.agent.Resume(t.Context()))
+	require.Equal(t, 1, b.asked(), "it may still come")
+	b.up(rebootPatience)
+	require.NoError(t, b.agent.Resume(t.Context()))
+	require.Equal(t, 2, b.asked())
+}
+
+// TestARebootThatAnOlderAgentHasAskedFor was noted without a time until when it is waited for.
+func TestARebootThatAnOlderAgentHasAskedFor(t *testing.T) {
+	b := newBootNode(newTestNode(t))
+	p := progress{done: map[string]bool{}, boots: map[string]string{}, askedUntil: map[string]time.Duration{}}
+	boot, err := bootOf(b.agent.root)
+	require.NoError(t, err)
+	p.add(node.JournalEntry{Event: eventAsked, Step: stepReboot, Boot: boot})
+	p.boots[stepReboot] = boot
+	for system, want := range map[string]bool{"running": false, systemStopping: true} {
+		b.units.system = system
+		down, err := b.agent.rebooting(t.Context(), p)
+		require.NoError(t, err)
+		require.Equal(t, want, down)
+	}
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -39,7 +40,7 @@ var includers = []including{
 	{"/etc/sudoers.d", "sudo", []string{"/etc/sudoers"}, sudoIncludes, "@includedir /etc/sudoers.d"}, // sudoers(5)
 }
 
-// skipped returns an error if nothing would read a file.
+// skipped returns an error if nothing would read a file, or what reads it would not accept it.
 func (p *planner) skipped(name string) error {
 	if p.req.Rules.Unsafe(name) {
 		return nil
@@ -51,6 +52,9 @@ func (p *planner) skipped(name string) error {
 		return errors.New("grub-mkconfig runs only what is executable below /etc/grub.d: give it the mode 0755")
 	}
 	if strings.HasPrefix(name, certsDir+"/") {
+		if path.Base(name) == hostsFile {
+			return cmp.Or(p.certsSkipped(name), checkHosts(name, p.work.Contents[name]))
+		}
 		return p.certsSkipped(name)
 	}
 	for _, i := range includers {

@@ -18,6 +18,7 @@ func TestFilesThatTheirReaderSkipsAreNotWritten(t *testing.T) {
 		interfacesD = "/etc/network/interfaces.d/"
 		hosts       = "/etc/containerd/certs.d/registry.example/hosts.toml"
 		registries  = "[plugins.'io.containerd.cri.v1.images'.registry]\n"
+		badHosts    = "containerd does not accept " + hosts + ": "
 		noHosts     = "containerd does not read " + hosts + ", since config_path of the registries in " + containerdConfig + " is not /etc/containerd/certs.d"
 	)
 	for name, tc := range map[string]struct {
@@ -39,14 +40,24 @@ func TestFilesThatTheirReaderSkipsAreNotWritten(t *testing.T) {
 		"containerd without":       {node: []string{containerdConfig, "version = 2\n"}, files: []string{dropIn, "version = 2\n"}, want: noImport},
 		"containerd with imports":  {node: []string{containerdConfig, "imports = ['conf.d/*.toml']\n"}, files: []string{dropIn, "version = 2\n"}},
 		"of another ending":        {node: []string{containerdConfig, "imports = ['conf.d/*.toml']\n"}, files: []string{"/etc/containerd/conf.d/10.conf", "version = 2\n"}, want: "containerd does not read"},
-		"a registry's, elsewhere":  {node: []string{containerdConfig, registries + "config_path = '/opt/certs.d'\n"}, files: []string{hosts, "x"}, want: noHosts},
-		"a registry's, not so":     {node: []string{containerdConfig, registries + "[plugins.'io.containerd.cri.v1.images'.registry.mirrors.'a.io']\nendpoint = ['https://b.io']\n"}, files: []string{hosts, "x"}, want: noHosts},
-		"a registry's":             {node: []string{containerdConfig, registries + "config_path = '/etc/containerd/certs.d:/etc/docker/certs.d'\n"}, files: []string{hosts, "x"}},
-		"a registry's, by import":  {node: []string{containerdConfig, "imports = ['/etc/containerd/conf.d/*.toml']\n" + registries + "config_path = ''\n", dropIn, registries + "config_path = '/etc/containerd/certs.d'\n"}, files: []string{hosts, "x"}},
-		"by another name":          {node: []string{containerdConfig, registries + "config_path = '/etc/containerd//certs.d/'\n"}, files: []string{hosts, "x"}},
-		"by an import's import":    {node: []string{containerdConfig, "imports = ['a.toml']\n" + registries + "config_path = ''\n", "/etc/containerd/a.toml", "imports = ['b.toml']\n"}, files: []string{hosts, "x"}},
-		"by more than is known":    {node: []string{containerdConfig, "imports = ['*/a.toml']\n" + registries + "config_path = ''\n"}, files: []string{hosts, "x"}},
-		"by version, so written":   {node: []string{containerdConfig, "version = 3\n"}, files: []string{hosts, "x"}},
+		"a registry's, elsewhere":  {node: []string{containerdConfig, registries + "config_path = '/opt/certs.d'\n"}, files: []string{hosts, ""}, want: noHosts},
+		"a registry's, not so":     {node: []string{containerdConfig, registries + "[plugins.'io.containerd.cri.v1.images'.registry.mirrors.'a.io']\nendpoint = ['https://b.io']\n"}, files: []string{hosts, ""}, want: noHosts},
+		"a registry's":             {node: []string{containerdConfig, registries + "config_path = '/etc/containerd/certs.d:/etc/docker/certs.d'\n"}, files: []string{hosts, ""}},
+		"a registry's, by import":  {node: []string{containerdConfig, "imports = ['/etc/containerd/conf.d/*.toml']\n" + registries + "config_path = ''\n", dropIn, registries + "config_path = '/etc/containerd/certs.d'\n"}, files: []string{hosts, ""}},
+		"by another name":          {node: []string{containerdConfig, registries + "config_path = '/etc/containerd//certs.d/'\n"}, files: []string{hosts, ""}},
+		"by an import's import":    {node: []string{containerdConfig, "imports = ['a.toml']\n" + registries + "config_path = ''\n", "/etc/containerd/a.toml", "imports = ['b.toml']\n"}, files: []string{hosts, ""}},
+		"by more than is known":    {node: []string{containerdConfig, "imports = ['*/a.toml']\n" + registries + "config_path = ''\n"}, files: []string{hosts, ""}},
+		"by version, so written":   {node: []string{containerdConfig, "version = 3\n"}, files: []string{hosts, ""}},
+		"hosts of a registry":      {files: []string{hosts, "server = 'a.io'\n[host.'http://b.io:5000/v2']\ncapabilities = ['pull', 'Resolve']\ndial_timeout = '5s'\nca = 'b.crt'\n[host.'c.io']\n"}},
+		"no TOML":                  {files: []string{hosts, "\nserver = [\n"}, want: badHosts + "it is not TOML, or has a value of another type at line 2, column"},
+		"a value of another type":  {files: []string{hosts, "server = 1\n"}, want: badHosts + "it is not TOML, or has a value of another type at line 1, column"},
+		"a server without a host":  {files: []string{hosts, "server = 'https://'\n"}, want: badHosts + "an address is neither"},
+		"one of another scheme":    {files: []string{hosts, "server = 'httpx://a.io'\n"}, want: badHosts + "an address is neither"},
+		"a host that is none":      {files: []string{hosts, "[host.'http://a b']\n"}, want: badHosts + "an address is neither"},
+		"a host without a name":    {files: []string{hosts, "[host.'']\n"}, want: badHosts + "a host has no address"},
+		"no capability":            {files: []string{hosts, "[host.'a.io']\ncapabilities = ['fetch']\n"}, want: badHosts + "a capability is none of"},
+		"no duration":              {files: []string{hosts, "dial_timeout = '5'\n"}, want: badHosts + "dial_timeout is no duration"},
+		"none of a registry's":     {files: []string{"/etc/containerd/certs.d/a.io/a.crt", "x"}},
 		"ifupdown with source":     {node: []string{"/etc/network/interfaces", "source /etc/network/interfaces.d/*\n"}, files: []string{interfacesD + "a.cfg", "x"}},
 		"with source-directory":    {node: []string{"/etc/network/interfaces", "source-directory interfaces.d\n"}, files: []string{interfacesD + "a.cfg", "x"}, want: "ifupdown does not read"},
 		"and a name for it":        {node: []string{"/etc/network/interfaces", "source-directory interfaces.d\n"}, files: []string{interfacesD + "a", "x"}},

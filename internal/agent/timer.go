@@ -24,6 +24,11 @@ var resumeWanted = []string{
 	"timers.target.wants/" + resumeTimer, "emergency.target.wants/" + resumeTimer, "rescue.target.wants/" + resumeTimer,
 }
 
+// longest is how long one process may work on a run, as systemd writes it. One that hangs holds the lock of the run, so that nobody else goes
+// on with it. systemd ends it then, and the watch, or the next apply, goes on where it was. No step takes as long, and a run that does goes on
+// as after any other interruption.
+const longest = "6h"
+
 // execStart is what the program's path comes after in the text of the service.
 const execStart = "ExecStart="
 
@@ -158,8 +163,7 @@ func (t timer) do(ctx context.Context, verb, unit string) error {
 }
 
 // units returns the text of both. The service is simple, since a boot would not count as ended while a start of it is under way, and the
-// agent waits for that end. However often it was started of late, it is started again. One that hangs is ended in time, and then goes on
-// where it was: no step takes as long.
+// agent waits for that end. However often it was started of late, it is started again. One that hangs is ended after longest.
 //
 // Neither needs what a boot comes up with, which does not where a file system is missing: systemd is in emergency mode then, and starts nothing
 // that waits for sysinit.target. The service comes after the file systems that are mounted, and has the root file system be writable. A failed
@@ -169,7 +173,7 @@ func (t timer) units() map[string]string {
 	const alone = "StartLimitIntervalSec=0\nDefaultDependencies=no\nConflicts=shutdown.target\nBefore=shutdown.target\n"
 	return map[string]string{
 		resumeService: "[Unit]\n" + about + alone + "Wants=systemd-remount-fs.service\nAfter=systemd-remount-fs.service local-fs.target\n" +
-			"[Service]\nType=simple\nOOMScoreAdjust=-900\nTimeoutStartSec=1min\nTimeoutStopSec=10s\nRuntimeMaxSec=6h\n" +
+			"[Service]\nType=simple\nOOMScoreAdjust=-900\nTimeoutStartSec=1min\nTimeoutStopSec=10s\nRuntimeMaxSec=" + longest + "\n" +
 			execStart + quote(t.program()) + " --root " + quote(t.cfg.Root) + " " + verbResume + "\n",
 		resumeTimer: "[Unit]\n" + about + alone +
 			"[Timer]\nOnActiveSec=15s\nOnUnitInactiveSec=15s\nAccuracySec=1s\n" +

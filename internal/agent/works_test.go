@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -91,6 +93,10 @@ func TestARuntimeThatLosesItsPodsIsTakenBack(t *testing.T) {
 	c.put("/proc/uptime", "10000.00 5.00\n")
 	c.put("/proc/100/cmdline", strings.Join([]string{"/usr/bin/containerd-shim-runc-v2", "-namespace", "k8s.io", "-id", id, ""}, "\x00"))
 	c.put("/proc/100/stat", "100 (containerd-shim) S"+strings.Repeat(" 0", 18)+" 500 0\n")
+	for _, process := range []string{"/proc/1", "/proc/100"} {
+		require.NoError(t, os.Mkdir(filepath.Join(c.root, process, "ns"), 0o755))
+		require.NoError(t, os.Symlink("pid:[1]", filepath.Join(c.root, process, "ns/pid")))
+	}
 	c.units.hook = func(_ context.Context, call string) error {
 		if call == "restart containerd.service" {
 			if c.cri.Forget(); c.content(dropIn) == "(missing)" {

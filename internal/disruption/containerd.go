@@ -24,7 +24,9 @@ type containerdDirs struct {
 }
 
 // ByContents reports whether what a change of a file takes depends on what is in it, see ActionsFor.
-func ByContents(p string) bool { return p == RegistriesConf || isContainerdConfig(p) }
+func ByContents(p string) bool {
+	return p == RegistriesConf || isContainerdConfig(p) || within(p, udevRules)
+}
 
 func isContainerdConfig(p string) bool {
 	return p == ContainerdConfig || strings.HasPrefix(p, containerdDropIn)

@@ -18,7 +18,8 @@ import (
 // get other ones under the same tag. By their contents most changes are seen to do neither, and then there is no drain. That a
 // file can't be understood is no error: it gets the drain.
 //
-// A configuration of containerd that moves its directories has the node reboot, unless the policy is unsafe.
+// A configuration of containerd that moves its directories has the node reboot, unless the policy is unsafe, and so do rules of udev that give
+// network interfaces other names.
 func (r Rules) ActionsFor(p string, before, after []byte) ([]Action, error) {
 	actions, err := r.Actions(p)
 	switch {
@@ -27,6 +28,8 @@ func (r Rules) ActionsFor(p string, before, after []byte) ([]Action, error) {
 	case p == RegistriesConf:
 		return r.forRegistries(actions, before, after), nil
 	case isContainerdConfig(p) && !r.Unsafe(p) && movesContainers(p, before, after):
+		return rebooted(actions), nil
+	case within(p, udevRules) && !r.Unsafe(p) && renamesLinks(before, after):
 		return rebooted(actions), nil
 	}
 	return actions, nil

@@ -103,13 +103,18 @@ func BuiltinRules() Rules {
 	}
 }
 
-// Actions returns what a change of the file p takes, or an error that says why it can't be done in place.
+// Actions returns what a change of the file p takes, or an error that says why it can't be done in place. A file by which network interfaces
+// get their names has the node reboot, unless the policy is unsafe: what it does is not seen before.
 func (r Rules) Actions(p string) ([]Action, error) {
 	rule, err := r.file(p)
 	if err != nil {
 		return nil, &RuleError{err}
 	}
-	return rule.takes(p)
+	actions, err := rule.takes(p)
+	if err == nil && linkFile.MatchString(p) && !rule.Unsafe {
+		actions = rebooted(actions)
+	}
+	return actions, err
 }
 
 // RuleError says why rules do not let a change be made in place: none is about it, or one says so.

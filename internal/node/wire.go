@@ -270,7 +270,7 @@ type JournalEntry struct {
 	// Boot tells one boot of the node from another. It is with the entries of the step that reboots the node: the boot in which
 	// the step was begun, and the one in which it was found done. It is also with "login-awaited". It is opaque.
 	Boot string `json:"boot,omitempty"`
-	// Until is with "login-awaited": how long the node has been up when the wait is over. That clock nobody sets.
+	// Until is with "login-awaited" and "reboot-asked": how long the node has been up when the wait is over. That clock nobody sets.
 	Until time.Duration `json:"until,omitempty"`
 	Error string        `json:"error,omitempty"`
 	// Note says what is remarkable about a step that is done, for example that a unit was not active and not reloaded.

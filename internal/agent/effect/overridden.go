@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,15 @@ var sshdFiles = []string{"/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d"}
 
 // sshdLists are keywords of which each line counts.
 var sshdLists = []string{"port", "hostkey"}
+
+// sshdAliases are keywords that sshd takes for others, by whose names it tells what it has taken.
+var sshdAliases = map[string]string{
+	"challengeresponseauthentication": "kbdinteractiveauthentication", "skeyauthentication": "kbdinteractiveauthentication",
+	"dsaauthentication": "pubkeyauthentication", "keepalive": "tcpkeepalive",
+}
+
+// readerSections are the sections that files of systemd's have their settings in, by the names of the main files.
+var readerSections = map[string]string{"journald.conf": "Journal", "resolved.conf": "Resolve"}
 
 // readerLists are settings to which each file adds, resolved.conf(5).
 var readerLists = []string{"DNS", "FallbackDNS", "Domains", "DNSStubListenerExtra"}
@@ -42,8 +52,8 @@ func (e Effects) overridden(ctx context.Context, n Noted) []string {
 }
 
 // overriddenInSSHD asks sshd what it takes of the files for logins to which no Match applies. Of the rest it has its own words, so that only
-// what is yes or no, or a number, is compared.
-func (e Effects) overriddenInSSHD(ctx context.Context, file string, text []byte) (notes []string) { //nolint:cyclop // what of a line keeps it from being compared, one after the other
+// what a file says is yes or no, or a number, is compared.
+func (e Effects) overriddenInSSHD(ctx context.Context, file string, text []byte) (notes []string) {
 	out, err := e.Host.Run(ctx, host.Command{Name: "sshd", Args: []string{"-T"}})
 	if err != nil {
 		return nil // the new login tells whether it works
@@ -54,36 +64,59 @@ func (e Effects) overriddenInSSHD(ctx context.Context, file string, text []byte)
 		counts[key] = value
 	}
 	for _, line := range lines(text) {
-		words := strings.Fields(strings.NewReplacer("=", " ", `"`, "").Replace(line))
-		key := strings.ToLower(words[0])
-		if key == "match" {
+		words := sshdWords(line)
+		if len(words) > 0 && strings.EqualFold(words[0], "Match") {
 			break
 		}
-		is, known := counts[key]
-		if len(words) != 2 || !known || seen[key] || slices.Contains(sshdLists, key) {
+		if len(words) != 2 {
 			continue
 		}
-		seen[key] = true
-		if value := strings.ToLower(words[1]); plain(value) && plain(is) && value != is {
+		key := strings.ToLower(words[0])
+		if _, known := counts[key]; !known {
+			key = sshdAliases[key]
+		}
+		is, known := counts[key]
+		if known && !seen[key] && !slices.Contains(sshdLists, key) && contradicts(strings.ToLower(words[1]), is) {
 			notes = append(notes, notInEffect(file, words[0], words[1], is, "sshd"))
 		}
+		seen[key] = true
 	}
 	return notes
 }
 
-// plain reports whether sshd writes a value as people do.
-func plain(value string) bool {
-	_, err := strconv.Atoi(value)
-	return err == nil || value == "yes" || value == "no"
+// sshdWords returns those of a line, up to a comment.
+func sshdWords(line string) []string {
+	words := strings.Fields(strings.NewReplacer("=", " ", `"`, "").Replace(line))
+	if i := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "#") }); i >= 0 {
+		return words[:i]
+	}
+	return words
 }
 
-// overriddenInReader looks which of all files that systemd reads has the last value.
+// contradicts reports whether a value is not what sshd has taken. Words but yes and no have others that mean the same, and numbers can have
+// more behind them.
+func contradicts(value, is string) bool {
+	if value == "yes" || value == "no" {
+		return value != is
+	}
+	want, err := strconv.Atoi(value)
+	first, _, _ := strings.Cut(strings.ReplaceAll(is, ":", " "), " ")
+	got, unknown := strconv.Atoi(first)
+	return err == nil && unknown == nil && want != got
+}
+
+// overriddenInReader looks which of all files that systemd reads has the last value, and what of a file it does not read.
 func (e Effects) overriddenInReader(ctx context.Context, file, main string, text []byte) (notes []string) {
+	section := readerSections[path.Base(main)]
+	ours, outside := settings(text, section)
+	if len(outside) > 0 {
+		notes = append(notes, fmt.Sprintf("%s sets %s outside of the section [%s], where systemd does not read it", file, strings.Join(outside, ", "), section))
+	}
 	out, err := e.Host.Run(ctx, host.Command{Name: "systemd-analyze", Args: []string{"cat-config", "systemd/" + path.Base(main)}})
 	if err != nil {
-		return nil // that it was started since is known
+		return notes // that it was started since is known
 	}
-	ours, all := settings(text), settings(out)
+	all, _ := settings(out, section)
 	for _, key := range slices.Sorted(maps.Keys(ours)) {
 		if is, ok := all[key]; ok && is != ours[key] && !slices.Contains(readerLists, key) {
 			notes = append(notes, notInEffect(file, key, ours[key], is, "systemd"))
@@ -92,15 +125,30 @@ func (e Effects) overriddenInReader(ctx context.Context, file, main string, text
 	return notes
 }
 
-// settings returns the last value of each.
-func settings(text []byte) map[string]string {
-	out := map[string]string{}
-	for _, line := range lines(text) {
-		if key, value, ok := strings.Cut(line, "="); ok {
-			out[strings.TrimSpace(key)] = strings.TrimSpace(value)
+// catFile is the line that systemd-analyze cat-config puts before each file. A file begins in no section.
+var catFile = regexp.MustCompile(`^# /.*\.conf$`)
+
+// settings returns the last value of each in a section, and which there are outside of it, sorted.
+func settings(text []byte, section string) (in map[string]string, outside []string) {
+	in, at := map[string]string{}, ""
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		key, value, ok := strings.Cut(line, "=")
+		key = strings.TrimSpace(key)
+		switch {
+		case catFile.MatchString(line):
+			at = ""
+		case line == "" || line[0] == '#' || line[0] == ';':
+		case line[0] == '[':
+			at = strings.Trim(line, "[]")
+		case ok && at == section:
+			in[key] = strings.TrimSpace(value)
+		case ok && !strings.HasPrefix(at, "X-"):
+			outside = append(outside, key)
 		}
 	}
-	return out
+	slices.Sort(outside)
+	return in, slices.Compact(outside)
 }
 
 func notInEffect(file, key, value, is, who string) string {

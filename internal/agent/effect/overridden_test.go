@@ -12,7 +12,7 @@ import (
 
 func TestWhatAnotherFileOverridesIsTold(t *testing.T) {
 	const (
-		sshd     = "#!/bin/sh\n[ \"$*\" = -T ] && printf '%s\\n' 'port 22' 'port 2222' 'passwordauthentication yes' 'maxauthtries 6' 'permitrootlogin without-password' 'x11forwarding no'\n"
+		sshd     = "#!/bin/sh\n[ \"$*\" = -T ] && printf '%s\\n' 'port 22' 'port 2222' 'passwordauthentication yes' 'maxauthtries 6' 'permitrootlogin without-password' 'x11forwarding no' 'kbdinteractiveauthentication yes' 'maxstartups 10:100:10'\n"
 		analyze  = "#!/bin/sh\ncat $REFIT_ROOT/etc/systemd/journald.conf.d/*\n"
 		sshFile  = "/etc/ssh/sshd_config.d/90-ours.conf"
 		logFile  = "/etc/systemd/journald.conf.d/50-ours.conf"
@@ -31,8 +31,23 @@ func TestWhatAnotherFileOverridesIsTold(t *testing.T) {
 				sshFile + " sets MaxAuthTries to 3, and another file, which counts, to 6: that is what sshd takes",
 			},
 		},
+		"what it writes otherwise": {file: sshFile, content: "MaxStartups 10\nStreamLocalBindMask 177\nX11Forwarding no # CIS\n"},
+		"what it has other words for": {
+			file: sshFile, content: "PermitRootLogin no\nMaxAuthTries 3 # CIS\nChallengeResponseAuthentication no\nKbdInteractiveAuthentication no\nMaxStartups 5\n",
+			want: []string{
+				sshFile + " sets PermitRootLogin to no, and another file, which counts, to without-password: that is what sshd takes",
+				sshFile + " sets MaxAuthTries to 3, and another file, which counts, to 6: that is what sshd takes",
+				sshFile + " sets ChallengeResponseAuthentication to no, and another file, which counts, to yes: that is what sshd takes",
+				sshFile + " sets MaxStartups to 5, and another file, which counts, to 10:100:10: that is what sshd takes",
+			},
+		},
 		"a node whose sshd does not tell": {file: sshFile, content: "PasswordAuthentication no\n", without: true},
 		"what journald takes":             {file: logFile, content: "[Journal]\nSystemMaxUse=1G\n", other: "[Journal]\nStorage=volatile\n"},
+		"what is in no section": {
+			file: logFile, content: "Storage=persistent\n[Journald]\nSystemMaxUse=1G\n[X-Ours]\na=b\n", other: "[Journal]\nStorage=volatile\n",
+			want: []string{logFile + " sets Storage, SystemMaxUse outside of the section [Journal], where systemd does not read it"},
+		},
+		"what another file has in no section": {file: logFile, content: "[Journal]\nSystemMaxUse=1G\n", other: "# /etc/systemd/journald.conf.d/90-other.conf\nSystemMaxUse=2G\n"},
 		"what it does not take": {
 			file: logFile, content: "[Journal]\nSystemMaxUse = 1G\nDNS=1.1.1.1\n", other: "[Journal]\nSystemMaxUse=2G\nDNS=2.2.2.2\n",
 			want: []string{logFile + " sets SystemMaxUse to 1G, and another file, which counts, to 2G: that is what systemd takes"},

@@ -30,8 +30,8 @@ type Command struct {
 	Stdin []byte
 	// Env adds to the environment, as NAME=value.
 	Env []string
-	// Foreign reports that the program is not known here: of what it writes only the last 64 KiB are kept, and when its time is up all that it
-	// has started is killed, too.
+	// Foreign reports that the program is not known here: of what it writes only the last 64 KiB are kept, and when its time is up its process
+	// group is killed, too. What it has started in a session of its own lives on.
 	Foreign bool
 }
 
@@ -98,7 +98,8 @@ func (r Root) run(ctx context.Context, c Command) (out, said []byte, err error) 
 	cmd.Stdin = bytes.NewReader(c.Stdin)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.WaitDelay = WaitDelay
-	if err := cmd.Run(); err != nil {
+	// One that has succeeded may have left something behind that has its output, as ifup does with a daemon.
+	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		return stdout.Bytes(), stderr.Bytes(), fmt.Errorf("%s: %w", c.Name, err)
 	}
 	return stdout.Bytes(), stderr.Bytes(), nil

@@ -23,6 +23,27 @@ func TestForeignProgramsAreNotRemembered(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoProgram)
 }
 
+// TestAProgramThatLeavesSomethingBehind has one succeed whose child keeps its output open for longer than is waited for.
+func TestAProgramThatLeavesSomethingBehind(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes as long as is waited for")
+	}
+	t.Parallel()
+	r := Root{Dir: t.TempDir()}
+	at := filepath.Join(r.Dir, "/opt/starts")
+	require.NoError(t, os.MkdirAll(filepath.Dir(at), 0o750))
+	for script, want := range map[string]string{"exit 0": "", "exit 3": "/opt/starts: exit status 3"} {
+		require.NoError(t, os.WriteFile(at, []byte("#!/bin/sh\necho started\nsleep 12 &\n"+script+"\n"), 0o700))
+		out, err := r.Run(t.Context(), Command{Name: "/opt/starts"})
+		require.Equal(t, "started\n", string(out))
+		if want == "" {
+			require.NoError(t, err)
+		} else {
+			require.EqualError(t, err, want)
+		}
+	}
+}
+
 // TestAProgramIsCalledByItsName: ifdown is a link to ifup, modprobe one to kmod, and which of them it is they see by the name.
 func TestAProgramIsCalledByItsName(t *testing.T) {
 	r := Root{Dir: t.TempDir()}

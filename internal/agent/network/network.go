@@ -152,7 +152,7 @@ func (n Network) networkManager(ctx context.Context, files []File) ([]string, er
 // ifupdown takes down what the files named before or name now, and brings up what they name now.
 func (n Network) ifupdown(ctx context.Context, files []File) ([]string, error) {
 	if n.Host.Program("ifreload") != "" {
-		return nil, n.run(ctx, "ifreload", "-a")
+		return nil, n.runScoped(ctx, "ifreload", "-a")
 	}
 	var all, up []string
 	for _, f := range files {
@@ -170,7 +170,7 @@ func (n Network) ifupdown(ctx context.Context, files []File) ([]string, error) {
 	}
 	slices.Sort(up)
 	for _, name := range slices.Compact(up) {
-		if err := n.run(ctx, "ifup", "--force", name); err != nil {
+		if err := n.runScoped(ctx, "ifup", "--force", name); err != nil {
 			return nil, fmt.Errorf("ifup %s: %w", name, err)
 		}
 	}
@@ -228,6 +228,16 @@ func (n Network) run(ctx context.Context, program string, args ...string) error 
 		return fmt.Errorf("%w (see journalctl -b on the node)", err)
 	}
 	return nil
+}
+
+// runScoped is run in a scope of its own, where the node has systemd: what a program starts and leaves behind, such as a DHCP client, would be
+// killed at the end of the run with all that is in its unit.
+func (n Network) runScoped(ctx context.Context, program string, args ...string) error {
+	const scope = "systemd-run"
+	if info, err := n.Host.Stat("/run/systemd/system"); err != nil || !info.IsDir() || n.Host.Program(scope) == "" {
+		return n.run(ctx, program, args...)
+	}
+	return n.run(ctx, scope, append([]string{"--scope", "--quiet", "--collect", "--no-ask-password", "--", program}, args...)...)
 }
 
 func within(p string, dirs ...string) bool {

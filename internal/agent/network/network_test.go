@@ -110,6 +110,28 @@ func TestIfupdown(t *testing.T) {
 	require.Equal(t, "ifreload -a\n", n.called(t))
 }
 
+// TestIfupdownInAScope has systemd be there: what brings up an interface leaves a DHCP client behind, which is to outlive the run.
+func TestIfupdownInAScope(t *testing.T) {
+	const file, systemd = "/etc/network/interfaces", "/run/systemd/system/x"
+	const inScope = `while [ "$1" != -- ]; do shift; done; shift; "$REFIT_ROOT/usr/sbin/$@"`
+	const scope = "systemd-run --scope --quiet --collect --no-ask-password -- "
+	changed := []File{{Path: file, After: []byte("auto eth0\n")}}
+	programs := map[string]string{"ifup": "exit 3", "ifdown": "", "systemd-run": inScope}
+	n := newNetwork(t, map[string]string{file: "auto eth0\n", systemd: ""}, programs)
+	_, err := n.Reload(t.Context(), changed)
+	require.ErrorContains(t, err, "ifup eth0: systemd-run: exit status 3", "as ifup has ended")
+	require.Equal(t, "ifdown --force eth0\n"+scope+"ifup --force eth0\nifup --force eth0\n", n.called(t))
+
+	n = newNetwork(t, map[string]string{file: "auto eth0\n"}, programs)
+	_, err = n.Reload(t.Context(), changed)
+	require.ErrorContains(t, err, "ifup eth0: ifup: exit status 3", "a node without systemd")
+
+	n = newNetwork(t, map[string]string{systemd: ""}, map[string]string{"ifreload": "", "systemd-run": ""})
+	_, err = n.Reload(t.Context(), changed)
+	require.NoError(t, err)
+	require.Equal(t, scope+"ifreload -a\n", n.called(t))
+}
+
 // TestNetplanTakesDownWhatIsGone has a fake that takes down what it finds that it has made before, as netplan does.
 func TestNetplanTakesDownWhatIsGone(t *testing.T) {
 	const made, file = "/run/systemd/network/10-netplan-br0.network", "/etc/netplan/50.yaml"

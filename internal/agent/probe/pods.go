@@ -3,7 +3,9 @@ package probe
 import (
 	"context"
 	"fmt"
+	"io"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +24,12 @@ const (
 	settled = 300
 	// ticks is USER_HZ of proc_pid_stat(5), which is the same on all architectures that Go supports.
 	ticks = 100
+	// maxArgs is how much of a command line is read. That of a shim is shorter, and a process can make its own as long as it likes.
+	maxArgs = 4 << 10
 )
+
+// sandboxID is what the ID of a sandbox looks like.
+var sandboxID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 
 // pods asks whether containerd knows of all pod sandboxes that run. One whose directories were moved starts well, and knows none: the
 // kubelet then starts all pods a second time beside those that run on.
@@ -31,7 +38,7 @@ func (r runtime) pods(ctx context.Context) error {
 		if !strings.Contains(found.Socket, "containerd") {
 			return ErrAbsent
 		}
-		shims, err := r.shims()
+		shims, err := r.shims(ctx)
 		if err != nil || len(shims) == 0 {
 			return err
 		}
@@ -45,14 +52,14 @@ func (r runtime) pods(ctx context.Context) error {
 			}
 		}
 		if len(shims) > 0 {
-			return fmt.Errorf("%d of them run without it, among them %s: it keeps its containers in other directories than when they were started", len(shims), shims[0])
+			return fmt.Errorf("%d of them run without it, among them %q: it keeps its containers in other directories than when they were started", len(shims), shims[0])
 		}
 		return nil
 	})
 }
 
 // shims returns the IDs of the sandboxes whose shims have run for long.
-func (r runtime) shims() ([]string, error) {
+func (r runtime) shims(ctx context.Context) ([]string, error) {
 	up, state, err := r.root.ReadFile("/proc/uptime")
 	if err != nil || !state.Exists {
 		return nil, err
@@ -64,6 +71,9 @@ func (r runtime) shims() ([]string, error) {
 	}
 	var ids []string
 	for _, p := range processes {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		if _, err := strconv.Atoi(p.Name()); err != nil {
 			continue
 		}
@@ -78,9 +88,8 @@ func (r runtime) shims() ([]string, error) {
 // shim returns the ID of the sandbox that a process is the shim of, if it was started before then, in seconds since the boot. It may end
 // while it is looked at.
 func (r runtime) shim(process string, before float64) string {
-	line, _, err := r.root.ReadFile(path.Join(process, "cmdline"))
-	args := strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")
-	if err != nil || !strings.HasPrefix(path.Base(args[0]), shimPrefix) || option(args, "-namespace") != shimNamespace {
+	args := r.args(process)
+	if len(args) == 0 || !strings.HasPrefix(path.Base(args[0]), shimPrefix) || option(args, "-namespace") != shimNamespace || !r.trusted(process) {
 		return ""
 	}
 	stat, _, err := r.root.ReadFile(path.Join(process, "stat"))
@@ -92,7 +101,36 @@ func (r runtime) shim(process string, before float64) string {
 	if began, err := strconv.ParseFloat(fields[19], 64); err != nil || began/ticks > before { // starttime, the 22nd field
 		return ""
 	}
-	return option(args, "-id")
+	if id := option(args, "-id"); sandboxID.MatchString(id) {
+		return id
+	}
+	return ""
+}
+
+// trusted reports whether a process is root's and in the node's own PID namespace. Any other can call itself a shim, and a containerd in a
+// pod has shims of its own.
+func (r runtime) trusted(process string) bool {
+	first, err := r.root.Readlink("/proc/1/ns/pid")
+	if err != nil || r.root.CheckOwned(process) != nil {
+		return false
+	}
+	its, err := r.root.Readlink(path.Join(process, "ns/pid"))
+	return err == nil && its == first
+}
+
+// args returns the arguments that a process was started with, as far as they fit into maxArgs.
+func (r runtime) args(process string) []string {
+	f, _, err := r.root.Open(path.Join(process, "cmdline"))
+	if err != nil || f == nil {
+		return nil
+	}
+	defer f.Close()
+	line, err := io.ReadAll(io.LimitReader(f, maxArgs))
+	if err != nil {
+		return nil
+	}
+	args := strings.Split(string(line), "\x00")
+	return args[:len(args)-1] // each argument ends with a NUL: what is after the last one was cut off
 }
 
 func option(args []string, name string) string {
