@@ -80,11 +80,11 @@ func (k *Kind) awaitKubelet(ctx context.Context, version string) (note string, e
 	return note, nil
 }
 
-// telling adds to an error what the kubelet has said last.
+// telling adds to an error what the kubelet itself has said last: what systemd says about it, as often as it starts it again, tells nothing.
 func (k *Kind) telling(ctx context.Context, err error) error {
 	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
-	out, failed := k.host.Run(ctx, host.Command{Name: "journalctl", Args: []string{"-u", "kubelet", "--no-pager", "-n", "5", "-o", "cat"}})
+	out, failed := k.host.Run(ctx, host.Command{Name: "journalctl", Args: []string{"_SYSTEMD_UNIT=" + kubelet.Unit, "--no-pager", "-n", "5", "-o", "cat"}})
 	said := bounded(host.Redact(strings.TrimSpace(string(out))))
 	if failed != nil || said == "" {
 		return fmt.Errorf("%w (see journalctl -u kubelet on the node)", err)

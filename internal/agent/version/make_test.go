@@ -271,7 +271,7 @@ func TestKubeletThatDoesNotComeUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := world(t)
 			config := w.Get(kubelet.ConfigFile)
-			w.Program("journalctl", `[ "$*" = "-u kubelet --no-pager -n 5 -o cat" ] && echo "failed to run Kubelet"; echo "password=hunter2 given"`)
+			w.Program("journalctl", `[ "$*" = "_SYSTEMD_UNIT=kubelet.service --no-pager -n 5 -o cat" ] && echo "failed to run Kubelet"; echo "password=hunter2 given"`)
 			c := w.change(newVersion)
 			w.broken[newVersion] = true
 			w.clock.impatient = &staticpodtest.Impatient{Left: 20}
