@@ -74,7 +74,7 @@ func (u *update) withdraw(ctx context.Context) (ctrl.Result, error) {
 	case u.isFirst():
 		return ctrl.Result{}, u.forget(ctx)
 	default:
-		if err := u.set(ctx, noteReleased); err != nil {
+		if err := u.set(ctx, u.noteReleased); err != nil {
 			return ctrl.Result{}, err
 		}
 		return u.fail(ctx, refitv1.ReasonWithdrawn, message+"; nothing was changed on the node by it, and what the node had before is not known: an update before it had not ended well, or was made by an earlier version of refit")

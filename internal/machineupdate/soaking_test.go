@@ -66,10 +66,12 @@ func TestASoakEnds(t *testing.T) {
 		"it takes a reboot": func(w *world) {
 			w.node.applied = []node.Status{{State: node.Failed, Message: "read at boot only", NeedsReboot: true, Token: 99}}
 		},
-		"other specs are asked for": func(w *world) {
+		"other specs are asked for, and it is lost": func(w *world) {
 			w.change()
 			w.ask()
 			w.node.dialErr = errRefused
+			w.reconcile()
+			w.clock.Step(time.Hour)
 		},
 		"the node is released": func(w *world) {
 			w.hold(true)
@@ -85,4 +87,18 @@ func TestASoakEnds(t *testing.T) {
 			require.NotNil(t, st.Slot)
 		})
 	}
+}
+
+// TestASoakOutlastsOtherSpecs: others that have the same change committed don't go on while the node is silent.
+func TestASoakOutlastsOtherSpecs(t *testing.T) {
+	w := soaking(t)
+	since := w.update().Status.SoakingSince
+	w.node.dialErr = errRefused
+	w.change()
+	w.ask()
+	w.reconcile()
+	w.requireWaiting(refitv1.ReasonUnreachable, "connection refused")
+	require.True(t, since.Equal(w.update().Status.SoakingSince))
+	w.reconcile()
+	require.True(t, since.Equal(w.update().Status.SoakingSince))
 }

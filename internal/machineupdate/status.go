@@ -177,7 +177,7 @@ func (u *update) show(ctx context.Context, w *wait, gone bool) (ctrl.Result, err
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Message = refitv1.PhaseWaiting, w.reason, w.message
 		if gone {
-			noteReleased(s)
+			u.noteReleased(s)
 		}
 		if w.decision != nil {
 			revokeAdmission(s) // nothing has started by it
@@ -203,9 +203,12 @@ func (u *update) tellWait(w *wait) {
 	}
 }
 
-// noteReleased records that refit has released the node. One that may be half changed keeps its slot, and its update what let it start.
-func noteReleased(s *refitv1.MachineUpdateStatus) {
-	s.SoakingSince = nil
+// noteReleased records that refit has released the node. One that may be half changed keeps its slot, and its update what let it start. One that
+// was watched, and has not said how that has ended, has still what nobody knows to work.
+func (u *update) noteReleased(s *refitv1.MachineUpdateStatus) {
+	if s.ApplyingSince == nil || u.saidLast != nil {
+		s.SoakingSince = nil
+	}
 	if s.ApplyingSince == nil {
 		revokeAdmission(s)
 		s.Node, s.Slot, s.Drain = nil, nil, nil

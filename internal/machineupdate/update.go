@@ -119,6 +119,10 @@ func (u *update) begin(ctx context.Context) error {
 // beginStatus makes the status that of an update that begins.
 func (u *update) beginStatus(s *refitv1.MachineUpdateStatus, message string) {
 	now := metav1.NewTime(u.Clock.Now())
+	soaking := s.SoakingSince
+	if s.ApplyingSince == nil {
+		soaking = nil
+	}
 	meta.RemoveStatusCondition(&s.Conditions, refitv1.PermittedCondition)
 	*s = refitv1.MachineUpdateStatus{
 		Phase: refitv1.PhasePending, Message: message, StartedAt: &now, Conditions: s.Conditions,
@@ -128,7 +132,8 @@ func (u *update) beginStatus(s *refitv1.MachineUpdateStatus, message string) {
 		// Nor does when the Machine was updated before, and what refit has put on the node or has begun there.
 		Starts: s.Starts, LastSucceededAt: s.LastSucceededAt, AppliedDigest: appliedBefore(s),
 		Slot: s.Slot, Node: s.Node, Drain: restartedDrain(s.Drain, now), ApplyingSince: s.ApplyingSince, RebootingSince: s.RebootingSince,
-		Token: s.Token, FailedToken: s.FailedToken, ObservedAbandon: s.ObservedAbandon, RecordRevision: s.RecordRevision,
+		SoakingSince: soaking, // what the node has is still not known to work
+		Token:        s.Token, FailedToken: s.FailedToken, ObservedAbandon: s.ObservedAbandon, RecordRevision: s.RecordRevision,
 		Rollback: s.Rollback,
 	}
 }
