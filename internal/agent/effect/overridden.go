@@ -1,6 +1,7 @@
 package effect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -71,10 +72,7 @@ func (e Effects) overriddenInSSHD(ctx context.Context, file string, text []byte)
 		if len(words) != 2 {
 			continue
 		}
-		key := strings.ToLower(words[0])
-		if _, known := counts[key]; !known {
-			key = sshdAliases[key]
-		}
+		key := sshdKeyword(words[0])
 		is, known := counts[key]
 		if known && !seen[key] && !slices.Contains(sshdLists, key) && contradicts(strings.ToLower(words[1]), is) {
 			notes = append(notes, notInEffect(file, words[0], words[1], is, "sshd"))
@@ -82,6 +80,12 @@ func (e Effects) overriddenInSSHD(ctx context.Context, file string, text []byte)
 		seen[key] = true
 	}
 	return notes
+}
+
+// sshdKeyword returns the name by which sshd tells what it has taken of a keyword.
+func sshdKeyword(word string) string {
+	key := strings.ToLower(word)
+	return cmp.Or(sshdAliases[key], key)
 }
 
 // sshdWords returns those of a line, up to a comment.
