@@ -94,7 +94,7 @@ func Builtin() Table { //nolint:funlen // a table: a line for each row
 		{"/etc/NetworkManager/system-connections", network},
 		{"/etc/network/interfaces", network},
 		{"/etc/network/interfaces.d", network},
-		{"/etc/udev/rules.d", reload("systemd-udevd.service")},
+		{udevRules, reload("systemd-udevd.service")},
 		{"/etc/tmpfiles.d", none}, // the agent has systemd-tmpfiles make what they name
 		{"/etc/systemd/resolved.conf", restart("systemd-resolved.service")},
 		{"/etc/systemd/resolved.conf.d", restart("systemd-resolved.service")},

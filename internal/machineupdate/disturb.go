@@ -3,6 +3,7 @@ package machineupdate
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -65,31 +66,33 @@ const longestStall = 10 * time.Minute
 
 // isStalled reports whether the update has waited for long with a node that it was to drain, and has not changed.
 func (u *update) isStalled() bool {
-	key := client.ObjectKeyFromObject(u.mu)
 	if u.seen.Waits == "" {
 		return false
 	}
 	if u.mu.Status.Drain == nil || u.mu.Status.ApplyingSince != nil {
-		u.stalled.Delete(key)
+		u.stalled.Delete(u.subject().ObjectKey)
 		return false
 	}
-	since, _ := u.stalled.LoadOrStore(key, u.Clock.Now())
-	return u.Clock.Since(since.(time.Time)) >= longestStall
+	return u.waitedSince(&u.stalled) >= longestStall
+}
+
+// waitedSince returns for how long, as this process knows, the update has waited. first has since when, by the key of each.
+func (u *update) waitedSince(first *sync.Map) time.Duration {
+	since, _ := first.LoadOrStore(u.subject().ObjectKey, u.Clock.Now())
+	return u.Clock.Since(since.(time.Time))
 }
 
 // isLost reports whether the update has waited for as long as for a reboot for a node that may be half changed, and that does not answer, or
 // is not as it must be: not Ready, say, or without its Node.
 func (u *update) isLost() bool {
-	key := client.ObjectKeyFromObject(u.mu)
 	switch {
 	case u.seen.Waits == "":
 		return false
 	case u.mu.Status.ApplyingSince == nil, u.seen.Waits != refitv1.ReasonUnreachable && u.seen.Waits != refitv1.ReasonNode:
-		u.lost.Delete(key)
+		u.lost.Delete(u.subject().ObjectKey)
 		return false
 	}
-	since, _ := u.lost.LoadOrStore(key, u.Clock.Now())
-	return u.Clock.Since(since.(time.Time)) >= u.rebootPatience()
+	return u.waitedSince(&u.lost) >= u.rebootPatience()
 }
 
 // drain does one round of the drain. When it has ended, which took a while, lease, holds and the other nodes are asked once more.

@@ -177,8 +177,7 @@ func (u *update) stays(ctx context.Context, retry time.Duration, step, why strin
 // outlasts reports whether a MachineUpdate whose Machine is gone goes although what is left at its Node could not be removed: its workload
 // cluster has not answered for too long.
 func (u *update) outlasts(ctx context.Context, err error) bool {
-	first, _ := u.orphans.LoadOrStore(client.ObjectKeyFromObject(u.mu), u.Clock.Now())
-	if u.Clock.Since(first.(time.Time)) < orphanTimeout {
+	if u.waitedSince(&u.orphans) < orphanTimeout {
 		u.couldNotRelease(ctx, err)
 		return false
 	}

@@ -14,12 +14,15 @@ import (
 	"github.com/capi-refit/refit/internal/workload"
 )
 
+// givesUp are the ways in which a person has a node released.
+var givesUp = map[string]func(*world){
+	"abandoned": func(w *world) { w.annotate(refitv1.AbandonAnnotation) },
+	"deleted":   func(w *world) { w.deleteUpdate() },
+}
+
 // A node is not uncordoned while a person has its lease, whoever gives the update up: pods would come to what is being maintained.
 func TestANodeThatAPersonHasIsNotUncordoned(t *testing.T) {
-	for name, giveUp := range map[string]func(*world){
-		"abandoned": func(w *world) { w.annotate(refitv1.AbandonAnnotation) },
-		"deleted":   func(w *world) { w.deleteUpdate() },
-	} {
+	for name, giveUp := range givesUp {
 		t.Run(name, func(t *testing.T) {
 			w := cutOff(t, drainA)
 			w.hold(true)
@@ -40,10 +43,7 @@ func TestANodeThatAPersonHasIsNotUncordoned(t *testing.T) {
 
 // What keeps a node from being released is shown, also when it is something else than at first.
 func TestAnotherReasonForStayingIsShown(t *testing.T) {
-	for name, giveUp := range map[string]func(*world){
-		"abandoned": func(w *world) { w.annotate(refitv1.AbandonAnnotation) },
-		"deleted":   func(w *world) { w.deleteUpdate() },
-	} {
+	for name, giveUp := range givesUp {
 		t.Run(name, func(t *testing.T) {
 			w := failed(t, false)
 			w.workload.Err = workload.ErrUnavailable
