@@ -241,6 +241,14 @@ type MachineUpdateStatus struct {
 	// +kubebuilder:validation:MaxLength=128
 	AppliedDigest string `json:"appliedDigest,omitempty"`
 
+	// nodeRecords are SHA-256 digests of what refit may have written into its annotation on the Node, which says what labels and taints
+	// the specs had. A kubelet can write annotations of its own Node; what has none of these digests is not refit's and not believed.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:validation:items:MaxLength=64
+	NodeRecords []string `json:"nodeRecords,omitempty"`
+
 	// startedAt is when the first attempt for this digest began.
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`

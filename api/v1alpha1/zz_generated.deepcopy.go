@@ -1197,6 +1197,11 @@ func (in *MachineUpdateStatus) DeepCopyInto(out *MachineUpdateStatus) {
 		in, out := &in.LastSucceededAt, &out.LastSucceededAt
 		*out = (*in).DeepCopy()
 	}
+	if in.NodeRecords != nil {
+		in, out := &in.NodeRecords, &out.NodeRecords
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.StartedAt != nil {
 		in, out := &in.StartedAt, &out.StartedAt
 		*out = (*in).DeepCopy()

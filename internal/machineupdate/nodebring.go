@@ -27,7 +27,7 @@ const writeAttempts = 5
 
 // nodeObject returns what the Node is to be. Where kubeadm does not make the machine, that is not refit's to say.
 func (u *update) nodeObject(d updaters.Desired, was *kubeadm.Registration) *nodeobject.Object {
-	o := &nodeobject.Object{Was: was, Refuse: u.OnConflict == node.Refuse}
+	o := &nodeobject.Object{Was: was, Records: u.mu.Status.NodeRecords, Refuse: u.OnConflict == node.Refuse}
 	o.Taint = func() ([]disruption.Action, error) { return u.selected.Rules.Domain(disruption.Taints) }
 	if !kubeadmconfig.Is(d.BootstrapConfig) {
 		o.Want.LabelsUnknown, o.Want.TaintsUnknown = true, true
@@ -109,11 +109,8 @@ func (u *update) writeNode(ctx context.Context) (*nodeobject.Edit, error) {
 		return &nodeobject.Edit{}, err
 	}
 	before := n.DeepCopy()
-	e, err := u.object.Edit(n)
-	if err != nil {
-		return nil, fmt.Errorf("%w on Node %s: %w", errNode, n.Name, err)
-	}
-	if len(e.Done) == 0 && !e.Recorded {
+	e := u.object.Edit(n)
+	if len(e.Done) == 0 && e.Records == nil {
 		return e, nil
 	}
 	if err := u.tellNode(ctx, e); err != nil {
@@ -132,16 +129,20 @@ func (u *update) writeNode(ctx context.Context) (*nodeobject.Edit, error) {
 	return e, nil
 }
 
-// tellNode shows in the update that the Node is changed.
+// tellNode shows in the update that the Node is changed, and keeps what tells refit's record on it from another's.
 func (u *update) tellNode(ctx context.Context, e *nodeobject.Edit) error {
-	if len(e.Done) == 0 {
-		return nil
-	}
 	actions, err := u.object.Actions(e)
 	if err != nil {
 		return err
 	}
+	if e.Records != nil {
+		u.object.Records = e.Records
+	}
 	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		s.NodeRecords = u.object.Records
+		if len(e.Done) == 0 {
+			return
+		}
 		s.Step, s.Message = "node", fmt.Sprintf("changing Node %s: %s", u.regarding.Status.NodeRef.Name, strings.Join(e.Done, ", "))
 		if len(nodeChanges(s.Changes)) == 0 {
 			s.Changes = append(s.Changes, refitv1.Change{Kind: string(nodeobject.Kind), Name: u.regarding.Status.NodeRef.Name, Operation: string(node.Write), Conflict: e.Conflict})

@@ -1,6 +1,7 @@
 package machineupdate
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,19 +22,23 @@ import (
 // labelled returns a world whose machine's specs ask for a label, and for a taint where one is named. On the node there is nothing
 // to do.
 func labelled(t *testing.T, taints ...corev1.Taint) *world {
-	w, labels := newWorld(t), "a=b"
+	w := newWorld(t)
+	w.reconciler.Disruptions = fixedRules(t, disruption.BuiltinRules())
+	w.askForLabels("a=b", taints...)
+	return w
+}
+
+// askForLabels has the machine's specs ask for a label and for taints, and Cluster API for the specs.
+func (w *world) askForLabels(labels string, taints ...corev1.Taint) {
 	var config bootstrapv1.KubeadmConfig
-	require.NoError(t, w.Get(t.Context(), key, &config))
+	require.NoError(w.t, w.Get(w.t.Context(), key, &config))
 	config.Spec.JoinConfiguration.NodeRegistration.KubeletExtraArgs = []bootstrapv1.Arg{{Name: "node-labels", Value: &labels}}
 	if len(taints) > 0 {
 		config.Spec.JoinConfiguration.NodeRegistration.Taints = &taints
 	}
-	require.NoError(t, w.Update(t.Context(), &config))
-	rules := disruption.BuiltinRules()
-	w.reconciler.Disruptions = fixedRules(t, rules)
+	require.NoError(w.t, w.Update(w.t.Context(), &config))
 	w.node.plans, w.node.applied = []node.Plan{{}}, []node.Status{{State: node.Succeeded}}
-	require.False(t, w.ask())
-	return w
+	require.False(w.t, w.ask())
 }
 
 func TestLabelsAreBroughtToTheNode(t *testing.T) {
@@ -121,6 +126,29 @@ func TestTheNodeIsLeftWhenTheAgentFails(t *testing.T) {
 	w.reconcile()
 	w.requirePhase(refitv1.PhaseFailed)
 	require.NotContains(t, w.clusterNode().Labels, "a")
+}
+
+// TestAForgedRecordOnTheNode: refit goes by the record that it has written itself, and by no other that the node's kubelet puts there.
+func TestAForgedRecordOnTheNode(t *testing.T) {
+	const record = "capi-refit.dev/applied-labels-and-taints"
+	w := labelled(t)
+	w.reconcile()
+	st := w.requirePhase(refitv1.PhaseSucceeded)
+	require.Len(t, st.NodeRecords, 1)
+
+	require.JSONEq(t, `{"labels":{"a":"b"}}`, w.clusterNode().Annotations[record])
+	w.editNode(func(n *corev1.Node) {
+		n.Annotations[record] = `{"labels":{"a":"b"},"taints":[{"key":"dedicated","effect":"NoSchedule"}]}`
+		n.Spec.Taints = []corev1.Taint{{Key: "dedicated", Effect: corev1.TaintEffectNoSchedule}}
+	})
+	w.askForLabels("a=c")
+	w.reconcile()
+	st = w.requirePhase(refitv1.PhaseSucceeded)
+	n := w.clusterNode()
+	require.Equal(t, "c", n.Labels["a"])
+	require.Len(t, n.Spec.Taints, 1, "somebody else's")
+	require.JSONEq(t, `{"labels":{"a":"c"}}`, n.Annotations[record])
+	require.Contains(t, strings.Join(st.Notes, "; "), "not as refit has written it")
 }
 
 func TestTheControlPlaneIsKnownByItsLabel(t *testing.T) {

@@ -94,7 +94,7 @@ func kept(s *refitv1.MachineUpdateStatus) *refitv1.MachineUpdateStatus {
 	return &refitv1.MachineUpdateStatus{
 		HostKey: s.HostKey, Node: s.Node, Slot: s.Slot, Drain: s.Drain, ApplyingSince: s.ApplyingSince, RebootingSince: s.RebootingSince,
 		Token: s.Token, FailedToken: s.FailedToken, ObservedAbandon: s.ObservedAbandon, Starts: s.Starts, LastSucceededAt: s.LastSucceededAt,
-		Drift: s.Drift, Rollback: s.Rollback,
+		Drift: s.Drift, Rollback: s.Rollback, NodeRecords: s.NodeRecords,
 	}
 }
 

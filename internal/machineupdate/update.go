@@ -130,7 +130,7 @@ func (u *update) beginStatus(s *refitv1.MachineUpdateStatus, message string) {
 		// What is known of the node does not depend on the specs.
 		HostKey: s.HostKey, Address: s.Address, Drift: s.Drift,
 		// Nor does when the Machine was updated before, and what refit has put on the node or has begun there.
-		Starts: s.Starts, LastSucceededAt: s.LastSucceededAt, AppliedDigest: appliedBefore(s),
+		Starts: s.Starts, LastSucceededAt: s.LastSucceededAt, AppliedDigest: appliedBefore(s), NodeRecords: s.NodeRecords,
 		Slot: s.Slot, Node: s.Node, Drain: restartedDrain(s.Drain, now), ApplyingSince: s.ApplyingSince, RebootingSince: s.RebootingSince,
 		SoakingSince: soaking, // what the node has is still not known to work
 		Token:        s.Token, FailedToken: s.FailedToken, ObservedAbandon: s.ObservedAbandon, RecordRevision: s.RecordRevision,

@@ -20,8 +20,9 @@ type Edit struct {
 	Done, Notes []string
 	// shows are checks of what is written, by what they are about.
 	shows map[string]func(*corev1.Node) bool
-	// Recorded means that the record of what was applied is written.
-	Recorded bool
+	// Records are digests, of at most two records, that have to be kept before the Node is written: of the record that it gets and of the
+	// one that it has. Nil: it gets none.
+	Records []string
 	// Conflict means that others have changed the same.
 	Conflict bool
 	// taintsChanged means that taints are edited, and evicts that one comes that has pods go at once.

@@ -63,6 +63,15 @@ func object(was []string, want ...string) *Object {
 	return o
 }
 
+// edit edits a Node, and keeps what tells refit's record from another's.
+func edit(o *Object, n *corev1.Node) *Edit {
+	e := o.Edit(n)
+	if e.Records != nil {
+		o.Records = e.Records
+	}
+	return e
+}
+
 func list(items ...string) []string { return append([]string{}, items...) }
 
 func TestNodeEdit(t *testing.T) {
@@ -105,14 +114,12 @@ func TestNodeEdit(t *testing.T) {
 				require.Equal(t, tc.conflict, plan.Changes[0].Conflict)
 				require.Equal(t, "Node n1", plan.Changes[0].String())
 			}
-			e, err := o.Edit(n)
-			require.NoError(t, err)
+			e := edit(o, n)
 			require.Equal(t, slices.Sorted(slices.Values(tc.after)), shown(n))
 			require.Empty(t, e.Missing(n))
-			again, err := o.Edit(n)
-			require.NoError(t, err)
+			again := edit(o, n)
 			require.Empty(t, again.Done)
-			require.False(t, again.Recorded)
+			require.Nil(t, again.Records)
 		})
 	}
 }
@@ -128,9 +135,12 @@ func describeActions(actions []disruption.Action) string {
 // TestNodeEditRemembers follows a Node from specs to specs, when its bootstrap data is gone.
 func TestNodeEditRemembers(t *testing.T) {
 	n := nodeShowing("x=y")
+	var records []string
 	step := func(want ...string) *Edit {
-		e, err := object(nil, want...).Edit(n)
-		require.NoError(t, err)
+		o := object(nil, want...)
+		o.Records = records
+		e := edit(o, n)
+		records = o.Records
 		return e
 	}
 	require.NotEmpty(t, step("a=b", "t=:NoSchedule").Done)
@@ -140,13 +150,44 @@ func TestNodeEditRemembers(t *testing.T) {
 	require.NotEmpty(t, step().Done)
 	require.Equal(t, []string{"x=y"}, shown(n))
 	require.Equal(t, "{}", n.Annotations[appliedAnnotation], "bootstrap's say no longer counts")
+	require.Len(t, records, 2, "this one, and the one before it")
+}
+
+// TestARecordThatRefitDidNotWrite: a kubelet may write annotations of its own Node, and must not have refit take away what it may not.
+func TestARecordThatRefitDidNotWrite(t *testing.T) {
+	guarded := []string{"dedicated=secret:NoSchedule", "node-restriction.kubernetes.io/pci=yes"}
+	for name, forged := range map[string]string{
+		"a record": `{"labels":{"node-restriction.kubernetes.io/pci":"yes"},"taints":[{"key":"dedicated","value":"secret","effect":"NoSchedule"}]}`,
+		"no JSON":  "?",
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := nodeShowing(append(guarded, "a=b")...)
+			n.Annotations = map[string]string{appliedAnnotation: forged}
+			o := object(list("a=b"), "a=c")
+			e := edit(o, n)
+			require.Equal(t, slices.Sorted(slices.Values(append(guarded, "a=c"))), shown(n), "what bootstrap registered counts")
+			require.Len(t, e.Notes, 1)
+			require.Contains(t, e.Notes[0], "not as refit has written it")
+			require.JSONEq(t, `{"labels":{"a":"c"}}`, n.Annotations[appliedAnnotation])
+			require.Len(t, o.Records, 1)
+		})
+	}
+}
+
+// TestARecordThatWasNotWritten: refit ended after it had kept the record's digest, and other specs are asked for before it is back.
+func TestARecordThatWasNotWritten(t *testing.T) {
+	n, o := nodeShowing("x=y"), object(nil, "a=b")
+	edit(o, n)
+	o.Want = show("c=d")
+	edit(o, n.DeepCopy()) // which is not written
+	o.Want = show("e=f")
+	edit(o, n)
+	require.Equal(t, []string{"e=f", "x=y"}, shown(n), "the record that the Node has is still refit's")
 }
 
 func TestNodeWithoutAChangeGetsNoRecord(t *testing.T) {
 	n := nodeShowing("a=b")
-	e, err := object(list("a=b"), "a=b").Edit(n)
-	require.NoError(t, err)
-	require.False(t, e.Recorded)
+	require.Nil(t, object(list("a=b"), "a=b").Edit(n).Records)
 	require.NotContains(t, n.Annotations, appliedAnnotation)
 }
 
@@ -155,8 +196,7 @@ func TestLabelsAndTaintsOfTheMachineStay(t *testing.T) {
 	n.Annotations = map[string]string{
 		clusterv1.LabelsFromMachineAnnotation: "a,b", clusterv1.TaintsFromMachineAnnotation: "t:NoSchedule",
 	}
-	e, err := object(list("b=b"), "a=s", "t=s:NoSchedule").Edit(n)
-	require.NoError(t, err)
+	e := object(list("b=b"), "a=s", "t=s:NoSchedule").Edit(n)
 	require.Empty(t, e.Done)
 	require.Len(t, e.Notes, 3)
 	require.Equal(t, []string{"a=m", "b=b", "t=m:NoSchedule"}, shown(n))
@@ -166,8 +206,7 @@ func TestNodeThatCantBeKnown(t *testing.T) {
 	o := object(list("a=b", "t=:NoSchedule"), "c=d")
 	o.Want.LabelsUnknown, o.Was.TaintsUnknown = true, true
 	n := nodeShowing("a=b", "t=:NoSchedule")
-	_, err := o.Edit(n)
-	require.NoError(t, err)
+	o.Edit(n)
 	require.Equal(t, []string{"a=b", "t=:NoSchedule"}, shown(n), "nothing is taken away, and nothing put there")
 }
 
@@ -176,7 +215,6 @@ func TestNodeBlocks(t *testing.T) {
 		change func(*Object, *corev1.Node)
 		want   string
 	}{
-		"a record that is none": {func(_ *Object, n *corev1.Node) { n.Annotations = map[string]string{appliedAnnotation: "?"} }, "kubectl annotate node n1"},
 		"a rule that says no": {func(o *Object, _ *corev1.Node) {
 			o.Taint = func() ([]disruption.Action, error) { return nil, errors.New("says no") }
 		}, "says no"},
@@ -209,14 +247,12 @@ func TestNodeEditLaws(t *testing.T) {
 			o.Was = nil
 		}
 		n := nodeShowing(append(draw("is"), "foreign=1", "node.kubernetes.io/unschedulable=:NoSchedule")...)
-		e, err := o.Edit(n)
-		require.NoError(t, err)
+		e := edit(o, n)
 		require.Empty(t, e.Missing(n))
 		require.Contains(t, shown(n), "foreign=1")
 		require.Contains(t, shown(n), "node.kubernetes.io/unschedulable=:NoSchedule")
 		after := n.DeepCopy()
-		again, err := o.Edit(n)
-		require.NoError(t, err)
+		again := edit(o, n)
 		require.Empty(t, again.Done)
 		require.Equal(t, after, n)
 	})

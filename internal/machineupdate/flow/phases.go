@@ -24,12 +24,10 @@ var underWay = []refitv1.Phase{
 var forward = []transition{
 	{"", refitv1.PhasePending, "asked for"},
 	{refitv1.PhasePending, refitv1.PhaseStaging, "the node is asked"},
-	{refitv1.PhasePending, refitv1.PhaseDraining, "another try goes on with a drain"},
-	{refitv1.PhasePending, refitv1.PhaseApplying, "another try goes on with what runs on the node"},
-	{refitv1.PhaseStaging, refitv1.PhaseDraining, "it may start, and pods are to leave"},
+	{refitv1.PhasePending, refitv1.PhaseApplying, "another try goes on"},
 	{refitv1.PhaseStaging, refitv1.PhaseApplying, "it may start"},
 	{refitv1.PhaseDraining, refitv1.PhaseApplying, "the pods have left"},
-	{refitv1.PhaseApplying, refitv1.PhaseDraining, "it may start, and pods are to leave"},
+	{refitv1.PhaseApplying, refitv1.PhaseDraining, "pods are to leave first"},
 	{refitv1.PhaseApplying, refitv1.PhaseStaging, "the work takes a reboot after all"},
 	{refitv1.PhaseApplying, refitv1.PhaseVerifying, "the node has done its work"},
 	{refitv1.PhaseVerifying, refitv1.PhaseApplying, "another leader goes on"},
@@ -37,13 +35,12 @@ var forward = []transition{
 	{refitv1.PhaseVerifying, refitv1.PhaseStaging, "something else is to be fetched"},
 	{refitv1.PhaseVerifying, refitv1.PhaseSucceeded, "the node works, and shows what is desired"},
 	{refitv1.PhaseWaiting, refitv1.PhaseStaging, "the node is asked"},
-	{refitv1.PhaseWaiting, refitv1.PhaseDraining, "it may start, and pods are to leave"},
 	{refitv1.PhaseWaiting, refitv1.PhaseApplying, "it may start, or goes on"},
 	{refitv1.PhaseWaiting, refitv1.PhaseVerifying, "what ran on the node has ended"},
 	{refitv1.PhaseSucceeded, refitv1.PhasePending, "other specs, or a repair"},
 	{refitv1.PhaseFailed, refitv1.PhasePending, "other specs, or another try"},
-	{refitv1.PhaseSucceeded, refitv1.PhaseWaiting, "the Machine goes"},
-	{refitv1.PhaseFailed, refitv1.PhaseWaiting, "the Machine goes"},
+	{refitv1.PhaseSucceeded, refitv1.PhaseWaiting, "a rollback has to wait"},
+	{refitv1.PhaseFailed, refitv1.PhaseWaiting, "what runs on the node ends before a withdrawal"},
 }
 
 // aside are those that each phase under way has, and Waiting, too. An update of which nothing was begun becomes what it was before it

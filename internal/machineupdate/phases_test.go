@@ -1,0 +1,153 @@
+package machineupdate
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/node"
+)
+
+// open are the phases in which a server may end and leave an update to the next.
+var open = []refitv1.Phase{
+	refitv1.PhasePending, refitv1.PhaseWaiting, refitv1.PhaseStaging, refitv1.PhaseDraining, refitv1.PhaseApplying, refitv1.PhaseVerifying,
+}
+
+// endsIn has the server end while the update shows a phase, and returns the phases that the next one shows.
+func (w *world) endsIn(phase refitv1.Phase) *[]refitv1.Phase {
+	mu := w.update()
+	mu.Status.Phase, mu.Status.Reason = phase, ""
+	require.NoError(w.t, w.Status().Update(w.t.Context(), mu))
+	shown := []refitv1.Phase{phase}
+	w.reconciler.Client = interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+			err := c.SubResource(sub).Update(ctx, obj, opts...)
+			if mu, ok := obj.(*refitv1.MachineUpdate); ok && err == nil && mu.Status.Phase != shown[len(shown)-1] {
+				shown = append(shown, mu.Status.Phase)
+			}
+			return err
+		},
+	})
+	return &shown
+}
+
+// requireNext demands which phase comes after the one in which a server has ended.
+func requireNext(t *testing.T, want refitv1.Phase, shown []refitv1.Phase) {
+	t.Helper()
+	require.Greater(t, len(shown), 1, "%s is left", shown)
+	require.Equal(t, want, shown[1], shown)
+}
+
+// fromEach has servers end in each phase but the one that comes then.
+func fromEach(t *testing.T, next refitv1.Phase, run func(t *testing.T, from refitv1.Phase) (shown []refitv1.Phase)) {
+	for _, from := range open {
+		if from != next {
+			t.Run(string(from), func(t *testing.T) { requireNext(t, next, run(t, from)) })
+		}
+	}
+}
+
+func TestOtherSpecsInEachPhase(t *testing.T) {
+	fromEach(t, refitv1.PhasePending, func(t *testing.T, from refitv1.Phase) []refitv1.Phase {
+		w := newWorld(t)
+		w.ask()
+		w.node.dialErr = errRefused
+		w.reconcile()
+		shown := w.endsIn(from)
+		w.change()
+		w.ask()
+		w.reconcile()
+		require.Equal(t, w.update().Spec.Digest, w.update().Status.ObservedDigest)
+		return *shown
+	})
+}
+
+func TestAWithdrawalInEachPhase(t *testing.T) {
+	fromEach(t, refitv1.PhaseSucceeded, func(t *testing.T, from refitv1.Phase) []refitv1.Phase {
+		w := newWorld(t)
+		before := w.succeed()
+		w.change()
+		w.mark(true)
+		w.ask()
+		w.node.dialErr = errRefused
+		w.reconcile()
+		shown := w.endsIn(from)
+		w.mark(false)
+		w.reconcile()
+		require.Equal(t, before, w.update().Spec.Digest, "the node has what it had")
+		return *shown
+	})
+}
+
+func TestAWithdrawalOfWhatWasBegunInEachPhase(t *testing.T) {
+	fromEach(t, refitv1.PhaseFailed, func(t *testing.T, from refitv1.Phase) []refitv1.Phase {
+		w := newWorld(t)
+		w.halfWay()
+		shown := w.endsIn(from)
+		w.mark(false)
+		w.node.applied = []node.Status{succeeded}
+		w.reconcile()
+		require.Equal(t, refitv1.ReasonWithdrawn, w.requirePhase(refitv1.PhaseFailed).Reason)
+		return *shown
+	})
+}
+
+// TestSomethingElseIsToBeFetched has the disk of a node lose what was fetched.
+func TestSomethingElseIsToBeFetched(t *testing.T) {
+	for name, from := range map[string]refitv1.Phase{"in a drain": refitv1.PhaseDraining, "before it was verified": refitv1.PhaseVerifying} {
+		t.Run(name, func(t *testing.T) {
+			w := under(t, drainA)
+			w.withPod()
+			w.reconcile()
+			w.requirePhase(refitv1.PhaseDraining)
+			w.sourced(mirror(refitv1.EarlyStaging))
+			again := drainA
+			again.Stage = unstaged.Stage
+			w.node.plans, w.node.staged = []node.Plan{again}, []node.StageStatus{fetching}
+			shown := w.endsIn(from)
+			w.reconcile()
+			requireNext(t, refitv1.PhaseStaging, *shown)
+			require.NotContains(t, w.node.calls, "apply")
+		})
+	}
+}
+
+// TestARollbackOfWhatHasSucceededWaits has other specs come, and be rolled back, before anybody has looked at them.
+func TestARollbackOfWhatHasSucceededWaits(t *testing.T) {
+	w := failedWorker(t)
+	w.askRollback("1 alice")
+	w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{succeeded}
+	w.reconcile()
+	w.reconcile()
+	w.requirePhase(refitv1.PhaseSucceeded)
+	w.applied(badContent)
+	w.ask()
+	w.askRollback("2 alice")
+	w.Client = interceptor.NewClient(w.Client.(client.WithWatch), failApply(func() error { return apierrors.NewInternalError(errors.New("the webhook is away")) }))
+	shown := w.endsIn(refitv1.PhaseSucceeded)
+	w.reconcile()
+	requireNext(t, refitv1.PhaseWaiting, *shown)
+	require.Contains(t, w.update().Status.Message, "the webhook is away")
+}
+
+// TestWhatAFailedUpdateHasLeftRunningEndsBeforeAWithdrawal has other specs be asked for after a failure, and no longer.
+func TestWhatAFailedUpdateHasLeftRunningEndsBeforeAWithdrawal(t *testing.T) {
+	w := newWorld(t)
+	w.halfWay()
+	w.change()
+	w.ask()
+	w.mark(false)
+	shown := w.endsIn(refitv1.PhaseFailed)
+	w.reconcile()
+	requireNext(t, refitv1.PhaseWaiting, *shown)
+
+	w.node.applied = []node.Status{{State: node.Failed, Token: 1, Message: "no"}}
+	w.reconcile()
+	w.requirePhase(refitv1.PhaseFailed)
+}
