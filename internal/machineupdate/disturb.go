@@ -214,7 +214,7 @@ func (u *update) notReady(ctx context.Context) (*wait, error) {
 	}
 	var current corev1.Node
 	if err := u.occupied.cluster.Client.Get(ctx, types.NamespacedName{Name: n.Name}, &current); err != nil {
-		return u.unanswered(fmt.Errorf("read Node %s: %w", n.Name, err))
+		return unanswered(fmt.Errorf("read Node %s: %w", n.Name, err)), nil
 	}
 	for _, c := range current.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {

@@ -99,7 +99,7 @@ func (u *update) bringNode(ctx context.Context) (*wait, error) {
 		u.notes, u.seen.Brought = append(u.notes, e.Notes...), true
 		return nil, nil
 	}
-	return u.unanswered(fmt.Errorf("write Node %s: others wrote it at the same time, %d times", u.regarding.Status.NodeRef.Name, writeAttempts))
+	return unanswered(fmt.Errorf("write Node %s: others wrote it at the same time, %d times", u.regarding.Status.NodeRef.Name, writeAttempts)), nil
 }
 
 // writeNode writes the Node, if there is anything to write, and reads it back. An error with an edit is the workload cluster's.

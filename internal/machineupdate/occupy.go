@@ -174,7 +174,7 @@ func (u *update) peers() slots.Peers {
 func (u *update) fullness(full *slots.Full, err error) (*wait, error) {
 	switch {
 	case errors.Is(err, slots.ErrPeers):
-		return u.unanswered(err)
+		return unanswered(err), nil
 	case err != nil:
 		return nil, err
 	case full != nil:
@@ -227,15 +227,15 @@ func (u *update) recover(err error) (*wait, error) {
 	if u.mu.Status.ApplyingSince != nil && u.mu.Status.Token > 0 {
 		return nil, nil
 	}
-	return u.unanswered(err)
+	return unanswered(err), nil
 }
 
 // unanswered is what an update waits for when the workload cluster's API server does not answer as it should.
-func (u *update) unanswered(err error) (*wait, error) {
+func unanswered(err error) *wait {
 	return &wait{
 		reason: refitv1.ReasonWorkload, retry: retryDefault,
 		message: "the workload cluster can't be asked who has the node, so the node is not touched: " + err.Error(),
-	}, nil
+	}
 }
 
 // heldByOthers leaves the node to whoever holds it, when what runs there has ended. What was not begun begins again, with all questions,
@@ -289,7 +289,7 @@ func (u *update) spare(ctx context.Context) (*wait, error) {
 func (u *update) stepError(ctx context.Context, err error, disruptive bool) (*wait, error) {
 	w, other := u.notAcquired(ctx, err)
 	if w == nil && other == nil && disruptive {
-		return u.unanswered(err)
+		return unanswered(err), nil
 	}
 	return w, other
 }

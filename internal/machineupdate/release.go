@@ -116,7 +116,7 @@ func (u *update) release(ctx context.Context) (*wait, error) {
 	case ctx.Err() != nil || abandonAsked(u.mu) && (apierrors.IsConflict(err) || halfWritten(err)):
 		return nil, err
 	case u.waits() == nil && u.mu.DeletionTimestamp.IsZero():
-		return u.unanswered(err)
+		return u.notReleased(ctx, err), nil
 	default:
 		u.couldNotRelease(ctx, err)
 		return nil, nil
@@ -128,6 +128,16 @@ func (u *update) release(ctx context.Context) (*wait, error) {
 // keepsCordon reports whether a node stays cordoned that is released: it may be half changed, and nobody has given it up.
 func (u *update) keepsCordon() bool {
 	return u.mu.Status.ApplyingSince != nil && u.waits() != nil && !u.freed()
+}
+
+// notReleased returns what the end of an update waits for whose node could not be released.
+func (u *update) notReleased(ctx context.Context, err error) *wait {
+	w, other := u.notAcquired(ctx, err)
+	if w == nil || other != nil {
+		return unanswered(err)
+	}
+	w.fails = ""
+	return w
 }
 
 // couldNotRelease records that the node was not released. What the update waits for is shown all the same.

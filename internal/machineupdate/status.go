@@ -239,11 +239,7 @@ func endStart(s *refitv1.MachineUpdateStatus) {
 func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result, error) {
 	changed := u.mu.Status.ApplyingSince != nil && !u.replaced && (u.failedRun == nil || !u.failedRun.RolledBack)
 	if err := u.releaseNode(ctx, changed); err != nil {
-		w, err := u.unanswered(err)
-		if err != nil {
-			return ctrl.Result{}, err
-		}
-		return u.show(ctx, w, false)
+		return u.show(ctx, u.notReleased(ctx, err), false)
 	}
 	if d := u.mu.Status.Drain; changed && d != nil && d.Cordoned {
 		message += "; the node stays cordoned, since it may be half changed"

@@ -41,6 +41,21 @@ func TestANodeThatAPersonHasIsNotUncordoned(t *testing.T) {
 	}
 }
 
+// An update that fails on a node whose cordon has become another's says so, and not that nobody can be asked.
+func TestAFailureOnANodeThatStaysCordonedSaysWhy(t *testing.T) {
+	w := cutOff(t, drainA)
+	w.node.applied = []node.Status{{State: node.Failed, Token: 1, Message: "no", RolledBack: true}}
+	w.node.before = func(string) {
+		w.node.err = nil
+		w.editNode(func(n *corev1.Node) { n.Annotations[drain.CordonedAnnotation] = "another" })
+	}
+	w.reconcile()
+	st := w.requirePhase(refitv1.PhaseWaiting)
+	require.Equal(t, refitv1.ReasonNode, st.Reason)
+	require.Contains(t, st.Message, drain.ErrOtherOwner.Error())
+	require.NotContains(t, st.Message, "can't be asked")
+}
+
 // What keeps a node from being released is shown, also when it is something else than at first.
 func TestAnotherReasonForStayingIsShown(t *testing.T) {
 	for name, giveUp := range givesUp {

@@ -132,7 +132,7 @@ func (u *update) stillHolds(ctx context.Context, held *lease.Held) (*wait, error
 	case errors.Is(err, lease.ErrLost):
 		return lost(err), nil
 	case err != nil:
-		return u.unanswered(err)
+		return unanswered(err), nil
 	default:
 		return nil, nil
 	}
