@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/session"
 )
 
 // collectTimeout bounds what a scrape may take.
@@ -20,12 +21,15 @@ var (
 		"Machines by the phase of their update, and by why it waits or has failed.", []string{"namespace", "phase", "reason"}, nil)
 	driftedDesc = prometheus.NewDesc("refit_drifted_machines",
 		"Machines whose nodes no longer showed what was applied to them when they were compared last.", []string{"namespace"}, nil)
+	sessionsDesc = prometheus.NewDesc("refit_sessions",
+		"Updates that talk to their node or workload cluster, and that wait for a place among these, by state: Running or Waiting.", []string{"state"}, nil)
 )
 
 // Collector shows to Prometheus how many updates are in which phase and how many nodes have drifted. It reads a cache when it is
 // asked.
 type Collector struct {
-	Client client.Reader
+	Client   client.Reader
+	Sessions *session.Pool
 }
 
 var _ prometheus.Collector = (*Collector)(nil)
@@ -34,6 +38,7 @@ var _ prometheus.Collector = (*Collector)(nil)
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- updatesDesc
 	ch <- driftedDesc
+	ch <- sessionsDesc
 }
 
 // standing is how updates stand, for the metric.
@@ -41,6 +46,10 @@ type standing struct{ namespace, phase, reason string }
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	running, waiting := c.Sessions.Load()
+	for state, n := range map[string]int{"Running": running, "Waiting": waiting} {
+		ch <- prometheus.MustNewConstMetric(sessionsDesc, prometheus.GaugeValue, float64(n), state)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
 	defer cancel()
 	var list refitv1.MachineUpdateList

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/session"
 )
 
 // listedUpdates are listed as they are.
@@ -52,7 +53,7 @@ func TestUpdatesAreCountedByHowTheyStand(t *testing.T) {
 	mu.Status.Slot = &refitv1.Slot{}
 	all.updates = append(all.updates, mu)
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(&Collector{Client: all})
+	reg.MustRegister(&Collector{Client: all, Sessions: &session.Pool{}})
 	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
 # HELP refit_machine_updates Machines by the phase of their update, and by why it waits or has failed.
 # TYPE refit_machine_updates gauge
@@ -67,7 +68,7 @@ refit_machine_updates{namespace="other",phase="Succeeded",reason=""} 1
 `), "refit_machine_updates"))
 
 	all.err = context.DeadlineExceeded
-	n, err := testutil.GatherAndCount(reg)
+	n, err := testutil.GatherAndCount(reg, "refit_machine_updates", "refit_drifted_machines")
 	require.NoError(t, err, "what can't be read takes no other metric with it")
 	require.Zero(t, n)
 }

@@ -103,8 +103,14 @@ func (u *update) run(ctx context.Context) (ctrl.Result, error) {
 	for range mostCommands {
 		c, reason := flow.Decide(u.state())
 		u.reason = reason
+		if u.leaves = u.queued && outside[c]; u.leaves {
+			return ctrl.Result{}, nil
+		}
 		result, goesOn, err := commands[c](u, ctx)
 		if err != nil {
+			if u.leaves = u.queued && u.mayAwaitLogin(); u.leaves { // and meets the error again there
+				return ctrl.Result{}, nil
+			}
 			u.stillLogIn(ctx)
 			return ctrl.Result{}, err
 		}

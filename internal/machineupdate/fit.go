@@ -21,6 +21,7 @@ const (
 	maxConditions = 32
 	maxDiffers    = 50
 	maxPolicies   = 200
+	maxRecords    = 2
 )
 
 // Marks of what was cut.
@@ -38,6 +39,7 @@ func fit(s *refitv1.MachineUpdateStatus) {
 	s.Instance, s.Address = shorten(s.Instance, 256), shorten(s.Address, 512)
 	s.Actions, s.Notes = shortenAll(s.Actions, maxActions, maxAction), shortenAll(s.Notes, maxNotes, maxName)
 	s.Starts = s.Starts[:min(len(s.Starts), maxStarts)]
+	s.NodeRecords = s.NodeRecords[:min(len(s.NodeRecords), maxRecords)]
 	fitChanges(s)
 	if p := s.Plan; p != nil {
 		p.Actions = shortenAll(p.Actions, maxActions, maxAction)

@@ -15,6 +15,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
+	"github.com/capi-refit/refit/internal/workload"
 	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
@@ -163,6 +164,33 @@ func TestWhatWaitsShowsForWhat(t *testing.T) {
 			require.Equal(t, tc.reason, w.requirePhase(refitv1.PhaseWaiting).Reason)
 			require.Len(t, w.events.Events, told, "the same news is told once")
 		})
+	}
+}
+
+// TestWhatIsSilentIsAskedLessAndLessOften as long as nothing was begun; a node that may be half changed is asked as before.
+func TestWhatIsSilentIsAskedLessAndLessOften(t *testing.T) {
+	w := newWorld(t)
+	w.ask()
+	w.node.dialErr = errRefused
+	for _, step := range []struct{ after, want time.Duration }{
+		{0, retryDefault}, {30 * time.Second, retryDefault}, {30 * time.Second, 15 * time.Second}, {time.Hour, retrySilent},
+	} {
+		w.clock.Step(step.after)
+		require.Equal(t, step.want, w.reconcile().RequeueAfter)
+	}
+	w.node.dialErr, w.workload.Err = nil, workload.ErrUnavailable
+	require.Equal(t, retrySilent, w.reconcile().RequeueAfter)
+	w.workload.Err, w.node.plans = nil, []node.Plan{{Blocked: []node.Problem{{Path: "/etc/app/a", Reason: "it is a directory"}}}}
+	w.reconcile()
+	w.node.dialErr = errRefused
+	require.Equal(t, retryDefault, w.reconcile().RequeueAfter, "it has answered meanwhile")
+
+	w = newWorld(t)
+	w.halfWay()
+	w.node.dialErr = errRefused
+	for range 3 {
+		require.Equal(t, retryDefault, w.reconcile().RequeueAfter)
+		w.clock.Step(5 * time.Minute)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,6 +21,7 @@ import (
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
+	"github.com/capi-refit/refit/internal/session"
 	"github.com/capi-refit/refit/internal/slots"
 )
 
@@ -76,6 +78,12 @@ type Reconciler struct {
 	// such updates look again by themselves.
 	WatchSecrets bool
 
+	// Sessions have what talks to nodes and workload clusters run beside the queue, whose workers it does not keep then. Nil: it keeps them.
+	Sessions *session.Pool
+	// queue is where an update comes back to at the end of its session, and backoff how long that takes after an error.
+	queue   workqueue.TypedRateLimitingInterface[ctrl.Request]
+	backoff workqueue.TypedRateLimiter[ctrl.Request]
+
 	// Arrivals know the policies that there are.
 	Arrivals []Arrivals
 
@@ -92,19 +100,30 @@ type Reconciler struct {
 	endings sync.Map // of ending
 	// lost is since when, as this process knows, updates have waited whose nodes may be half changed and can't be worked on, by the key of each.
 	lost sync.Map // of time.Time
+	// silent is since when, as this process knows, updates that have begun nothing wait for a node or a workload cluster that does not answer.
+	silent sync.Map // of time.Time
 	// plannedBy has the revisions of the policies that plans were made by, by the keys of MachineUpdates.
 	plannedBy sync.Map
 }
 
-// Reconcile brings one update as far as it can be brought now.
-func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) { //nolint:cyclop // one reason to end early after the other
+// Reconcile brings one update as far as it can be brought now, or has a session do so.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	if r.Sessions == nil {
+		return r.reconcile(ctx, req)
+	}
+	if r.Sessions.Running(req.NamespacedName) { // its end has this one look again
+		return ctrl.Result{}, nil
+	}
+	defer r.Sessions.Forgo(req.NamespacedName)
+	return r.reconcile(ctx, req)
+}
+
+func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) { //nolint:cyclop // one reason to end early after the other
 	var cached refitv1.MachineUpdate
 	if err := r.Client.Get(ctx, req.NamespacedName, &cached); err != nil {
-		r.plannedBy.Delete(req.NamespacedName)
-		r.orphans.Delete(req.NamespacedName)
-		r.stalled.Delete(req.NamespacedName)
-		r.lost.Delete(req.NamespacedName)
-		r.endings.Delete(req.NamespacedName)
+		for _, known := range []*sync.Map{&r.plannedBy, &r.orphans, &r.stalled, &r.lost, &r.silent, &r.endings} {
+			known.Delete(req.NamespacedName)
+		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if !cached.Behind() && finished(&cached) && cached.DeletionTimestamp.IsZero() && !hasFinalizer(&cached) {
@@ -130,7 +149,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if mu.Status.Phase == refitv1.PhaseWaiting {
 		u.waitedFor = mu.Status.Reason
 	}
+	u.queued = r.Sessions != nil
 	result, err := u.advance(ctx)
+	if u.leaves {
+		r.beginSession(ctx, u)
+	}
+	return result, err
+}
+
+// advance has an update go on, or go.
+func (u *update) advance(ctx context.Context) (ctrl.Result, error) {
+	result, err := u.runAndDisconnect(ctx)
 	if apierrors.IsConflict(err) || halfWritten(err) {
 		// Somebody else has written: other specs, or another leader. Look again.
 		return ctrl.Result{RequeueAfter: time.Second}, u.releaseOvertaken(ctx)
@@ -138,8 +167,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return result, err
 }
 
-// advance has an update go on, or go.
-func (u *update) advance(ctx context.Context) (ctrl.Result, error) {
+func (u *update) runAndDisconnect(ctx context.Context) (ctrl.Result, error) {
 	defer u.stopRenewal()
 	defer u.disconnect()
 	return u.run(ctx)

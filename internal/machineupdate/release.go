@@ -46,9 +46,14 @@ func (u *update) askLogin(ctx context.Context) (*wait, error) {
 
 // stillLogIn asks the node, too, when an error of the management cluster ends the reconciliation before anybody has.
 func (u *update) stillLogIn(ctx context.Context) {
-	if u.mu.Status.ApplyingSince != nil && u.regarding != nil && u.seen.Last == "" && u.seen.Work == "" {
+	if u.mayAwaitLogin() {
 		u.askLast(ctx, flow.Unknown)
 	}
+}
+
+// mayAwaitLogin reports whether work on the node may wait for a login of which nobody knows yet.
+func (u *update) mayAwaitLogin() bool {
+	return u.mu.Status.ApplyingSince != nil && u.regarding != nil && u.seen.Last == "" && u.seen.Work == ""
 }
 
 // workOnNode returns what is known of the work on the node. While a hold is met nobody renews the node's lease: when that is another's there

@@ -3,6 +3,7 @@ package machineupdate
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
@@ -25,8 +27,11 @@ import (
 // mostBackoff is how long an update waits at most after an error: a node may wait for a login, and puts its work back without one.
 const mostBackoff = time.Minute
 
-// SetupWithManager has the manager run the Reconciler, for at most concurrency updates at once.
-func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrency int) error {
+// workers is how many updates are looked at at once, without what talks to their nodes and workload clusters.
+const workers = 50
+
+// SetupWithManager has the manager run the Reconciler, and its sessions.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	b := ctrl.NewControllerManagedBy(mgr).
 		For(&refitv1.MachineUpdate{}).
 		Watches(&refitv1.NodeAccess{}, handler.EnqueueRequestsFromMapFunc(r.waiting)).
@@ -37,13 +42,19 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrency int) error {
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(sameName), builder.WithPredicates(holdsOrGoes)).
 		Watches(&refitv1.MachineUpdate{}, handler.EnqueueRequestsFromMapFunc(r.waitingForSlot), builder.WithPredicates(slotFreed)).
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: concurrency,
+			MaxConcurrentReconciles: workers,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](5*time.Millisecond, mostBackoff),
 		})
+	r.Sessions.Wake = r.wakeUp
+	r.backoff = workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](5*time.Millisecond, mostBackoff)
+	b = b.WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[ctrl.Request]) error {
+		r.queue = queue
+		return nil
+	}))
 	if r.WatchSecrets {
 		b = b.WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.waitingForSecret), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{}))
 	}
-	return b.Complete(r)
+	return errors.Join(mgr.Add(r.Sessions), b.Complete(r))
 }
 
 // holdsOrGoes passes on changes of Machines by which their nodes may be touched, or no longer may.

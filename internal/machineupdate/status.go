@@ -52,6 +52,9 @@ func (w *wait) but(also *wait) *wait {
 	return &out
 }
 
+// retrySilent is how long an update waits at most that has begun nothing, before it asks again what has not answered.
+const retrySilent = 2 * time.Minute
+
 // retryDefault is how long an update waits before it looks whether it can go on.
 const retryDefault = 10 * time.Second
 
@@ -193,7 +196,18 @@ func (u *update) show(ctx context.Context, w *wait, gone bool) (ctrl.Result, err
 	if news {
 		u.tellWait(w)
 	}
-	return w.again(), nil
+	return ctrl.Result{RequeueAfter: u.retryAfter(w)}, nil
+}
+
+// retryAfter returns when to look again. What is silent is asked less and less often as long as nothing was begun: many that are cost time
+// of those that answer.
+func (u *update) retryAfter(w *wait) time.Duration {
+	key := client.ObjectKeyFromObject(u.mu)
+	if u.mu.Status.ApplyingSince != nil || w.reason != refitv1.ReasonUnreachable && w.reason != refitv1.ReasonWorkload {
+		u.silent.Delete(key)
+		return w.again().RequeueAfter
+	}
+	return min(max(u.waitedSince(&u.silent)/4, retryDefault), retrySilent)
 }
 
 func (u *update) tellWait(w *wait) {

@@ -60,6 +60,8 @@ type update struct {
 	last, ran node.Status
 	// notes are for people, when the update has succeeded.
 	notes []string
+	// queued reports that a worker of the queue runs the update, and leaves that it goes on in a session.
+	queued, leaves bool
 	// overtaken reports that another server has written since the MachineUpdate was read.
 	overtaken bool
 	// looksOnly reports that nothing is done on the node, so that what is found out is true whoever writes in between.

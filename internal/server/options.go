@@ -22,35 +22,37 @@ import (
 
 // options are what the flags say.
 type options struct {
-	version          string
-	updaters         []updaters.Constructor
-	kubeconfig       string
-	namespace        string
-	healthAddr       string
-	webhookHost      string
-	webhookPort      int
-	webhookCertDir   string
-	clients          clientFlags
-	selfSigned       bool
-	selfSignedHosts  []string
-	leaderElect      bool
-	leaseDuration    time.Duration
-	renewDeadline    time.Duration
-	retryPeriod      time.Duration
-	leaderNamespace  string
-	qps              float32
-	burst            int
-	agentDir         string
-	agentSignatures  string
-	maxUpdates       int
-	watchSecrets     bool
-	onConflict       string
-	diagnostics      flags.ManagerOptions
-	logs             *logs.Options
-	rules            judges.RuleFlags
-	exclusive        exclusiveFlags
-	drift            driftFlags
-	shutdownDeadline time.Duration
+	version         string
+	updaters        []updaters.Constructor
+	kubeconfig      string
+	namespace       string
+	healthAddr      string
+	webhookHost     string
+	webhookPort     int
+	webhookCertDir  string
+	clients         clientFlags
+	selfSigned      bool
+	selfSignedHosts []string
+	leaderElect     bool
+	leaseDuration   time.Duration
+	renewDeadline   time.Duration
+	retryPeriod     time.Duration
+	leaderNamespace string
+	qps             float32
+	burst           int
+	agentDir        string
+	agentSignatures string
+	maxUpdates      int
+	// maxUpdatesOfCluster is the part of them that one cluster may have.
+	maxUpdatesOfCluster int
+	watchSecrets        bool
+	onConflict          string
+	diagnostics         flags.ManagerOptions
+	logs                *logs.Options
+	rules               judges.RuleFlags
+	exclusive           exclusiveFlags
+	drift               driftFlags
+	shutdownDeadline    time.Duration
 }
 
 // NewCommand returns the command that serves, of a program of a version that has others' updaters besides refit's own.
@@ -94,7 +96,8 @@ func (o *options) add(fs *pflag.FlagSet) {
 	fs.IntVar(&o.burst, "kube-api-burst", 200, "Queries at once to the API server.")
 	fs.StringVar(&o.agentDir, "agent-dir", "/agents", "Directory with the agents for nodes, refit-node-linux-amd64 and refit-node-linux-arm64.")
 	fs.StringVar(&o.agentSignatures, "agent-signature-dir", "", "Directory with the agents' signatures, refit-node-linux-amd64.sig and refit-node-linux-arm64.sig, for nodes with a gate. Unset: --agent-dir.")
-	fs.IntVar(&o.maxUpdates, "max-concurrent-updates", 100, "How many machines to update at once, over all clusters.")
+	fs.IntVar(&o.maxUpdates, "max-concurrent-updates", 500, "How many machines to update at once, over all clusters.")
+	fs.IntVar(&o.maxUpdatesOfCluster, "max-concurrent-updates-per-cluster", 100, "How many machines of one cluster to update at once. One whose nodes don't answer leaves the others to other clusters.")
 	fs.BoolVar(&o.watchSecrets, "watch-secrets", false, "Go on at once when a Secret changes that an update may wait for, instead of looking again every ten seconds. It takes the right to list and watch Secrets: config/components/watch-secrets.")
 	fs.StringVar(&o.onConflict, "on-conflict", string(node.Overwrite), "What to do with a file that was changed both in the specs and on the node: Overwrite (a copy is kept on the node) or Refuse (the update waits).")
 	fs.DurationVar(&o.shutdownDeadline, "shutdown-timeout", 30*time.Second, "How long to wait at the end for hooks and controllers that are under way. Work on nodes goes on without refit and is taken up again.")

@@ -39,6 +39,7 @@ import (
 	"github.com/capi-refit/refit/internal/machineupdate"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
+	"github.com/capi-refit/refit/internal/session"
 	"github.com/capi-refit/refit/webhook"
 )
 
@@ -198,11 +199,16 @@ func (o *options) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrlwebho
 	if err != nil {
 		return err
 	}
+	if o.maxUpdatesOfCluster < 1 || o.maxUpdates < o.maxUpdatesOfCluster {
+		return fmt.Errorf("--max-concurrent-updates is %d and --max-concurrent-updates-per-cluster %d: of one cluster it can be 1 to as many as of all",
+			o.maxUpdates, o.maxUpdatesOfCluster)
+	}
 	live := machineupdate.RememberCRDs(mgr.GetAPIReader(), clock.RealClock{})
 	reconciler := &machineupdate.Reconciler{
 		Client: mgr.GetClient(), Live: live, Disruptions: judges.Disruptions, Releases: judges.Sources, OnConflict: conflict,
 		Dialer: remote.SSHDialer{}, Agents: agents, Recorder: mgr.GetEventRecorder("refit"), Clock: clock.RealClock{}, Gate: changes.gate,
 		Arrivals:     []machineupdate.Arrivals{changes.gate.Policies, judges.Disruptions},
+		Sessions:     &session.Pool{Most: o.maxUpdates, MostOfCluster: o.maxUpdatesOfCluster},
 		WatchSecrets: o.watchSecrets,
 		Metrics:      machineupdate.NewMetrics(metrics.Registry),
 		Instance:     fmt.Sprintf("%s_%.8s_%d", hostname, uuid.NewUUID(), os.Getpid()), // in a container, each start has the same process id
@@ -210,10 +216,10 @@ func (o *options) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrlwebho
 	if err := o.exclusive.addTo(ctx, mgr, reconciler, "refit/"+o.version, handOver); err != nil {
 		return err
 	}
-	if err := reconciler.SetupWithManager(mgr, o.maxUpdates); err != nil {
+	if err := reconciler.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("add the controller: %w", err)
 	}
-	whenLeading(mgr, &machineupdate.Collector{Client: mgr.GetClient()})
+	whenLeading(mgr, &machineupdate.Collector{Client: mgr.GetClient(), Sessions: reconciler.Sessions})
 	if err := o.drift.addTo(mgr, reconciler); err != nil {
 		return err
 	}

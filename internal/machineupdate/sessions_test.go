@@ -1,0 +1,223 @@
+package machineupdate
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/node/remote"
+	"github.com/capi-refit/refit/internal/session"
+	"github.com/capi-refit/refit/internal/workload"
+)
+
+var request = ctrl.Request{NamespacedName: key}
+
+// besideQueue has sessions run beside a queue, at most so many, until the test ends.
+func (w *world) besideQueue(most int) {
+	r := w.reconciler
+	r.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
+	r.backoff = workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](time.Millisecond, time.Second)
+	r.Sessions = &session.Pool{Most: most, MostOfCluster: most, Wake: r.wakeUp}
+	ctx, cancel := context.WithCancel(w.t.Context())
+	began, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = r.Sessions.Start(&awaited{Context: ctx, tell: sync.OnceFunc(func() { close(began) })})
+	}()
+	<-began
+	w.t.Cleanup(func() { cancel(); <-ended; r.queue.ShutDown() })
+}
+
+// awaited tells that somebody awaits its end: a pool does when it has begun.
+type awaited struct {
+	context.Context
+	tell func()
+}
+
+func (a *awaited) Done() <-chan struct{} {
+	a.tell()
+	return a.Context.Done()
+}
+
+// blockNode has the node be at a verb until release is called; at is closed when it is there.
+func (w *world) blockNode(verb string) (at chan struct{}, release func()) {
+	at, gate, first := make(chan struct{}), make(chan struct{}), true
+	w.node.before = func(v string) {
+		if v == verb && first {
+			first = false
+			close(at)
+			<-gate
+		}
+	}
+	return at, func() { close(gate) }
+}
+
+// next takes the update out of the queue, when it is there.
+func (w *world) next() {
+	got, _ := w.reconciler.queue.Get()
+	require.Equal(w.t, request, got)
+	w.reconciler.queue.Done(got)
+}
+
+// endsSession waits for the end of the update's session.
+func (w *world) endsSession() {
+	require.Eventually(w.t, func() bool {
+		taken, _ := w.reconciler.Sessions.Load()
+		return taken == 0
+	}, time.Minute, time.Millisecond)
+}
+
+// TestANodeKeepsNoWorkerOfTheQueue has a node not answer. Whoever looks at its update meanwhile is not kept either, and looks again.
+func TestANodeKeepsNoWorkerOfTheQueue(t *testing.T) {
+	w := newWorld(t)
+	w.besideQueue(1)
+	w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{succeeded}
+	w.ask()
+	at, release := w.blockNode("plan")
+	require.Zero(t, w.reconcile(), "its session goes on")
+	<-at
+	require.Zero(t, w.reconcile())
+	require.Zero(t, w.reconciler.queue.Len())
+	release()
+	w.next() // since it was looked at meanwhile
+	w.requirePhase(refitv1.PhaseSucceeded)
+	require.Equal(t, []string{"plan", "apply", "plan"}, w.node.calls, "the second look has done nothing")
+}
+
+// TestAnUpdateWithoutAPlaceTouchesNothing: no lease, no slot, no write; what it was to begin with would be old when there is one.
+func TestAnUpdateWithoutAPlaceTouchesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.besideQueue(1)
+	held := make(chan struct{})
+	other := types.NamespacedName{Namespace: key.Namespace, Name: "other"}
+	require.True(t, w.reconciler.Sessions.Begin(t.Context(), other, other, false, func(ctx context.Context) {
+		select {
+		case <-held:
+		case <-ctx.Done():
+		}
+	}))
+	w.ask()
+	w.reconcile()
+	mu := w.update()
+	require.Equal(t, refitv1.PhasePending, mu.Status.Phase)
+	w.reconcile()
+	require.Equal(t, mu.ResourceVersion, w.update().ResourceVersion)
+	require.Empty(t, w.node.calls)
+	require.Empty(t, w.leaseOf().UID)
+	require.Nil(t, w.leaseOf().Spec.HolderIdentity)
+
+	w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{succeeded}
+	close(held)
+	w.next()
+	w.reconcile()
+	w.endsSession()
+	w.requirePhase(refitv1.PhaseSucceeded)
+}
+
+// flaky are nodes that can't be dialled at first.
+type flaky struct {
+	*fakeNode
+	failures int
+	fail     func() error
+}
+
+func (f *flaky) Dial(ctx context.Context, target remote.Target) (remote.Conn, error) {
+	if f.failures--; f.failures >= 0 {
+		return nil, f.fail()
+	}
+	return f.fakeNode.Dial(ctx, target)
+}
+
+// TestASessionThatFails comes back by the queue; a panic is an error of one update, and not the end of the process.
+func TestASessionThatFails(t *testing.T) {
+	for name, fail := range map[string]func() error{
+		"an error": func() error { return errors.New("nobody knows") }, "a panic": func() error { panic("no") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.besideQueue(1)
+			nodes := &flaky{fakeNode: w.node, failures: 3, fail: fail}
+			w.reconciler.Dialer = nodes
+			w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{succeeded}
+			w.ask()
+			w.reconcile()
+			for failures := 1; failures <= 3; failures++ {
+				w.next()
+				require.Equal(t, failures, w.reconciler.backoff.NumRequeues(request), "it comes later each time")
+				w.endsSession()
+				w.reconcile()
+			}
+			w.endsSession()
+			w.requirePhase(refitv1.PhaseSucceeded)
+			require.Zero(t, w.reconciler.backoff.NumRequeues(request), "which is forgotten when it has gone on")
+		})
+	}
+}
+
+// TestALoginThatIsAwaitedIsMadeInASession though the management cluster fails before anybody has asked the node.
+func TestALoginThatIsAwaitedIsMadeInASession(t *testing.T) {
+	w := cutOff(t, drainA)
+	d := &loginDialer{fakeNode: w.node}
+	w.reconciler.Dialer, w.reconciler.ConfirmRetry = d, time.Nanosecond
+	w.reconciler.Live = withoutClusters{w.reconciler.Live}
+	w.node.err, w.node.before = nil, nil
+	w.node.applied = []node.Status{awaitsLogin, goesOn}
+	w.besideQueue(1)
+	require.Zero(t, w.reconcile())
+	w.next()
+	require.Len(t, d.confirmed, 1)
+	require.Equal(t, 1, w.reconciler.backoff.NumRequeues(request))
+}
+
+// nobody is what reaches neither a workload cluster nor a node, and fails the test if it is asked to.
+type nobody struct{ t *testing.T }
+
+func (n nobody) Get(context.Context, client.ObjectKey) (*workload.Cluster, error) {
+	n.t.Error("a worker of the queue asks a workload cluster")
+	return nil, workload.ErrUnavailable
+}
+
+func (n nobody) Dial(context.Context, remote.Target) (remote.Conn, error) {
+	n.t.Error("a worker of the queue asks a node")
+	return nil, remote.ErrUnreachable
+}
+
+// TestTheQueueTalksToNobodyOutside demands that each command that talks to nodes or workload clusters comes after one that leaves the queue.
+func TestTheQueueTalksToNobodyOutside(t *testing.T) {
+	for name, arrange := range map[string]func(*testing.T) *world{
+		"asked for":    func(t *testing.T) *world { w := newWorld(t); w.ask(); return w },
+		"under way":    func(t *testing.T) *world { return cutOff(t, drainA) },
+		"other specs":  func(t *testing.T) *world { w := cutOff(t, drainA); w.change(); w.ask(); return w },
+		"withdrawn":    func(t *testing.T) *world { w := cutOff(t, drainA); w.mark(false); return w },
+		"held":         func(t *testing.T) *world { w := cutOff(t, drainA); w.hold(true); return w },
+		"paused":       func(t *testing.T) *world { w := cutOff(t, drainA); w.pause(true); return w },
+		"deleted":      func(t *testing.T) *world { w := cutOff(t, drainA); w.deleteUpdate(); return w },
+		"machine gone": func(t *testing.T) *world { w := cutOff(t, drainA); w.deleteMachine(); return w },
+		"abandoned":    func(t *testing.T) *world { w := failed(t, false); w.annotate(refitv1.AbandonAnnotation); return w },
+		"failed, and deleted": func(t *testing.T) *world {
+			w := failed(t, false)
+			w.deleteUpdate()
+			return w
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := arrange(t)
+			w.node.err, w.node.before = nil, nil
+			w.reconciler.Sessions = &session.Pool{} // it has no place for anybody
+			w.reconciler.Workloads, w.reconciler.Dialer = nobody{t}, nobody{t}
+			w.reconcile()
+			_, waiting := w.reconciler.Sessions.Load()
+			require.Equal(t, 1, waiting, "it waits for a place")
+		})
+	}
+}
