@@ -3,6 +3,7 @@ package drift
 
 import (
 	"context"
+	"errors"
 	"hash/fnv"
 	"time"
 
@@ -11,15 +12,20 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/session"
 )
 
 const (
-	// checks is how many nodes are compared at once. A comparison takes a second; the interval has time for many.
-	checks = 5
+	// checks is how many nodes are compared at once, and checksOfCluster how many of one cluster. A comparison takes a second, so that an
+	// interval of an hour has time for 180,000; a node that does not answer takes up to two minutes.
+	checks, checksOfCluster = 50, 10
+	// leastBackoff and mostBackoff are how long a comparison waits after an error.
+	leastBackoff, mostBackoff = time.Second, Skipped
 	// Skipped is after how long a comparison is tried again that was due and could not be made. That asks nobody but caches.
 	Skipped = 5 * time.Minute
 )
@@ -42,6 +48,8 @@ type Checker struct {
 	Nodes        Nodes
 	// Interval is how often each node is compared; 0: only when a person asks.
 	Interval time.Duration
+	// sessions are what compares nodes, beside the queue. Nil: the queue does.
+	sessions *session.Queue
 	// Began is when this process did. What was missed before is not made up for all at once.
 	Began   time.Time
 	Metrics *Metrics
@@ -53,15 +61,23 @@ func (c *Checker) SetupWithManager(mgr ctrl.Manager) error {
 		mu, ok := obj.(*refitv1.MachineUpdate)
 		return ok && UpToDate(mu)
 	})
-	return ctrl.NewControllerManagedBy(mgr).Named("drift").
+	c.sessions = session.NewQueue(checks, checksOfCluster, leastBackoff, mostBackoff)
+	return errors.Join(mgr.Add(c.sessions), ctrl.NewControllerManagedBy(mgr).Named("drift").
 		For(&refitv1.MachineUpdate{}, builder.WithPredicates(succeeded)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: checks}).
-		Complete(c)
+		WatchesRawSource(c.sessions.Source()).
+		Complete(c))
 }
 
 // Reconcile compares the node of one Machine, if that is due.
 func (c *Checker) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	var cached, mu refitv1.MachineUpdate
+	if c.sessions == nil {
+		return c.reconcile(ctx, req)
+	}
+	return c.sessions.Do(ctx, req, c.reconcile)
+}
+
+func (c *Checker) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var cached refitv1.MachineUpdate
 	if err := c.Client.Get(ctx, req.NamespacedName, &cached); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -72,6 +88,17 @@ func (c *Checker) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	if !Asked(&cached) && c.Nodes.SkipsDrift(ctx, &cached) {
 		return ctrl.Result{RequeueAfter: Skipped}, nil
 	}
+	if c.sessions == nil {
+		return c.check(ctx, req)
+	}
+	cluster := types.NamespacedName{Namespace: req.Namespace, Name: cached.Labels[clusterv1.ClusterNameLabel]}
+	c.sessions.Begin(ctx, cluster, req, Asked(&cached), func(ctx context.Context) (ctrl.Result, error) { return c.check(ctx, req) })
+	return ctrl.Result{}, nil
+}
+
+// check compares the node of one Machine, if it is due as the API server has it, too.
+func (c *Checker) check(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var mu refitv1.MachineUpdate
 	if err := c.Live.Get(ctx, req.NamespacedName, &mu); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}

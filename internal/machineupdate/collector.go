@@ -29,7 +29,7 @@ var (
 // asked.
 type Collector struct {
 	Client   client.Reader
-	Sessions *session.Pool
+	Sessions *session.Queue
 }
 
 var _ prometheus.Collector = (*Collector)(nil)

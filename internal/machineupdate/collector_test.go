@@ -53,7 +53,7 @@ func TestUpdatesAreCountedByHowTheyStand(t *testing.T) {
 	mu.Status.Slot = &refitv1.Slot{}
 	all.updates = append(all.updates, mu)
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(&Collector{Client: all, Sessions: &session.Pool{}})
+	reg.MustRegister(&Collector{Client: all, Sessions: &session.Queue{}})
 	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
 # HELP refit_machine_updates Machines by the phase of their update, and by why it waits or has failed.
 # TYPE refit_machine_updates gauge

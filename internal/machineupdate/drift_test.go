@@ -250,7 +250,7 @@ refit_drift_checks_total{outcome="Unknown"} 1
 `)))
 
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(&Collector{Client: w.Client, Sessions: &session.Pool{}})
+	reg.MustRegister(&Collector{Client: w.Client, Sessions: &session.Queue{}})
 	shows := func(n int) {
 		require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(fmt.Sprintf(`
 # HELP refit_drifted_machines Machines whose nodes no longer showed what was applied to them when they were compared last.

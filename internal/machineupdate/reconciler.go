@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -79,10 +78,7 @@ type Reconciler struct {
 	WatchSecrets bool
 
 	// Sessions have what talks to nodes and workload clusters run beside the queue, whose workers it does not keep then. Nil: it keeps them.
-	Sessions *session.Pool
-	// queue is where an update comes back to at the end of its session, and backoff how long that takes after an error.
-	queue   workqueue.TypedRateLimitingInterface[ctrl.Request]
-	backoff workqueue.TypedRateLimiter[ctrl.Request]
+	Sessions *session.Queue
 
 	// Arrivals know the policies that there are.
 	Arrivals []Arrivals
@@ -111,11 +107,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if r.Sessions == nil {
 		return r.reconcile(ctx, req)
 	}
-	if r.Sessions.Running(req.NamespacedName) { // its end has this one look again
-		return ctrl.Result{}, nil
-	}
-	defer r.Sessions.Forgo(req.NamespacedName)
-	return r.reconcile(ctx, req)
+	return r.Sessions.Do(ctx, req, r.reconcile)
 }
 
 func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) { //nolint:cyclop // one reason to end early after the other
@@ -152,7 +144,10 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	u.queued = r.Sessions != nil
 	result, err := u.advance(ctx)
 	if u.leaves {
-		r.beginSession(ctx, u)
+		r.Sessions.Begin(ctx, u.clusterKey(), req, u.started() || mu.Status.ApplyingSince != nil, func(ctx context.Context) (ctrl.Result, error) {
+			u.queued, u.leaves = false, false
+			return u.advance(ctx)
+		})
 	}
 	return result, err
 }

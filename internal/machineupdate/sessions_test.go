@@ -16,26 +16,26 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
-	"github.com/capi-refit/refit/internal/session"
 	"github.com/capi-refit/refit/internal/workload"
 )
 
 var request = ctrl.Request{NamespacedName: key}
 
-// besideQueue has sessions run beside a queue, at most so many, until the test ends.
-func (w *world) besideQueue(most int) {
-	r := w.reconciler
-	r.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
-	r.backoff = workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](time.Millisecond, time.Second)
-	r.Sessions = &session.Pool{Most: most, MostOfCluster: most, Wake: r.wakeUp}
+// besideQueue has sessions run beside a queue, at most so many, until the test ends. It returns the queue.
+func (w *world) besideQueue(most int) workqueue.TypedRateLimitingInterface[ctrl.Request] {
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
+	sessions := NewSessions(most, most)
+	require.NoError(w.t, sessions.Source().Start(w.t.Context(), queue))
+	w.reconciler.Sessions = sessions
 	ctx, cancel := context.WithCancel(w.t.Context())
 	began, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = r.Sessions.Start(&awaited{Context: ctx, tell: sync.OnceFunc(func() { close(began) })})
+		_ = sessions.Start(&awaited{Context: ctx, tell: sync.OnceFunc(func() { close(began) })})
 	}()
 	<-began
-	w.t.Cleanup(func() { cancel(); <-ended; r.queue.ShutDown() })
+	w.t.Cleanup(func() { cancel(); <-ended; queue.ShutDown() })
+	return queue
 }
 
 // awaited tells that somebody awaits its end: a pool does when it has begun.
@@ -62,11 +62,11 @@ func (w *world) blockNode(verb string) (at chan struct{}, release func()) {
 	return at, func() { close(gate) }
 }
 
-// next takes the update out of the queue, when it is there.
-func (w *world) next() {
-	got, _ := w.reconciler.queue.Get()
-	require.Equal(w.t, request, got)
-	w.reconciler.queue.Done(got)
+// takeNext takes the update out of the queue, when it is there.
+func takeNext(t *testing.T, queue workqueue.TypedRateLimitingInterface[ctrl.Request]) {
+	got, _ := queue.Get()
+	require.Equal(t, request, got)
+	queue.Done(got)
 }
 
 // endsSession waits for the end of the update's session.
@@ -80,16 +80,16 @@ func (w *world) endsSession() {
 // TestANodeKeepsNoWorkerOfTheQueue has a node not answer. Whoever looks at its update meanwhile is not kept either, and looks again.
 func TestANodeKeepsNoWorkerOfTheQueue(t *testing.T) {
 	w := newWorld(t)
-	w.besideQueue(1)
+	queue := w.besideQueue(1)
 	w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{succeeded}
 	w.ask()
 	at, release := w.blockNode("plan")
 	require.Zero(t, w.reconcile(), "its session goes on")
 	<-at
 	require.Zero(t, w.reconcile())
-	require.Zero(t, w.reconciler.queue.Len())
+	require.Zero(t, queue.Len())
 	release()
-	w.next() // since it was looked at meanwhile
+	takeNext(t, queue) // since it was looked at meanwhile
 	w.requirePhase(refitv1.PhaseSucceeded)
 	require.Equal(t, []string{"plan", "apply", "plan"}, w.node.calls, "the second look has done nothing")
 }
@@ -97,15 +97,16 @@ func TestANodeKeepsNoWorkerOfTheQueue(t *testing.T) {
 // TestAnUpdateWithoutAPlaceTouchesNothing: no lease, no slot, no write; what it was to begin with would be old when there is one.
 func TestAnUpdateWithoutAPlaceTouchesNothing(t *testing.T) {
 	w := newWorld(t)
-	w.besideQueue(1)
+	queue := w.besideQueue(1)
 	held := make(chan struct{})
 	other := types.NamespacedName{Namespace: key.Namespace, Name: "other"}
-	require.True(t, w.reconciler.Sessions.Begin(t.Context(), other, other, false, func(ctx context.Context) {
+	w.reconciler.Sessions.Begin(t.Context(), other, ctrl.Request{NamespacedName: other}, false, func(ctx context.Context) (ctrl.Result, error) {
 		select {
 		case <-held:
 		case <-ctx.Done():
 		}
-	}))
+		return ctrl.Result{}, nil
+	})
 	w.ask()
 	w.reconcile()
 	mu := w.update()
@@ -118,7 +119,7 @@ func TestAnUpdateWithoutAPlaceTouchesNothing(t *testing.T) {
 
 	w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{succeeded}
 	close(held)
-	w.next()
+	takeNext(t, queue)
 	w.reconcile()
 	w.endsSession()
 	w.requirePhase(refitv1.PhaseSucceeded)
@@ -145,21 +146,19 @@ func TestASessionThatFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.besideQueue(1)
+			queue := w.besideQueue(1)
 			nodes := &flaky{fakeNode: w.node, failures: 3, fail: fail}
 			w.reconciler.Dialer = nodes
 			w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{succeeded}
 			w.ask()
 			w.reconcile()
-			for failures := 1; failures <= 3; failures++ {
-				w.next()
-				require.Equal(t, failures, w.reconciler.backoff.NumRequeues(request), "it comes later each time")
+			for range 3 {
+				takeNext(t, queue)
 				w.endsSession()
 				w.reconcile()
 			}
 			w.endsSession()
 			w.requirePhase(refitv1.PhaseSucceeded)
-			require.Zero(t, w.reconciler.backoff.NumRequeues(request), "which is forgotten when it has gone on")
 		})
 	}
 }
@@ -172,11 +171,10 @@ func TestALoginThatIsAwaitedIsMadeInASession(t *testing.T) {
 	w.reconciler.Live = withoutClusters{w.reconciler.Live}
 	w.node.err, w.node.before = nil, nil
 	w.node.applied = []node.Status{awaitsLogin, goesOn}
-	w.besideQueue(1)
+	queue := w.besideQueue(1)
 	require.Zero(t, w.reconcile())
-	w.next()
+	takeNext(t, queue)
 	require.Len(t, d.confirmed, 1)
-	require.Equal(t, 1, w.reconciler.backoff.NumRequeues(request))
 }
 
 // nobody is what reaches neither a workload cluster nor a node, and fails the test if it is asked to.
@@ -213,7 +211,7 @@ func TestTheQueueTalksToNobodyOutside(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := arrange(t)
 			w.node.err, w.node.before = nil, nil
-			w.reconciler.Sessions = &session.Pool{} // it has no place for anybody
+			w.reconciler.Sessions = NewSessions(0, 0) // it has no place for anybody
 			w.reconciler.Workloads, w.reconciler.Dialer = nobody{t}, nobody{t}
 			w.reconcile()
 			_, waiting := w.reconciler.Sessions.Load()

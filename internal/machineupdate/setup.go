@@ -16,16 +16,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/session"
 )
 
-// mostBackoff is how long an update waits at most after an error: a node may wait for a login, and puts its work back without one.
-const mostBackoff = time.Minute
+// How long an update waits after an error, at first and at most: a node may wait for a login, and puts its work back without one.
+const (
+	leastBackoff = 5 * time.Millisecond
+	mostBackoff  = time.Minute
+)
+
+// NewSessions returns the sessions of updates, with how many there are at most at once, and of one cluster.
+func NewSessions(most, mostOfCluster int) *session.Queue {
+	return session.NewQueue(most, mostOfCluster, leastBackoff, mostBackoff)
+}
 
 // workers is how many updates are looked at at once, without what talks to their nodes and workload clusters.
 const workers = 50
@@ -41,16 +49,11 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.waitingForCluster), builder.WithPredicates(unpaused)).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(sameName), builder.WithPredicates(holdsOrGoes)).
 		Watches(&refitv1.MachineUpdate{}, handler.EnqueueRequestsFromMapFunc(r.waitingForSlot), builder.WithPredicates(slotFreed)).
+		WatchesRawSource(r.Sessions.Source()).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](5*time.Millisecond, mostBackoff),
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](leastBackoff, mostBackoff),
 		})
-	r.Sessions.Wake = r.wakeUp
-	r.backoff = workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](5*time.Millisecond, mostBackoff)
-	b = b.WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[ctrl.Request]) error {
-		r.queue = queue
-		return nil
-	}))
 	if r.WatchSecrets {
 		b = b.WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.waitingForSecret), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{}))
 	}

@@ -39,7 +39,6 @@ import (
 	"github.com/capi-refit/refit/internal/machineupdate"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
-	"github.com/capi-refit/refit/internal/session"
 	"github.com/capi-refit/refit/webhook"
 )
 
@@ -208,7 +207,7 @@ func (o *options) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrlwebho
 		Client: mgr.GetClient(), Live: live, Disruptions: judges.Disruptions, Releases: judges.Sources, OnConflict: conflict,
 		Dialer: remote.SSHDialer{}, Agents: agents, Recorder: mgr.GetEventRecorder("refit"), Clock: clock.RealClock{}, Gate: changes.gate,
 		Arrivals:     []machineupdate.Arrivals{changes.gate.Policies, judges.Disruptions},
-		Sessions:     &session.Pool{Most: o.maxUpdates, MostOfCluster: o.maxUpdatesOfCluster},
+		Sessions:     machineupdate.NewSessions(o.maxUpdates, o.maxUpdatesOfCluster),
 		WatchSecrets: o.watchSecrets,
 		Metrics:      machineupdate.NewMetrics(metrics.Registry),
 		Instance:     fmt.Sprintf("%s_%.8s_%d", hostname, uuid.NewUUID(), os.Getpid()), // in a container, each start has the same process id

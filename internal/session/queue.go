@@ -1,0 +1,81 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+// Queue is a Pool beside the work queue of a controller, which has to have Source among its sources. What ends in a session comes back to the
+// queue as what ends in one of the queue's workers does.
+type Queue struct {
+	pool    Pool
+	work    workqueue.TypedRateLimitingInterface[ctrl.Request]
+	backoff workqueue.TypedRateLimiter[ctrl.Request]
+}
+
+// NewQueue returns a Queue with the bounds of its Pool, and how soon after an error a session begins again: the first time, doubled each time
+// after that, and at most.
+func NewQueue(most, mostOfCluster int, first, atMost time.Duration) *Queue {
+	q := &Queue{backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](first, atMost)}
+	q.pool = Pool{Most: most, MostOfCluster: mostOfCluster, Wake: func(key types.NamespacedName) { q.work.Add(ctrl.Request{NamespacedName: key}) }}
+	return q
+}
+
+// Start implements manager.Runnable.
+func (q *Queue) Start(ctx context.Context) error { return q.pool.Start(ctx) }
+
+// Source gives the Queue the work queue of the controller whose source it is.
+func (q *Queue) Source() source.Source {
+	return source.Func(func(_ context.Context, work workqueue.TypedRateLimitingInterface[ctrl.Request]) error {
+		q.work = work
+		return nil
+	})
+}
+
+// Do reconciles in a worker of the queue, which may begin a session. While one runs it does nothing: the session's end has the request come
+// again.
+func (q *Queue) Do(ctx context.Context, req ctrl.Request, reconcile func(context.Context, ctrl.Request) (ctrl.Result, error)) (ctrl.Result, error) {
+	if q.pool.Running(req.NamespacedName) {
+		return ctrl.Result{}, nil
+	}
+	defer q.pool.Forgo(req.NamespacedName)
+	return reconcile(ctx, req)
+}
+
+// Begin has a session reconcile on, if there is a place for it; else the request comes again when there is.
+func (q *Queue) Begin(ctx context.Context, of types.NamespacedName, req ctrl.Request, urgent bool, reconcile func(context.Context) (ctrl.Result, error)) {
+	q.pool.Begin(ctx, of, req.NamespacedName, urgent, func(ctx context.Context) {
+		result, err := safely(ctx, reconcile)
+		switch {
+		case ctx.Err() != nil: // whoever leads next looks at all
+		case err != nil:
+			ctrl.LoggerFrom(ctx).Error(err, "Reconciler error")
+			q.work.AddAfter(req, q.backoff.When(req))
+		default:
+			q.backoff.Forget(req)
+			if result.RequeueAfter > 0 {
+				q.work.AddAfter(req, result.RequeueAfter)
+			}
+		}
+	})
+}
+
+// Load returns how many sessions run or are about to, and how many wait for a place.
+func (q *Queue) Load() (running, waiting int) { return q.pool.Load() }
+
+// safely makes an error of a panic, as the queue's workers do.
+func safely(ctx context.Context, reconcile func(context.Context) (ctrl.Result, error)) (result ctrl.Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v [recovered]\n%s", p, debug.Stack())
+		}
+	}()
+	return reconcile(ctx)
+}

@@ -1,0 +1,81 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+// desk is a Queue, and the requests that come to its work queue.
+type desk struct {
+	*Queue
+	t *testing.T
+}
+
+func newDesk(t *testing.T) *desk {
+	work := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
+	d := &desk{NewQueue(1, 1, time.Millisecond, time.Second), t}
+	require.NoError(t, d.Source().Start(t.Context(), work))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = d.Start(ctx)
+	}()
+	t.Cleanup(func() { cancel(); <-ended; work.ShutDown() })
+	return d
+}
+
+// work does what a worker of the queue does with each request, until one has been done with.
+func (d *desk) run(reconcile func() (ctrl.Result, error)) {
+	req := ctrl.Request{NamespacedName: key("a/1")}
+	for done := make(chan struct{}); ; {
+		_, err := d.Do(d.t.Context(), req, func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+			d.Begin(ctx, key("a"), req, false, func(context.Context) (result ctrl.Result, err error) {
+				if result, err = reconcile(); result == (ctrl.Result{}) && err == nil {
+					close(done)
+				}
+				return result, err
+			})
+			return ctrl.Result{}, nil
+		})
+		require.NoError(d.t, err)
+		came := make(chan ctrl.Request)
+		go func() {
+			got, _ := d.work.Get()
+			d.work.Done(got)
+			came <- got
+		}()
+		select {
+		case <-done:
+			return
+		case got := <-came:
+			require.Equal(d.t, req, got)
+		}
+	}
+}
+
+// TestWhatFailsComesLaterEachTime, a panic like an error, until it goes on.
+func TestWhatFailsComesLaterEachTime(t *testing.T) {
+	d := newDesk(t)
+	var failures []int
+	d.run(func() (ctrl.Result, error) {
+		failures = append(failures, d.backoff.NumRequeues(ctrl.Request{NamespacedName: key("a/1")}))
+		switch len(failures) {
+		case 1:
+			return ctrl.Result{}, errors.New("no")
+		case 2:
+			panic("no")
+		case 3:
+			return ctrl.Result{RequeueAfter: time.Millisecond}, nil
+		default:
+			return ctrl.Result{}, nil
+		}
+	})
+	require.Equal(t, []int{0, 1, 2, 0}, failures)
+}
