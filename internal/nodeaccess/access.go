@@ -5,6 +5,8 @@ package nodeaccess
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -108,6 +110,7 @@ func Resolve(na *refitv1.NodeAccess, machine *clusterv1.Machine, secret SecretFu
 		return fail("spec.ssh."+field, err)
 	}
 	if j := ssh.JumpHost; j != nil {
+		secret, shared := digesting(secret, na)
 		hostKeys, err := resolveHostKeys(j.HostKeys, secret, "", nil)
 		if err != nil {
 			return fail("spec.ssh.jumpHost.hostKeys", err)
@@ -115,7 +118,7 @@ func Resolve(na *refitv1.NodeAccess, machine *clusterv1.Machine, secret SecretFu
 		a.Target.Jump = &remote.Target{
 			Addresses: []remote.Address{{Host: j.Address, Port: int(j.Port)}}, User: j.User, HostKeys: hostKeys,
 		}
-		o := remote.CertificateOptions{KeyID: keyID(machine), JumpHost: true}
+		o := remote.CertificateOptions{KeyID: "refit:" + na.Namespace + "/" + na.Name, JumpHost: true}
 		if field, err := authenticate(a.Target.Jump, j.PrivateKeySecretRef, j.UserCertificate, o, secret); err != nil {
 			return fail("spec.ssh.jumpHost."+field, err)
 		}
@@ -123,8 +126,25 @@ func Resolve(na *refitv1.NodeAccess, machine *clusterv1.Machine, secret SecretFu
 			return fail("spec.ssh.jumpHost.userCertificate", errors.New("the jump host needs an authority of its own, which nodes don't trust: "+
 				"with the nodes' its certificates could forward connections on the nodes"))
 		}
+		a.Target.Jump.Shared = shared()
 	}
 	return a, nil
+}
+
+// digesting returns what reads Secrets, and a digest of what it has read and of how a NodeAccess has a jump host be reached: who differs in either
+// does not share a connection.
+func digesting(secret SecretFunc, na *refitv1.NodeAccess) (SecretFunc, func() string) {
+	h := sha256.New()
+	add := func(part []byte) { _, _ = fmt.Fprintf(h, "%d %s", len(part), part) }
+	text, _ := json.Marshal(na.Spec.SSH.JumpHost)
+	add([]byte(na.Namespace + "/" + na.Name))
+	add(text)
+	reads := func(name, key string) ([]byte, error) {
+		data, err := secret(name, key)
+		add(data)
+		return data, err
+	}
+	return reads, func() string { return fmt.Sprintf("%x", h.Sum(nil)) }
 }
 
 // Client returns the agent at the other end of a connection that was made by the Access.

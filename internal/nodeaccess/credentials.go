@@ -50,7 +50,7 @@ func certificateOf(s refitv1.SSHAccess, machine *clusterv1.Machine) remote.Certi
 	return remote.CertificateOptions{KeyID: keyID(machine), ForceCommand: cmp.Or(s.UserCertificate.ForceCommand, command)}
 }
 
-// keyID is what the sshd of the node, or of a jump host, logs.
+// keyID is what the sshd of the node logs.
 func keyID(machine *clusterv1.Machine) string {
 	return "refit:" + machine.Namespace + "/" + machine.Name
 }

@@ -107,6 +107,45 @@ func TestHowToLogIn(t *testing.T) {
 	}
 }
 
+// TestWhoSharesTheConnectionToAJumpHost demands that only those do for whom it would be made in the same way.
+func TestWhoSharesTheConnectionToAJumpHost(t *testing.T) {
+	_, key, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	signer, err := ssh.NewSignerFromKey(key)
+	require.NoError(t, err)
+	hosts := "* " + string(ssh.MarshalAuthorizedKey(signer.PublicKey()))
+	secrets := map[string]string{"key": "key of the nodes", "jump": "key of the jump host", "hosts": hosts}
+	ref := func(name string) refitv1.SecretKeyReference { return refitv1.SecretKeyReference{Name: name} }
+	trusted := refitv1.HostKeys{Policy: refitv1.HostKeyPinned, SecretRef: &refitv1.SecretKeyReference{Name: "hosts"}}
+	na := &refitv1.NodeAccess{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: "all"}, Spec: refitv1.NodeAccessSpec{SSH: refitv1.SSHAccess{
+		User: "refit", HostKeys: trusted, PrivateKeySecretRef: ref("key"),
+		JumpHost: &refitv1.JumpHost{Address: "jump", User: "jump", HostKeys: trusted, PrivateKeySecretRef: ref("jump")},
+	}}}
+	shared := func(machine string) string {
+		m := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "fleet", Name: machine, Annotations: map[string]string{refitv1.AddressAnnotation: "10.0.0.1"},
+		}}
+		a, err := Resolve(na, m, func(name, _ string) ([]byte, error) { return []byte(secrets[name]), nil }, "", nil)
+		require.NoError(t, err)
+		require.Empty(t, a.Target.Shared, "nodes are not shared")
+		return a.Target.Jump.Shared
+	}
+	seen := map[string]bool{shared("one"): true}
+	require.True(t, seen[shared("two")])
+	for name, change := range map[string]func(){
+		"another key":        func() { secrets["jump"] = "a new key" },
+		"other host keys":    func() { secrets["hosts"] += hosts },
+		"another user":       func() { na.Spec.SSH.JumpHost.User = "other" },
+		"another address":    func() { na.Spec.SSH.JumpHost.Address = "other" },
+		"another NodeAccess": func() { na.Name = "other" },
+		"another namespace":  func() { na.Namespace = "other" },
+	} {
+		change()
+		require.False(t, seen[shared("one")], name)
+		seen[shared("one")] = true
+	}
+}
+
 func TestWhatACertificateIsBoundTo(t *testing.T) {
 	machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: "worker-1"}}
 	for want, s := range map[string]refitv1.SSHAccess{

@@ -205,7 +205,7 @@ func (o *options) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrlwebho
 	live := machineupdate.RememberCRDs(mgr.GetAPIReader(), clock.RealClock{})
 	reconciler := &machineupdate.Reconciler{
 		Client: mgr.GetClient(), Live: live, Disruptions: judges.Disruptions, Releases: judges.Sources, OnConflict: conflict,
-		Dialer: remote.SSHDialer{}, Agents: agents, Recorder: mgr.GetEventRecorder("refit"), Clock: clock.RealClock{}, Gate: changes.gate,
+		Dialer: remote.SSHDialer{Jumps: &remote.JumpHosts{}}, Agents: agents, Recorder: mgr.GetEventRecorder("refit"), Clock: clock.RealClock{}, Gate: changes.gate,
 		Arrivals:     []machineupdate.Arrivals{changes.gate.Policies, judges.Disruptions},
 		Sessions:     machineupdate.NewSessions(o.maxUpdates, o.maxUpdatesOfCluster),
 		WatchSecrets: o.watchSecrets,

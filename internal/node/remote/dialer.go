@@ -14,12 +14,16 @@ import (
 )
 
 // SSHDialer reaches nodes over SSH.
-type SSHDialer struct{}
+type SSHDialer struct {
+	// Jumps have connections to jump hosts be shared by the nodes behind them. Nil: each node has its own.
+	Jumps *JumpHosts
+}
 
 var _ Dialer = SSHDialer{}
 
 // Dial implements Dialer. A failure is a *DialError that lists each address, or ctx's own error if ctx is done.
-func (SSHDialer) Dial(ctx context.Context, t Target) (Conn, error) {
+func (d SSHDialer) Dial(ctx context.Context, t Target) (Conn, error) {
+	t.jumps = d.Jumps
 	c, err := t.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -89,7 +93,9 @@ func (t Target) dialRaw(ctx context.Context, address Address) (net.Conn, error) 
 		if len(t.Within) > 0 && !Within(t.Within, address.Host) { // who resolves a name there is not known
 			return nil, fmt.Errorf("%w: %w", ErrUnreachable, outside(address.Host))
 		}
-		return t.Jump.through(ctx, address, limit)
+		jump := *t.Jump
+		jump.jumps = t.jumps
+		return jump.through(ctx, address, limit)
 	}
 	raw, err := (&net.Dialer{Timeout: limit, Control: t.control}).DialContext(ctx, "tcp", address.String())
 	if err != nil {

@@ -32,6 +32,9 @@ func (c *jumpConn) Close() error {
 
 // through connects to address from t, a jump host. The limit is for the way from there.
 func (t Target) through(ctx context.Context, address Address, limit time.Duration) (net.Conn, error) {
+	if t.jumps != nil && t.Shared != "" {
+		return t.jumps.through(ctx, t, address, limit)
+	}
 	jump, err := t.connect(ctx)
 	if err != nil {
 		return nil, &jumpError{err}
@@ -41,11 +44,16 @@ func (t Target) through(ctx context.Context, address Address, limit time.Duratio
 	conn, err := jump.DialContext(ctx, "tcp", address.String())
 	if err != nil {
 		_ = jump.raw.Close()
-		var refused *ssh.OpenChannelError
-		if errors.As(err, &refused) && refused.Reason == ssh.Prohibited {
-			return nil, &jumpError{fmt.Errorf("%w: %s forbids forwarding to %s; see AllowTcpForwarding and PermitOpen in its sshd_config", ErrUnauthorized, jump.RemoteAddr(), address)}
-		}
-		return nil, fmt.Errorf("%w through jump host %s: %s", ErrUnreachable, jump.RemoteAddr(), begin(err.Error(), 300))
+		return nil, notForwarded(err, jump, address)
 	}
 	return &jumpConn{Conn: conn, jump: jump}, nil
+}
+
+// notForwarded tells a jump host that forbids a connection from a node that can't be reached.
+func notForwarded(err error, jump *client, address Address) error {
+	var refused *ssh.OpenChannelError
+	if errors.As(err, &refused) && refused.Reason == ssh.Prohibited {
+		return &jumpError{fmt.Errorf("%w: %s forbids forwarding to %s; see AllowTcpForwarding and PermitOpen in its sshd_config", ErrUnauthorized, jump.RemoteAddr(), address)}
+	}
+	return fmt.Errorf("%w through jump host %s: %s", ErrUnreachable, jump.RemoteAddr(), begin(err.Error(), 300))
 }

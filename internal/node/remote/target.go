@@ -82,8 +82,14 @@ type Target struct {
 	Within []netip.Prefix
 	// Jump is a host to go through, verified by its own HostKeys. It may have a Jump itself.
 	Jump *Target
+	// Shared, of a jump host, has one connection serve for all targets of which it is the same: a digest of all that the connection is made
+	// with. Empty: it is not shared.
+	Shared string
 	// Timeouts has defaults for what is 0.
 	Timeouts Timeouts
+
+	// jumps are what is shared.
+	jumps *JumpHosts
 }
 
 // Timeouts bound how long a peer may be silent.
