@@ -23,6 +23,8 @@ type Decision struct {
 	Policies []*Policy
 	// By are the overrides that made it.
 	By Overrides
+	// Frees reports that it is another update whose end opens it, so that nobody knows when.
+	Frees bool
 }
 
 // Decide reports whether a change of a Machine may start, by the policies that select it.

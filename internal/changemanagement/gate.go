@@ -175,7 +175,7 @@ func (g *Gate) applyBudgets(d *Decision, self record, records []record) {
 	now := g.Clock.Now()
 	if why := budgets(now, *d, self, records); why != nil {
 		d.Open, d.Reason, d.Message = false, schedule.BudgetExhausted, why.message
-		d.PermissiveRemainingSeconds = 0
+		d.PermissiveRemainingSeconds, d.Frees = 0, why.eta == 0
 		d.NextChangeETASeconds = max(1, int64((why.eta+time.Second-1)/time.Second))
 	}
 }

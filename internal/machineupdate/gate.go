@@ -20,9 +20,14 @@ import (
 	"github.com/capi-refit/refit/schedule"
 )
 
-// retryHeld is how often an update that is held back asks again, so that a change of a policy or an override is noticed. That
-// asks nobody but caches.
-const retryHeld = 5 * time.Second
+// When an update that is held back asks again, which asks nobody but caches. What opens a policy wakes it: the policy's edit, an override on
+// the Machine, its MachineDeployment or its Cluster, and the instant at which a window opens.
+const (
+	// retryHeld is for what nobody has thought of.
+	retryHeld = 10 * time.Minute
+	// retryUnwatched is for what tells nobody: overrides on control planes, of whatever kind, and which of those that wait for a budget is next.
+	retryUnwatched = 15 * time.Second
+)
 
 // maxStarts is how many starts a MachineUpdate remembers, for budgets.
 const maxStarts = 10
@@ -53,7 +58,7 @@ func (r *Reconciler) stillHeld(ctx context.Context, mu *refitv1.MachineUpdate) (
 	if p := mu.Status.Plan; !d.HoldsAll() && (p == nil || !p.Material || r.planIsOld(ctx, &machine)) {
 		return ctrl.Result{}, false // the node has not said that this update disturbs it, by the rules that hold now
 	}
-	return ctrl.Result{RequeueAfter: held(d, mu).retry}, true
+	return ctrl.Result{RequeueAfter: heldBy(d, &machine, mu).retry}, true
 }
 
 // showsAlready reports whether a MachineUpdate shows that it is held back by what holds it back now.
@@ -69,11 +74,15 @@ func waitsForPolicyOnly(mu *refitv1.MachineUpdate) bool {
 		mu.Status.Node == nil && mu.Status.Slot == nil && mu.Status.ApplyingSince == nil
 }
 
-// held is what an update waits for that a policy holds back.
-func held(d changemanagement.Decision, mu *refitv1.MachineUpdate) *wait {
-	w := &wait{reason: refitv1.ReasonWindow, message: d.Message, retry: retryHeld, decision: &d}
-	if d.Reason == schedule.BudgetExhausted {
+// heldBy is what an update waits for that a policy holds back.
+func heldBy(d changemanagement.Decision, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) *wait {
+	w := &wait{reason: refitv1.ReasonWindow, message: d.Message, retry: retryHeld - spread(mu, retryHeld/4), decision: &d}
+	budget := d.Reason == schedule.BudgetExhausted
+	if budget {
 		w.reason = refitv1.ReasonBudget
+	}
+	if budget || changemanagement.RoleOf(machine.Labels) == refitv1.ControlPlaneRole {
+		w.retry = retryUnwatched
 	}
 	if mu.Status.Plan != nil {
 		w.message += "; it takes: " + actionsOf(mu.Status.Plan.Actions)
@@ -82,7 +91,7 @@ func held(d changemanagement.Decision, mu *refitv1.MachineUpdate) *wait {
 		w.message += fmt.Sprintf("; to let this one change go now: kubectl annotate machine -n %s %s %s=%s",
 			mu.Namespace, mu.Name, refitv1.BypassAnnotation, mu.ChangeID())
 	}
-	if eta := time.Duration(d.NextChangeETASeconds) * time.Second; eta > 0 {
+	if eta := time.Duration(d.NextChangeETASeconds) * time.Second; eta > 0 && !d.Frees {
 		w.retry = min(w.retry, eta)
 	}
 	return w
@@ -98,7 +107,7 @@ func (u *update) askPolicies(ctx context.Context) (*wait, error) {
 	if d.Open {
 		return nil, nil
 	}
-	u.closed, u.seen.Window = held(d, u.mu), flow.Closed
+	u.closed, u.seen.Window = heldBy(d, u.regarding, u.mu), flow.Closed
 	if d.HoldsAll() {
 		u.seen.Window = flow.ClosedToAll
 	}
@@ -137,7 +146,7 @@ func (u *update) admit(ctx context.Context) (*wait, error) {
 		}
 	}
 	if !d.Open {
-		return held(d, u.mu), nil
+		return heldBy(d, u.regarding, u.mu), nil
 	}
 	if len(d.By) > 0 {
 		u.event(corev1.EventTypeWarning, "ChangeManagementOverridden", "Override", d.Message)

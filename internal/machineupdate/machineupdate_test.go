@@ -8,11 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/managementtest"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/workload"
@@ -99,7 +101,7 @@ func TestWhatAnUpdateWaitsFor(t *testing.T) {
 			require.Equal(t, tc.reason, mu.Status.Reason)
 			require.Contains(t, mu.Status.Message, tc.message)
 			require.NotContains(t, w.node.calls, "apply")
-			p := progressOf(mu)
+			p := progressOf(mu, managementtest.Start)
 			require.False(t, p.Done)
 			require.Equal(t, retryWaiting, p.RetryAfter)
 		})
@@ -359,15 +361,21 @@ func TestRetryAfter(t *testing.T) {
 		refitv1.PhasePending: retrySoon, refitv1.PhaseStaging: retrySoon, refitv1.PhaseApplying: retryWorking,
 		refitv1.PhaseVerifying: retrySoon, refitv1.PhaseWaiting: retryWaiting, refitv1.PhaseFailed: retryFailed,
 	} {
-		p := progressOf(&refitv1.MachineUpdate{Status: refitv1.MachineUpdateStatus{Phase: phase}})
+		p := progressOf(&refitv1.MachineUpdate{Status: refitv1.MachineUpdateStatus{Phase: phase}}, managementtest.Start)
 		require.False(t, p.Done, phase)
 		require.Equal(t, want, p.RetryAfter, phase)
+	}
+	for waited, want := range map[time.Duration]time.Duration{
+		0: retryWaiting, 2 * time.Minute: retryWaiting, 4*time.Minute + 4*time.Second: 30 * time.Second, time.Hour: retryWaitingAtMost, -time.Hour: retryWaiting,
+	} {
+		mu := &refitv1.MachineUpdate{Status: refitv1.MachineUpdateStatus{Phase: refitv1.PhaseWaiting, StartedAt: ptr.To(metav1.NewTime(managementtest.Start))}}
+		require.Equal(t, want, progressOf(mu, managementtest.Start.Add(waited)).RetryAfter, waited)
 	}
 	seen := map[time.Duration]bool{}
 	for i := range 50 {
 		mu := &refitv1.MachineUpdate{Status: refitv1.MachineUpdateStatus{Phase: refitv1.PhaseWaiting, Reason: refitv1.ReasonLease}}
 		mu.Name = fmt.Sprint("m", i)
-		after := progressOf(mu).RetryAfter
+		after := progressOf(mu, managementtest.Start).RetryAfter
 		require.True(t, after >= 15*time.Second && after <= time.Minute, after)
 		require.Zero(t, after%time.Second, "Cluster API knows seconds only")
 		seen[after] = true

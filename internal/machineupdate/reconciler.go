@@ -82,6 +82,8 @@ type Reconciler struct {
 
 	// Arrivals know the policies that there are.
 	Arrivals []Arrivals
+	// Announcers tell when policies and sources say something else.
+	Announcers []Announcer
 
 	// misstep, if not nil, is told of changes of phase that there are not.
 	misstep func(from, to refitv1.Phase)
@@ -124,6 +126,9 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	if result, ok := r.stillHeld(ctx, &cached); ok && !cached.Behind() {
 		return result, nil
+	}
+	if result, ok, err := r.heldAtOnce(ctx, &cached); ok {
+		return result, err
 	}
 	// From here on nothing is decided on what a cache says, but for policies and what they select.
 	var mu refitv1.MachineUpdate

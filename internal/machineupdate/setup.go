@@ -38,17 +38,26 @@ func NewSessions(most, mostOfCluster int) *session.Queue {
 // workers is how many updates are looked at at once, without what talks to their nodes and workload clusters.
 const workers = 50
 
+// Announcer tells when what is read from a namespace says something else, after whoever asks is answered by it.
+type Announcer interface {
+	OnChange(f func(namespace string))
+}
+
 // SetupWithManager has the manager run the Reconciler, and its sessions.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	for _, a := range r.Announcers {
+		a.OnChange(func(namespace string) {
+			r.Sessions.Add(r.thatWait(context.Background(), client.InNamespace(namespace))...)
+		})
+	}
 	b := ctrl.NewControllerManagedBy(mgr).
 		For(&refitv1.MachineUpdate{}).
 		Watches(&refitv1.NodeAccess{}, handler.EnqueueRequestsFromMapFunc(r.waiting)).
-		Watches(&refitv1.ChangeManagementPolicy{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(specChanged)).
-		Watches(&refitv1.NodeDisruptionPolicy{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(specChanged)).
-		Watches(&refitv1.KubernetesSource{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(specChanged)).
-		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.waitingForCluster), builder.WithPredicates(unpaused)).
-		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(sameName), builder.WithPredicates(holdsOrGoes)).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.waitingForCluster), builder.WithPredicates(unpausedOrSays)).
+		WatchesMetadata(&clusterv1.MachineDeployment{}, handler.EnqueueRequestsFromMapFunc(r.waitingForOwner), builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(sameName), builder.WithPredicates(saysOrGoes)).
 		Watches(&refitv1.MachineUpdate{}, handler.EnqueueRequestsFromMapFunc(r.waitingForSlot), builder.WithPredicates(slotFreed)).
+		Watches(&refitv1.MachineUpdate{}, handler.EnqueueRequestsFromMapFunc(r.waitingForBudget), builder.WithPredicates(budgetFreed)).
 		WatchesRawSource(r.Sessions.Source()).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
@@ -60,8 +69,11 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return errors.Join(mgr.Add(r.Sessions), b.Complete(r))
 }
 
-// holdsOrGoes passes on changes of Machines by which their nodes may be touched, or no longer may.
-var holdsOrGoes = predicate.Or[client.Object](predicate.AnnotationChangedPredicate{}, predicate.NewPredicateFuncs(func(o client.Object) bool {
+// says passes on changes of what policies read: by labels they select, and annotations override them.
+var says = predicate.Or[client.Object](predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{})
+
+// saysOrGoes passes on changes of Machines by which their nodes may be touched, or no longer may.
+var saysOrGoes = predicate.Or[client.Object](says, predicate.NewPredicateFuncs(func(o client.Object) bool {
 	return !o.GetDeletionTimestamp().IsZero()
 }))
 
@@ -69,8 +81,7 @@ func sameName(_ context.Context, obj client.Object) []ctrl.Request {
 	return []ctrl.Request{{NamespacedName: client.ObjectKeyFromObject(obj)}}
 }
 
-// specChanged passes on that there is another spec. Status is written often, and by refit itself.
-var specChanged = predicate.GenerationChangedPredicate{}
+var unpausedOrSays = predicate.Or[client.Object](says, unpaused)
 
 // unpaused passes on that a Cluster is no longer paused.
 var unpaused = predicate.Funcs{
@@ -84,7 +95,7 @@ var unpaused = predicate.Funcs{
 	},
 }
 
-// waiting returns the MachineUpdates that a change of an object in their namespace may have go on: a NodeAccess, or a policy.
+// waiting returns the MachineUpdates that a change of an object in their namespace may have go on: a NodeAccess.
 func (r *Reconciler) waiting(ctx context.Context, obj client.Object) []ctrl.Request {
 	return r.thatWait(ctx, client.InNamespace(obj.GetNamespace()))
 }
@@ -92,6 +103,11 @@ func (r *Reconciler) waiting(ctx context.Context, obj client.Object) []ctrl.Requ
 // waitingForCluster returns the MachineUpdates that a change of their Cluster may have go on.
 func (r *Reconciler) waitingForCluster(ctx context.Context, cluster client.Object) []ctrl.Request {
 	return r.thatWait(ctx, client.InNamespace(cluster.GetNamespace()), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.GetName()})
+}
+
+// waitingForOwner returns the MachineUpdates that a change of a MachineDeployment in their Cluster may have go on.
+func (r *Reconciler) waitingForOwner(ctx context.Context, owner client.Object) []ctrl.Request {
+	return r.thatWait(ctx, client.InNamespace(owner.GetNamespace()), client.MatchingLabels{clusterv1.ClusterNameLabel: owner.GetLabels()[clusterv1.ClusterNameLabel]})
 }
 
 // secretReasons are the reasons to wait that another content of a Secret may end: a key, a kubeconfig, the content of a file.
@@ -134,19 +150,41 @@ var slotFreed = predicate.Funcs{
 	},
 }
 
-// wakened is how many updates look at once whether a slot that is free now is theirs. The others look by themselves.
-const wakened = 5
+// budgetFreed allows that a MachineUpdate no longer counts against a budget, or no longer as one that has failed.
+var budgetFreed = predicate.Funcs{
+	CreateFunc:  func(event.CreateEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok := e.ObjectOld.(*refitv1.MachineUpdate)
+		after, ok2 := e.ObjectNew.(*refitv1.MachineUpdate)
+		return ok && ok2 && (before.Status.Admission != nil && after.Status.Admission == nil || ended(after.Status.Phase) && !ended(before.Status.Phase) ||
+			before.Abandoned() != after.Abandoned() || before.Status.Phase == refitv1.PhaseFailed && after.Status.Phase != refitv1.PhaseFailed)
+	},
+}
+
+// wakened is how many updates look at once whether what is free now is theirs. The others look by themselves.
+const wakened = 10
 
 // waitingForSlot returns the MachineUpdates of the same cluster that wait for a slot, those first that have waited longest.
 func (r *Reconciler) waitingForSlot(ctx context.Context, obj client.Object) []ctrl.Request {
+	return r.longestWaiting(ctx, refitv1.ReasonSlot, client.InNamespace(obj.GetNamespace()),
+		client.MatchingLabels{clusterv1.ClusterNameLabel: obj.GetLabels()[clusterv1.ClusterNameLabel]})
+}
+
+// waitingForBudget returns those of the same namespace that wait for a budget.
+func (r *Reconciler) waitingForBudget(ctx context.Context, obj client.Object) []ctrl.Request {
+	return r.longestWaiting(ctx, refitv1.ReasonBudget, client.InNamespace(obj.GetNamespace()))
+}
+
+// longestWaiting returns some of the MachineUpdates that wait for a reason, those first that have waited longest.
+func (r *Reconciler) longestWaiting(ctx context.Context, reason string, of ...client.ListOption) []ctrl.Request {
 	var list refitv1.MachineUpdateList
-	of := client.MatchingLabels{clusterv1.ClusterNameLabel: obj.GetLabels()[clusterv1.ClusterNameLabel]}
-	if err := r.Client.List(ctx, &list, client.InNamespace(obj.GetNamespace()), of); err != nil {
+	if err := r.Client.List(ctx, &list, of...); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Could not list MachineUpdates")
 		return nil
 	}
 	waiting := slices.DeleteFunc(list.Items, func(mu refitv1.MachineUpdate) bool {
-		return mu.Status.Phase != refitv1.PhaseWaiting || mu.Status.Reason != refitv1.ReasonSlot || mu.Status.StartedAt == nil
+		return mu.Status.Phase != refitv1.PhaseWaiting || mu.Status.Reason != reason || mu.Status.StartedAt == nil
 	})
 	slices.SortFunc(waiting, func(a, b refitv1.MachineUpdate) int {
 		return cmp.Or(a.Status.StartedAt.Compare(b.Status.StartedAt.Time), cmp.Compare(a.Name, b.Name))

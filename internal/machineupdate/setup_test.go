@@ -1,7 +1,9 @@
 package machineupdate
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +14,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/managementtest"
 )
 
 func TestAClusterThatIsNoLongerPausedWakesItsUpdates(t *testing.T) {
@@ -46,8 +49,75 @@ func TestAClusterThatIsNoLongerPausedWakesItsUpdates(t *testing.T) {
 	other := cluster(false, nil)
 	other.Name = "c2"
 	require.Empty(t, w.reconciler.waitingForCluster(t.Context(), other))
-	require.Equal(t, request, w.reconciler.waiting(t.Context(), &refitv1.ChangeManagementPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace}}))
-	require.Empty(t, w.reconciler.waiting(t.Context(), &refitv1.ChangeManagementPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "other"}}))
+	require.Equal(t, request, w.reconciler.waiting(t.Context(), &refitv1.NodeAccess{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace}}))
+	require.Empty(t, w.reconciler.waiting(t.Context(), &refitv1.NodeAccess{ObjectMeta: metav1.ObjectMeta{Namespace: "other"}}))
+	deployment := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{
+		Namespace: key.Namespace, Name: "workers", Labels: map[string]string{clusterv1.ClusterNameLabel: "c1"},
+	}}
+	require.Equal(t, request, w.reconciler.waitingForOwner(t.Context(), deployment))
+	deployment.Labels[clusterv1.ClusterNameLabel] = "c2"
+	require.Empty(t, w.reconciler.waitingForOwner(t.Context(), deployment))
+}
+
+// TestWhatPoliciesReadWakes has overrides and labels come and go, on a Cluster as on a Machine.
+func TestWhatPoliciesReadWakes(t *testing.T) {
+	meta := func(annotation, label string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Annotations: map[string]string{"a": annotation}, Labels: map[string]string{"l": label}}
+	}
+	for name, tc := range map[string]struct {
+		before, after metav1.ObjectMeta
+		want          bool
+	}{
+		"an annotation": {meta("1", "1"), meta("2", "1"), true},
+		"a label":       {meta("1", "1"), meta("1", "2"), true},
+		"nothing":       {meta("1", "1"), meta("1", "1"), false},
+	} {
+		for _, passes := range []bool{
+			unpausedOrSays.Update(event.UpdateEvent{ObjectOld: &clusterv1.Cluster{ObjectMeta: tc.before}, ObjectNew: &clusterv1.Cluster{ObjectMeta: tc.after}}),
+			saysOrGoes.Update(event.UpdateEvent{ObjectOld: &clusterv1.Machine{ObjectMeta: tc.before}, ObjectNew: &clusterv1.Machine{ObjectMeta: tc.after}}),
+		} {
+			require.Equal(t, tc.want, passes, name)
+		}
+	}
+}
+
+// TestABudgetThatIsFreedWakesThoseThatHaveWaitedLongest in its namespace, and not all of them.
+func TestABudgetThatIsFreedWakesThoseThatHaveWaitedLongest(t *testing.T) {
+	w := newWorld(t)
+	for i := range wakened + 5 {
+		m := managementtest.Machine(key.Namespace, fmt.Sprintf("w%02d", i), "c1")
+		require.NoError(t, w.Create(t.Context(), managementtest.MachineUpdate(m, func(mu *refitv1.MachineUpdate) {
+			mu.Status.Phase, mu.Status.Reason = refitv1.PhaseWaiting, refitv1.ReasonBudget
+			mu.Status.StartedAt = ptr.To(metav1.NewTime(w.clock.Now().Add(-time.Duration(i) * time.Minute)))
+			if i == 0 {
+				mu.Status.Reason = refitv1.ReasonWindow
+			}
+		})))
+	}
+	woken := w.reconciler.waitingForBudget(t.Context(), secret("any"))
+	require.Len(t, woken, wakened)
+	require.Equal(t, fmt.Sprintf("w%02d", wakened+4), woken[0].Name)
+	elsewhere := secret("any")
+	elsewhere.Namespace = "other"
+	require.Empty(t, w.reconciler.waitingForBudget(t.Context(), elsewhere))
+}
+
+func TestWhatFreesABudget(t *testing.T) {
+	admitted := &refitv1.Admission{Reason: "Open"}
+	for name, tc := range map[string]struct {
+		before, after refitv1.MachineUpdateStatus
+		want          bool
+	}{
+		"its work has ended":     {refitv1.MachineUpdateStatus{Phase: refitv1.PhaseVerifying, Admission: admitted}, refitv1.MachineUpdateStatus{Phase: refitv1.PhaseSucceeded, Admission: admitted}, true},
+		"it lets go":             {refitv1.MachineUpdateStatus{Phase: refitv1.PhaseWaiting, Admission: admitted}, refitv1.MachineUpdateStatus{Phase: refitv1.PhaseWaiting}, true},
+		"it is tried again":      {refitv1.MachineUpdateStatus{Phase: refitv1.PhaseFailed}, refitv1.MachineUpdateStatus{Phase: refitv1.PhasePending}, true},
+		"it goes on":             {refitv1.MachineUpdateStatus{Phase: refitv1.PhaseDraining, Admission: admitted}, refitv1.MachineUpdateStatus{Phase: refitv1.PhaseApplying, Admission: admitted}, false},
+		"it is admitted":         {refitv1.MachineUpdateStatus{Phase: refitv1.PhaseWaiting}, refitv1.MachineUpdateStatus{Phase: refitv1.PhaseApplying, Admission: admitted}, false},
+		"it waits for something": {refitv1.MachineUpdateStatus{Phase: refitv1.PhaseWaiting}, refitv1.MachineUpdateStatus{Phase: refitv1.PhaseWaiting, Message: "x"}, false},
+	} {
+		passes := budgetFreed.Update(event.UpdateEvent{ObjectOld: &refitv1.MachineUpdate{Status: tc.before}, ObjectNew: &refitv1.MachineUpdate{Status: tc.after}})
+		require.Equal(t, tc.want, passes, name)
+	}
 }
 
 func TestASecretWakesThoseThatMayWaitForIt(t *testing.T) {

@@ -29,7 +29,7 @@ const (
 	retryWaiting = 15 * time.Second // something else must happen first
 	retryFailed  = 60 * time.Second // a person must act
 
-	retryHeldAtMost = 60 * time.Second // somebody else has the node
+	retryWaitingAtMost = 60 * time.Second // it has waited for long, or somebody else has the node
 )
 
 // spread returns a part of a time that differs from Machine to Machine and from state to state, so that many that wait for one
@@ -76,7 +76,7 @@ func (s *Store) Update(ctx context.Context, namespace, name, digest string) (inp
 		mu = mu.Restored()
 	}
 	if controlledBy(mu, &machine) && mu.Spec.Digest == digest {
-		if p := progressOf(mu); !p.Done {
+		if p := progressOf(mu, s.Clock.Now()); !p.Done {
 			return p, nil
 		}
 	}
@@ -156,7 +156,7 @@ func (s *Store) supersede(ctx context.Context, mu *refitv1.MachineUpdate, machin
 
 // progress answers how an update stands.
 func (s *Store) progress(ctx context.Context, mu *refitv1.MachineUpdate) (inplace.Progress, error) {
-	p := progressOf(mu)
+	p := progressOf(mu, s.Clock.Now())
 	if !p.Done {
 		return p, nil
 	}
@@ -168,14 +168,23 @@ func (s *Store) progress(ctx context.Context, mu *refitv1.MachineUpdate) (inplac
 	if live.UID != mu.UID || live.Spec.Digest != mu.Spec.Digest {
 		return pending(), nil
 	}
-	return progressOf(live.Restored()), nil
+	return progressOf(live.Restored(), s.Clock.Now()), nil
 }
 
 func pending() inplace.Progress {
 	return inplace.Progress{Message: "the update is recorded and begins shortly", RetryAfter: retrySoon}
 }
 
-func progressOf(mu *refitv1.MachineUpdate) inplace.Progress {
+// waitingFor is until when Cluster API does not ask again about an update that waits: what has waited for long is asked about less often,
+// since a fleet that waits for a window is thousands of questions a second otherwise.
+func waitingFor(st *refitv1.MachineUpdateStatus, now time.Time) time.Duration {
+	if st.StartedAt == nil {
+		return retryWaiting
+	}
+	return min(max(now.Sub(st.StartedAt.Time)/8, retryWaiting), retryWaitingAtMost).Truncate(time.Second)
+}
+
+func progressOf(mu *refitv1.MachineUpdate, now time.Time) inplace.Progress {
 	st := mu.Status
 	if st.ObservedDigest != mu.Spec.Digest {
 		return pending()
@@ -191,9 +200,9 @@ func progressOf(mu *refitv1.MachineUpdate) inplace.Progress {
 	case refitv1.PhaseFailed:
 		p.RetryAfter = retryFailed
 	case refitv1.PhaseWaiting:
-		p.RetryAfter = retryWaiting
+		p.RetryAfter = waitingFor(&st, now)
 		if st.Reason == refitv1.ReasonHold || st.Reason == refitv1.ReasonLease {
-			p.RetryAfter += spread(mu, retryHeldAtMost-retryWaiting)
+			p.RetryAfter = min(p.RetryAfter+spread(mu, retryWaitingAtMost-retryWaiting), retryWaitingAtMost)
 		}
 	case refitv1.PhasePending, refitv1.PhaseStaging, refitv1.PhaseVerifying:
 		p.RetryAfter = retrySoon

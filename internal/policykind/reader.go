@@ -39,6 +39,8 @@ type Reader[O client.Object, T Policy] struct {
 	client client.Reader
 	kind   Kind[O, T]
 
+	onChange []func(namespace string)
+
 	mu      sync.Mutex // of writers
 	current atomic.Pointer[snapshot[T]]
 }
@@ -53,6 +55,10 @@ type snapshot[T Policy] struct {
 func NewReader[O client.Object, T Policy](cached client.Reader, kind Kind[O, T]) *Reader[O, T] {
 	return &Reader[O, T]{client: cached, kind: kind}
 }
+
+// OnChange has f called when a policy of a namespace was read again, and whoever asks now is answered by what it says. It is for the time
+// before the manager starts, and f is not to block.
+func (r *Reader[O, T]) OnChange(f func(namespace string)) { r.onChange = append(r.onChange, f) }
 
 // SetupWithManager has the manager keep the Reader up to date, on every replica.
 func (r *Reader[O, T]) SetupWithManager(mgr ctrl.Manager) error {
@@ -145,6 +151,9 @@ func (r *Reader[O, T]) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 	slices.SortFunc(others, byName) // what readers have is left alone
 	all[req.Namespace] = others
 	r.current.Store(&snapshot[T]{byNamespace: all})
+	for _, f := range r.onChange {
+		f(req.Namespace)
+	}
 	return result, nil
 }
 

@@ -119,6 +119,19 @@ func TestObjectsAreReadAgain(t *testing.T) {
 }
 
 // TestObjectsChangeWhileTheyAreRead is for the race detector.
+// TestWhoListensIsToldAfterThat demands that whoever is told of a change finds it.
+func TestWhoListensIsToldAfterThat(t *testing.T) {
+	w, r := newWorld(t, configMap("a", "one", "1"))
+	var heard []any
+	r.OnChange(func(namespace string) { heard = append(heard, namespace, in(t, r, namespace)) })
+	require.NoError(t, r.Prime(t.Context()))
+	require.Empty(t, heard)
+	require.NoError(t, w.Update(t.Context(), configMap("a", "one", "2")))
+	_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "a", Name: "one"}})
+	require.NoError(t, err)
+	require.Equal(t, []any{"a", []said{{"one", "2"}}}, heard)
+}
+
 func TestObjectsChangeWhileTheyAreRead(t *testing.T) {
 	_, r := newWorld(t, configMap("a", "one", "1"), configMap("a", "two", "2"))
 	require.NoError(t, r.Prime(t.Context()))

@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -207,6 +208,7 @@ func (o *options) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrlwebho
 		Client: mgr.GetClient(), Live: live, Disruptions: judges.Disruptions, Releases: judges.Sources, OnConflict: conflict,
 		Dialer: remote.SSHDialer{Jumps: &remote.JumpHosts{}}, Agents: agents, Recorder: mgr.GetEventRecorder("refit"), Clock: clock.RealClock{}, Gate: changes.gate,
 		Arrivals:     []machineupdate.Arrivals{changes.gate.Policies, judges.Disruptions},
+		Announcers:   []machineupdate.Announcer{changes.gate.Policies, judges.Disruptions, judges.Sources},
 		Sessions:     machineupdate.NewSessions(o.maxUpdates, o.maxUpdatesOfCluster),
 		WatchSecrets: o.watchSecrets,
 		Metrics:      machineupdate.NewMetrics(metrics.Registry),
@@ -224,7 +226,14 @@ func (o *options) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrlwebho
 	}
 	scope := handlers.Scope(o.namespace)
 	canUpdate := handlers.NewCanUpdate(handlers.NewEngine(judges), changes.hooks, handlers.NewMetrics(metrics.Registry), scope)
-	update := handlers.NewUpdate(&machineupdate.Store{Client: mgr.GetClient(), Live: live, Clock: clock.RealClock{}}, scope)
+	// Whoever asks for updates does not wait behind those who make them, so the hook has a client with limits of its own.
+	hooks, err := ownClient(mgr)
+	if err != nil {
+		return err
+	}
+	update := handlers.NewUpdate(&machineupdate.Store{
+		Client: hooks, Live: machineupdate.RememberCRDs(hooks.APIReader, clock.RealClock{}), Clock: clock.RealClock{},
+	}, scope)
 	server, err := webhook.NewServer(ctrl.Log.WithName("hooks"), webhook.NewMetrics(metrics.Registry))
 	if err != nil {
 		return err
@@ -234,6 +243,27 @@ func (o *options) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrlwebho
 		{Hook: runtimehooksv1.CanUpdateMachineSet, Name: "can-update-machine-set", Timeout: hookTimeout, Handle: canUpdate.MachineSet},
 		{Hook: runtimehooksv1.UpdateMachine, Name: "update-machine", Timeout: hookTimeout, Handle: update.Machine},
 	}...))
+}
+
+// hookClient reads from the manager's caches, or from the API server, and writes there.
+type hookClient struct {
+	client.Client
+	APIReader client.Reader
+}
+
+func ownClient(mgr ctrl.Manager) (*hookClient, error) {
+	cfg := rest.CopyConfig(mgr.GetConfig())
+	options := client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()}
+	live, err := client.New(cfg, options)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for the hooks: %w", err)
+	}
+	options.Cache = &client.CacheOptions{Reader: mgr.GetCache()}
+	c, err := client.New(cfg, options)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for the hooks: %w", err)
+	}
+	return &hookClient{Client: c, APIReader: live}, nil
 }
 
 // whenLeading has the server show what a collector collects once it is the leader.

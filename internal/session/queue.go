@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -16,7 +17,7 @@ import (
 // queue as what ends in one of the queue's workers does.
 type Queue struct {
 	pool    Pool
-	work    workqueue.TypedRateLimitingInterface[ctrl.Request]
+	work    atomic.Pointer[workqueue.TypedRateLimitingInterface[ctrl.Request]] // nil until the controller begins
 	backoff workqueue.TypedRateLimiter[ctrl.Request]
 }
 
@@ -24,7 +25,7 @@ type Queue struct {
 // after that, and at most.
 func NewQueue(most, mostOfCluster int, first, atMost time.Duration) *Queue {
 	q := &Queue{backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](first, atMost)}
-	q.pool = Pool{Most: most, MostOfCluster: mostOfCluster, Wake: func(key types.NamespacedName) { q.work.Add(ctrl.Request{NamespacedName: key}) }}
+	q.pool = Pool{Most: most, MostOfCluster: mostOfCluster, Wake: func(key types.NamespacedName) { q.Add(ctrl.Request{NamespacedName: key}) }}
 	return q
 }
 
@@ -34,9 +35,18 @@ func (q *Queue) Start(ctx context.Context) error { return q.pool.Start(ctx) }
 // Source gives the Queue the work queue of the controller whose source it is.
 func (q *Queue) Source() source.Source {
 	return source.Func(func(_ context.Context, work workqueue.TypedRateLimitingInterface[ctrl.Request]) error {
-		q.work = work
+		q.work.Store(&work)
 		return nil
 	})
+}
+
+// Add has requests come now. A controller that has not begun, for it does not lead, has all of them come when it does.
+func (q *Queue) Add(requests ...ctrl.Request) {
+	if work := q.work.Load(); work != nil {
+		for _, req := range requests {
+			(*work).Add(req)
+		}
+	}
 }
 
 // Do reconciles in a worker of the queue, which may begin a session. While one runs it does nothing: the session's end has the request come
@@ -57,14 +67,20 @@ func (q *Queue) Begin(ctx context.Context, of types.NamespacedName, req ctrl.Req
 		case ctx.Err() != nil: // whoever leads next looks at all
 		case err != nil:
 			ctrl.LoggerFrom(ctx).Error(err, "Reconciler error")
-			q.work.AddAfter(req, q.backoff.When(req))
+			q.addAfter(req, q.backoff.When(req))
 		default:
 			q.backoff.Forget(req)
 			if result.RequeueAfter > 0 {
-				q.work.AddAfter(req, result.RequeueAfter)
+				q.addAfter(req, result.RequeueAfter)
 			}
 		}
 	})
+}
+
+func (q *Queue) addAfter(req ctrl.Request, d time.Duration) {
+	if work := q.work.Load(); work != nil { // it is, since the controller began the session
+		(*work).AddAfter(req, d)
+	}
 }
 
 // Load returns how many sessions run or are about to, and how many wait for a place.

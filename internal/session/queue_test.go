@@ -47,8 +47,9 @@ func (d *desk) run(reconcile func() (ctrl.Result, error)) {
 		require.NoError(d.t, err)
 		came := make(chan ctrl.Request)
 		go func() {
-			got, _ := d.work.Get()
-			d.work.Done(got)
+			work := *d.work.Load()
+			got, _ := work.Get()
+			work.Done(got)
 			came <- got
 		}()
 		select {

@@ -1,0 +1,62 @@
+package machineupdate
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+)
+
+// heldAtOnce shows that an update waits which was just asked for, where policies hold back all of it. A fleet asks for thousands at once, and
+// each takes one write then instead of a dozen requests: nothing is done that caches could be wrong about. Whoever has written since
+// has the status be refused.
+func (r *Reconciler) heldAtOnce(ctx context.Context, cached *refitv1.MachineUpdate) (result ctrl.Result, held bool, err error) {
+	if !untouched(cached) {
+		return ctrl.Result{}, false, nil
+	}
+	var machine clusterv1.Machine
+	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(cached), &machine); err != nil || !controlledBy(cached, &machine) || !r.mayWait(ctx, &machine) {
+		return ctrl.Result{}, false, nil // whoever looks closer tells why
+	}
+	d, err := r.Gate.Ask(ctx, &machine, cached)
+	if err != nil || d.Open || !d.HoldsAll() {
+		return ctrl.Result{}, false, nil
+	}
+	u := &update{Reconciler: r, mu: cached.DeepCopy(), regarding: machine.DeepCopy()}
+	u.tellUntold(ctx)
+	if cached.Status.Phase == refitv1.PhaseWaiting {
+		u.waitedFor = cached.Status.Reason
+	}
+	u.beginStatus(&u.mu.Status, "")
+	result, err = u.show(ctx, heldBy(d, &machine, u.mu), false)
+	if apierrors.IsConflict(err) || halfWritten(err) {
+		return ctrl.Result{RequeueAfter: time.Second}, true, nil
+	}
+	return result, true, err
+}
+
+// untouched reports whether an update was asked for of which nothing was recorded, and nothing of one before it is on Machine and node.
+func untouched(mu *refitv1.MachineUpdate) bool {
+	s := &mu.Status
+	return mu.DeletionTimestamp.IsZero() && hasFinalizer(mu) && !mu.Behind() && !beingMoved(mu) && s.ObservedDigest != mu.Spec.Digest && clean(s) && s.Slot == nil &&
+		!retryAsked(mu) && !abandonAsked(mu) && !rollbackAsked(mu)
+}
+
+// mayWait reports whether nothing but policies can be in the way of a Machine's update, by what caches say.
+func (r *Reconciler) mayWait(ctx context.Context, machine *clusterv1.Machine) bool {
+	var cluster clusterv1.Cluster
+	key := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.ClusterName}
+	if !asked(machine) || taken(machine) != nil || beingMoved(machine) || r.Client.Get(ctx, key, &cluster) != nil {
+		return false
+	}
+	_, arrived := r.arrived.Load(cluster.UID)
+	return arrived && !annotations.IsPaused(&cluster, machine)
+}
