@@ -15,8 +15,8 @@ GO_BUILD := go build -trimpath -ldflags '$(LDFLAGS)'
 AGENT_BUILD := $(GO_BUILD) -tags grpcnotrace
 
 # Dependencies are compiled once for all that is not run with the race detector.
-build image sbom demo bench lint rules quick e2e-scenarios e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export CGO_ENABLED = 0
-build image sbom demo bench lint rules quick e2e-scenarios e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export GOFLAGS += -trimpath
+build image sbom demo bench bench-fleet lint rules quick e2e-scenarios e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export CGO_ENABLED = 0
+build image sbom demo bench bench-fleet lint rules quick e2e-scenarios e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export GOFLAGS += -trimpath
 
 .PHONY: help
 help: ## Show this help.
@@ -134,6 +134,11 @@ e2e-lab: ## That labs and nodes leave nothing behind, also when they are interru
 .PHONY: bench
 bench: build ## Compare refit with what one would take instead: the reference extension, Ansible, OpenSSH, rrule-go, cron; prints ratios.
 	go run ./test/bench
+
+FLEET ?=
+.PHONY: bench-fleet
+bench-fleet: build ## Measure what a fleet of 30,000 machines costs. FLEET="--machines=3000 --clusters=100" measures a smaller one.
+	go run ./test/benchfleet $(FLEET)
 
 FUZZTIME ?= 10m
 HISTORIES ?= 100000

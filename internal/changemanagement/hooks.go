@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/labels/format"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/index"
 	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/internal/policykind"
 )
@@ -260,7 +261,7 @@ func (h *Hooks) machinesOf(ctx context.Context, u inplace.Upgrade) ([]upgraded, 
 		role = refitv1.ControlPlaneRole
 	}
 	var list clusterv1.MachineList
-	if err := h.Client.List(ctx, &list, client.InNamespace(u.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: u.Cluster}); err != nil {
+	if err := h.Client.List(ctx, &list, index.InCluster(u.Namespace, u.Cluster)); err != nil {
 		return nil, fmt.Errorf("list the Machines of Cluster %s: %w", u.Cluster, err)
 	}
 	slices.SortFunc(list.Items, byMachineName)

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/annotations"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/index"
 	"github.com/capi-refit/refit/internal/session"
 )
 
@@ -102,12 +103,12 @@ func (r *Reconciler) waiting(ctx context.Context, obj client.Object) []ctrl.Requ
 
 // waitingForCluster returns the MachineUpdates that a change of their Cluster may have go on.
 func (r *Reconciler) waitingForCluster(ctx context.Context, cluster client.Object) []ctrl.Request {
-	return r.thatWait(ctx, client.InNamespace(cluster.GetNamespace()), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.GetName()})
+	return r.thatWait(ctx, index.InCluster(cluster.GetNamespace(), cluster.GetName()))
 }
 
 // waitingForOwner returns the MachineUpdates that a change of a MachineDeployment in their Cluster may have go on.
 func (r *Reconciler) waitingForOwner(ctx context.Context, owner client.Object) []ctrl.Request {
-	return r.thatWait(ctx, client.InNamespace(owner.GetNamespace()), client.MatchingLabels{clusterv1.ClusterNameLabel: owner.GetLabels()[clusterv1.ClusterNameLabel]})
+	return r.thatWait(ctx, index.InCluster(owner.GetNamespace(), owner.GetLabels()[clusterv1.ClusterNameLabel]))
 }
 
 // secretReasons are the reasons to wait that another content of a Secret may end: a key, a kubeconfig, the content of a file.
@@ -167,8 +168,7 @@ const wakened = 10
 
 // waitingForSlot returns the MachineUpdates of the same cluster that wait for a slot, those first that have waited longest.
 func (r *Reconciler) waitingForSlot(ctx context.Context, obj client.Object) []ctrl.Request {
-	return r.longestWaiting(ctx, refitv1.ReasonSlot, client.InNamespace(obj.GetNamespace()),
-		client.MatchingLabels{clusterv1.ClusterNameLabel: obj.GetLabels()[clusterv1.ClusterNameLabel]})
+	return r.longestWaiting(ctx, refitv1.ReasonSlot, index.InCluster(obj.GetNamespace(), obj.GetLabels()[clusterv1.ClusterNameLabel]))
 }
 
 // waitingForBudget returns those of the same namespace that wait for a budget.

@@ -17,6 +17,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/drain"
+	"github.com/capi-refit/refit/internal/index"
 	"github.com/capi-refit/refit/internal/policykind"
 	"github.com/capi-refit/refit/internal/protection"
 )
@@ -158,8 +159,7 @@ func (u *update) sweepMarkers(ctx context.Context, machine *clusterv1.Machine) e
 // machinesOf returns the Machines of a cluster, by their UIDs.
 func (u *update) machinesOf(ctx context.Context, cluster types.NamespacedName) (map[types.UID]*clusterv1.Machine, error) {
 	var list clusterv1.MachineList
-	of := client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name}
-	if err := u.Client.List(ctx, &list, client.InNamespace(cluster.Namespace), of); err != nil {
+	if err := u.Client.List(ctx, &list, index.InCluster(cluster.Namespace, cluster.Name)); err != nil {
 		return nil, fmt.Errorf("list the Machines of cluster %s: %w", cluster, err)
 	}
 	machines := map[types.UID]*clusterv1.Machine{}

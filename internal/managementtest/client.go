@@ -18,6 +18,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/index"
 	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
@@ -45,7 +46,18 @@ func Statuses() []client.Object {
 
 // NewBuilder returns a builder of fake clients without managed fields.
 func NewBuilder(scheme *runtime.Scheme) *fake.ClientBuilder {
-	return workloadtest.NewBuilder(scheme).WithStatusSubresource(Statuses()...)
+	return indexed(scheme, workloadtest.NewBuilder(scheme).WithStatusSubresource(Statuses()...))
+}
+
+// indexed has what is built find objects by what a manager's cache is indexed by.
+func indexed(scheme *runtime.Scheme, b *fake.ClientBuilder) *fake.ClientBuilder {
+	for _, obj := range index.Indexed() {
+		if _, _, err := scheme.ObjectKinds(obj); err != nil {
+			continue // a world without that kind
+		}
+		b = b.WithIndex(obj, index.Cluster, index.ByCluster)
+	}
+	return b
 }
 
 // New returns a client of an API server that has objects.

@@ -15,7 +15,7 @@ import (
 // NewForApply returns a client of an API server that has objects, shows managed fields, and answers dry runs of server-side apply, which
 // the fake client does not.
 func NewForApply(scheme *runtime.Scheme, objects ...client.Object) client.WithWatch {
-	c := fake.NewClientBuilder().WithScheme(scheme).WithReturnManagedFields().WithStatusSubresource(Statuses()...).WithObjects(objects...).Build()
+	c := indexed(scheme, fake.NewClientBuilder().WithScheme(scheme)).WithReturnManagedFields().WithStatusSubresource(Statuses()...).WithObjects(objects...).Build()
 	return interceptor.NewClient(c, interceptor.Funcs{Apply: apply})
 }
 

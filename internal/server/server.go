@@ -36,6 +36,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/internal/index"
 	"github.com/capi-refit/refit/internal/leader"
 	"github.com/capi-refit/refit/internal/machineupdate"
 	"github.com/capi-refit/refit/internal/node"
@@ -121,6 +122,9 @@ func (o *options) manager(ctx context.Context) (ctrl.Manager, ctrlwebhook.Server
 	mgr, err := ctrl.NewManager(cfg, opts)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reach the management cluster: %w", err)
+	}
+	if err := index.Setup(ctx, mgr.GetFieldIndexer()); err != nil {
+		return nil, nil, err
 	}
 	hooks := mgr.GetWebhookServer() // not before this does the manager run it
 	if err := errors.Join(

@@ -15,6 +15,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/changemanagement"
+	"github.com/capi-refit/refit/internal/index"
 )
 
 // slot says what a Machine has a slot for.
@@ -120,8 +121,7 @@ func (s *Slots) count(ctx context.Context, c *cluster) (census, error) {
 	}
 	// Nothing that is listed is changed, so that the cache need not copy thousands of objects.
 	var machines clusterv1.MachineList
-	of := client.MatchingLabels{clusterv1.ClusterNameLabel: c.key.Name}
-	if err := s.Client.List(ctx, &machines, client.InNamespace(c.key.Namespace), of, client.UnsafeDisableDeepCopy); err != nil {
+	if err := s.Client.List(ctx, &machines, index.InCluster(c.key.Namespace, c.key.Name), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list the Machines of Cluster %s: %w", c.key, err)
 	}
 	members := census{}

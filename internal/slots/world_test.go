@@ -15,7 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,6 +25,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/index"
 	"github.com/capi-refit/refit/internal/managementtest"
 )
 
@@ -281,7 +282,8 @@ func (r reader) List(_ context.Context, list client.ObjectList, options ...clien
 	of := strings.TrimSuffix(fmt.Sprintf("%T ", list), "List ") + " "
 	var items []runtime.Object
 	for key, obj := range r.state() {
-		if strings.HasPrefix(key, of) && obj.GetNamespace() == o.Namespace && (o.LabelSelector == nil || o.LabelSelector.Matches(labels.Set(obj.GetLabels()))) {
+		found := o.FieldSelector == nil || o.FieldSelector.Matches(fields.Set{index.Cluster: strings.Join(index.ByCluster(obj), "")})
+		if strings.HasPrefix(key, of) && obj.GetNamespace() == o.Namespace && found {
 			items = append(items, obj)
 		}
 	}

@@ -22,8 +22,8 @@ const (
 	timeout   = 10 * time.Second // of a call
 	keepAlive = 30 * time.Second
 	hangs     = 4 * time.Second // is for how long an API server has answered nothing that is left; calls for a lease have 5
-	qps       = 20
-	burst     = 40
+	qps       = 100
+	burst     = 200
 )
 
 // kept is what is kept of a workload cluster.
