@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
@@ -17,6 +18,7 @@ import (
 // CanUpdate answers the two hooks that ask what can be made in place.
 type CanUpdate struct {
 	engine   *Engine
+	memory   *memory
 	policies Policies
 	metrics  *Metrics
 	scope    Scope
@@ -24,7 +26,7 @@ type CanUpdate struct {
 
 // NewCanUpdate returns handlers that have the engine decide, and ask the policies whether that may be answered.
 func NewCanUpdate(engine *Engine, policies Policies, metrics *Metrics, scope Scope) *CanUpdate {
-	return &CanUpdate{engine: engine, policies: policies, metrics: metrics, scope: scope}
+	return &CanUpdate{engine: engine, memory: newMemory(engine, clock.RealClock{}), policies: policies, metrics: metrics, scope: scope}
 }
 
 // Machine answers CanUpdateMachine.
@@ -48,20 +50,24 @@ func (h *CanUpdate) MachineSet(ctx context.Context, body []byte) runtimehooksv1.
 // decide has a request judged, and tells operators about what can't be made in place.
 func (h *CanUpdate) decide(ctx context.Context, body []byte, kind string, l layout) (*verdict, error) {
 	log := ctrl.LoggerFrom(ctx)
-	r, err := decodeRequest(body, kind)
-	if err != nil {
-		log.Info("Refused a request", "kind", kind, "reason", err.Error())
-		h.metrics.decided(kind, outcomeError)
-		return nil, err
-	}
-	v, err := h.engine.judge(ctx, r, l)
-	if err == nil {
-		err = h.scope.check(v.namespace)
-	}
-	if err != nil {
-		log.Error(err, "Could not judge a change", "kind", kind)
-		h.metrics.decided(kind, outcomeError)
-		return nil, err
+	v, key := h.memory.recall(ctx, kind, body)
+	if v == nil {
+		r, err := decodeRequest(body, kind)
+		if err != nil {
+			log.Info("Refused a request", "kind", kind, "reason", err.Error())
+			h.metrics.decided(kind, outcomeError)
+			return nil, err
+		}
+		v, err = h.engine.judge(ctx, r, l)
+		if err == nil {
+			err = h.scope.check(v.namespace)
+		}
+		if err != nil {
+			log.Error(err, "Could not judge a change", "kind", kind)
+			h.metrics.decided(kind, outcomeError)
+			return nil, err
+		}
+		h.memory.remember(ctx, key, v)
 	}
 	if err := h.permit(ctx, v); err != nil {
 		log.Info("A policy does not let the change be decided now", "kind", kind, "object", v.namespace+"/"+v.name, "reason", err.Error())

@@ -31,6 +31,7 @@ type verdict struct {
 	change          fieldset.Change
 	decision        updaters.Decision
 	patches         map[fieldset.Object][]byte
+	basis           string // what it rests on beside the request; empty if that is not known
 }
 
 // judge decides about a request in which the objects are where the layout says.
@@ -60,6 +61,12 @@ func (e *Engine) judge(ctx context.Context, r *rawRequest, l layout) (*verdict, 
 		return nil, err
 	}
 	subject.Bootstrap = bootstrapOf(current[fieldset.BootstrapConfig])
+	basis := ""
+	if b, ok := e.updaters.(Basis); ok {
+		if basis, err = b.Basis(ctx, subject); err != nil {
+			return nil, err
+		}
+	}
 	decision, err := e.hear(ctx, subject, change)
 	if err != nil {
 		return nil, err
@@ -74,6 +81,7 @@ func (e *Engine) judge(ctx context.Context, r *rawRequest, l layout) (*verdict, 
 		change:    change,
 		decision:  decision,
 		patches:   map[fieldset.Object][]byte{},
+		basis:     basis,
 	}
 	return v, v.makePatches(ctx, l, current)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/internal/kubernetessource"
 	"github.com/capi-refit/refit/internal/nodedisruption"
+	"github.com/capi-refit/refit/internal/policykind"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/controlplane"
 	"github.com/capi-refit/refit/updaters/image"
@@ -44,6 +45,23 @@ func (j ByPolicy) For(ctx context.Context, s inplace.Subject) (*updaters.Registr
 	return Select(s, selected.Updaters, selected.Rules, mayMove, func(ctx context.Context) (*kubernetessource.Selected, error) {
 		return j.Sources.For(ctx, s)
 	}), nil
+}
+
+// Basis returns which policies and sources select a machine, and which of their generations: what its updaters are made from.
+func (j ByPolicy) Basis(ctx context.Context, s inplace.Subject) (string, error) {
+	disruptions, err := j.Disruptions.Selecting(ctx, s)
+	if err != nil {
+		return "", err
+	}
+	images, err := j.Images.Selecting(ctx, s)
+	if err != nil {
+		return "", err
+	}
+	sources, err := j.Sources.Selecting(ctx, s)
+	if err != nil {
+		return "", err
+	}
+	return policykind.Versions(disruptions) + "; " + policykind.Versions(images) + "; " + policykind.Versions(sources), nil
 }
 
 // Select returns the updaters of a machine by what was selected for it: whether its image may move on, which kubeadm makes its static pods,

@@ -15,6 +15,7 @@ import (
 	"github.com/capi-refit/refit/handlers"
 	"github.com/capi-refit/refit/internal/bootimage"
 	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/internal/kubernetessource"
 	"github.com/capi-refit/refit/internal/managementtest"
 	"github.com/capi-refit/refit/internal/nodedisruption"
@@ -161,3 +162,31 @@ func TestOthersUpdatersComeBehindRefitsOwn(t *testing.T) {
 type alias struct{ updaters.Updater }
 
 func (alias) Name() string { return "acme-ntp" }
+
+// TestWhatAVerdictRestsOn demands that a policy or a source that selects the machine, and another generation of it, is another basis, and what is
+// for other machines is not.
+func TestWhatAVerdictRestsOn(t *testing.T) {
+	subject := inplace.Subject{Namespace: "lab", Cluster: "c1"}
+	basis := func(objects ...client.Object) string {
+		out, err := judgesOf(t, objects...).Basis(t.Context(), subject)
+		require.NoError(t, err)
+		return out
+	}
+	policy := func(generation int64, edit func(*refitv1.NodeDisruptionPolicy)) *refitv1.NodeDisruptionPolicy {
+		p := &refitv1.NodeDisruptionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "p", UID: "uid-p", Generation: generation}}
+		edit(p)
+		return p
+	}
+	same := func(*refitv1.NodeDisruptionPolicy) {}
+	source, image := kubernetesSource("s", "v1.36.1"), &refitv1.BootImagePolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "i", UID: "uid-i"}}
+	source.UID = "uid-s"
+	seen := map[string]bool{}
+	for _, objects := range [][]client.Object{{}, {policy(1, same)}, {policy(2, same)}, {policy(1, same), source}, {image}} {
+		b := basis(objects...)
+		require.False(t, seen[b], b)
+		seen[b] = true
+	}
+	require.Equal(t, basis(), basis(policy(1, func(p *refitv1.NodeDisruptionPolicy) {
+		p.Spec.Selector.Clusters.MatchLabels = map[string]string{"of": "others"}
+	})))
+}

@@ -3,7 +3,6 @@ package nodedisruption
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"k8s.io/utils/lru"
@@ -83,17 +82,12 @@ func (p *Policies) Select(ctx context.Context, s inplace.Subject) (*Selected, er
 
 // together returns what policies make together, and remembers it.
 func (p *Policies) together(policies []*Policy) (*Selected, error) {
-	var text strings.Builder
 	for _, one := range policies {
 		if one.Err != nil {
 			return nil, &InvalidError{Policy: one.Name, Err: one.Err}
 		}
-		text.WriteString(string(one.UID))
-		text.WriteByte('/')
-		text.WriteString(strconv.FormatInt(one.Generation, 10))
-		text.WriteByte(' ')
 	}
-	key := text.String()
+	key := policykind.Versions(policies)
 	if v, ok := p.kept.Get(key); ok {
 		if known, _ := v.(*Selected); known != nil {
 			return known, nil
