@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -58,7 +59,8 @@ func (r runtime) pods(ctx context.Context) error {
 	})
 }
 
-// shims returns the IDs of the sandboxes whose shims have run for long.
+// shims returns the IDs of the sandboxes whose shims have run for long, and in which something runs: containerd 2.3 can leave the shim of a
+// sandbox behind that it has removed.
 func (r runtime) shims(ctx context.Context) ([]string, error) {
 	up, state, err := r.root.ReadFile("/proc/uptime")
 	if err != nil || !state.Exists {
@@ -69,7 +71,7 @@ func (r runtime) shims(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var ids []string
+	found, parents := map[string]string{}, map[string]bool{}
 	for _, p := range processes {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -77,28 +79,47 @@ func (r runtime) shims(ctx context.Context) ([]string, error) {
 		if _, err := strconv.Atoi(p.Name()); err != nil {
 			continue
 		}
-		id := r.shim(path.Join("/proc", p.Name()), now-settled)
-		if id != "" && !slices.Contains(ids, id) {
-			ids = append(ids, id)
+		at := path.Join("/proc", p.Name())
+		s, ok := r.stat(at)
+		if !ok {
+			continue // it has ended meanwhile
+		}
+		parents[s.parent] = parents[s.parent] || s.state != zombie
+		if id := r.shim(at); id != "" && s.began <= now-settled {
+			found[p.Name()] = id
 		}
 	}
-	return ids, nil
+	maps.DeleteFunc(found, func(pid, _ string) bool { return !parents[pid] })
+	return slices.Compact(slices.Sorted(maps.Values(found))), nil
 }
 
-// shim returns the ID of the sandbox that a process is the shim of, if it was started before then, in seconds since the boot. It may end
-// while it is looked at.
-func (r runtime) shim(process string, before float64) string {
+// zombie is the state of a process that has ended, and that nobody has asked about.
+const zombie = "Z"
+
+// processStat is what /proc says of a process: its state, its parent, and when it began, in seconds since the boot.
+type processStat struct {
+	state, parent string
+	began         float64
+}
+
+func (r runtime) stat(process string) (processStat, bool) {
+	text, _, err := r.root.ReadFile(path.Join(process, "stat"))
+	at := strings.LastIndex(string(text), ") ") // a process can give itself any name
+	if err != nil || at < 0 {
+		return processStat{}, false
+	}
+	fields := strings.Fields(string(text)[at+2:])
+	if len(fields) < 20 {
+		return processStat{}, false
+	}
+	began, err := strconv.ParseFloat(fields[19], 64) // starttime, the 22nd field
+	return processStat{fields[0], fields[1], began / ticks}, err == nil
+}
+
+// shim returns the ID of the sandbox that a process is the shim of. It may end while it is looked at.
+func (r runtime) shim(process string) string {
 	args := r.args(process)
 	if len(args) == 0 || !strings.HasPrefix(path.Base(args[0]), shimPrefix) || option(args, "-namespace") != shimNamespace || !r.trusted(process) {
-		return ""
-	}
-	stat, _, err := r.root.ReadFile(path.Join(process, "stat"))
-	_, rest, ok := strings.Cut(string(stat), ") ") // the name before it has no ")": it is containerd's
-	fields := strings.Fields(rest)
-	if err != nil || !ok || len(fields) < 20 {
-		return ""
-	}
-	if began, err := strconv.ParseFloat(fields[19], 64); err != nil || began/ticks > before { // starttime, the 22nd field
 		return ""
 	}
 	if id := option(args, "-id"); sandboxID.MatchString(id) {

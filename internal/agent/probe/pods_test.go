@@ -50,18 +50,26 @@ func (n shimNode) namespace(pid int, namespace string) {
 // process starts one, so many seconds ago.
 func (n shimNode) process(pid, ranFor int, args ...string) {
 	n.t.Helper()
+	n.child(pid, 1, "S", ranFor, args...)
+}
+
+// child starts a process of another one.
+func (n shimNode) child(pid, parent int, state string, ranFor int, args ...string) {
+	n.t.Helper()
 	at := path.Join("/proc", strconv.Itoa(pid))
 	var line string
 	for _, arg := range args {
 		line += arg + "\x00"
 	}
 	put(n.t, n.dir, at+"/cmdline", line)
-	put(n.t, n.dir, at+"/stat", fmt.Sprintf("%d (containerd-shim) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 %d 20\n", pid, (shimNodeUp-ranFor)*ticks))
+	put(n.t, n.dir, at+"/stat", fmt.Sprintf("%d (a ) name) %s %d 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 %d 20\n", pid, state, parent, (shimNodeUp-ranFor)*ticks))
 	n.namespace(pid, "pid:[1]")
 }
 
+// shim starts that of a sandbox in which something runs.
 func (n shimNode) shim(pid, ranFor int, namespace, id string) {
 	n.t.Helper()
+	n.child(pid+1000, pid, "S", ranFor, "/pause")
 	n.process(pid, ranFor, "/usr/bin/containerd-shim-runc-v2", "-namespace", namespace, "-id", id, "-address", "/run/containerd/containerd.sock")
 }
 
@@ -90,6 +98,18 @@ func TestPodsThatRunWithoutTheirRuntime(t *testing.T) {
 
 	n.shim(100, fresh, "k8s.io", n.known)
 	require.NoError(t, n.ask(), "after a boot")
+}
+
+// TestAShimThatContainerdHasLeftBehind has nothing run in its sandbox, which containerd has removed and knows no more.
+func TestAShimThatContainerdHasLeftBehind(t *testing.T) {
+	n := newShimNode(t)
+	n.shim(100, settled+1, "k8s.io", n.known)
+	n.shim(101, settled+1, "k8s.io", "removed")
+	require.Error(t, n.ask())
+	n.child(1101, 101, zombie, settled+1)
+	require.NoError(t, n.ask(), "what has ended does not run")
+	require.NoError(t, os.RemoveAll(filepath.Join(n.dir, "/proc/1101")))
+	require.NoError(t, n.ask())
 }
 
 // TestWhatOnlyCallsItselfAShim has processes that show the command line of a shim and are none of the node's containerd.
