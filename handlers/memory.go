@@ -12,9 +12,10 @@ import (
 )
 
 const (
-	// mostRemembered bounds the requests that are remembered, and largestRemembered their size in bytes: 32 MiB together.
-	mostRemembered    = 256
-	largestRemembered = 128 << 10
+	// mostRemembered bounds the requests that are remembered, and largestRemembered their size in bytes. What was decoded of one takes some eight
+	// times that: 64 MiB together at the most.
+	mostRemembered    = 128
+	largestRemembered = 64 << 10
 	// rememberedFor is for how long a verdict is what a request is answered by. An updater that is not refit's own may look at more than policies.
 	rememberedFor = 10 * time.Second
 )

@@ -59,6 +59,9 @@ type Decision struct {
 	Open    bool
 	Reason  Reason
 	Message string
+	// Short reports that there is a window now, or none that is long enough within the horizon: with another estimate of how long the change takes
+	// it may be open.
+	Short bool
 	// NextChangeETASeconds is 0 when open, and counts to the next window that is long enough when closed.
 	NextChangeETASeconds int64
 	// PermissiveRemainingSeconds is what is left of the window, and 0 when closed.
@@ -132,7 +135,7 @@ func (i *inquiry) decide() Decision {
 	if permissive {
 		required = 0
 	}
-	some := false
+	some, short := false, false
 	for from, last := i.unix, i.unix+i.horizon; ; {
 		start, ok := firstIn(i.open, from, last)
 		if !ok {
@@ -142,11 +145,14 @@ func (i *inquiry) decide() Decision {
 		end, bounded := endOf(i.open, start, start+i.horizon)
 		length := i.length(start, end, bounded)
 		if length >= required {
-			return i.found(start, end, bounded, length >= wanted, permissive, restrictive)
+			d := i.found(start, end, bounded, length >= wanted, permissive, restrictive)
+			d.Short = short
+			return d
 		}
+		short = short || start == i.unix
 		from = end
 	}
-	d := Decision{Reason: NoWindowWithinHorizon, NextChangeETASeconds: SecondsNone}
+	d := Decision{Reason: NoWindowWithinHorizon, NextChangeETASeconds: SecondsNone, Short: some}
 	if some {
 		d.Reason = NeverFits
 	}

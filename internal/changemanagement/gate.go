@@ -144,17 +144,26 @@ func (g *Gate) record(ctx context.Context, machine *clusterv1.Machine, mu *refit
 	if st.LastSucceededAt != nil {
 		r.configured = st.LastSucceededAt.Time
 	}
-	material := st.Admission == nil || st.Admission.Reason != refitv1.NotMaterial
 	for _, t := range st.Starts {
 		r.starts = append(r.starts, t.Time)
 	}
-	ended := st.Phase == refitv1.PhaseSucceeded || st.Phase == refitv1.PhaseFailed
-	// Other specs that are asked for in the middle of the work take the admission away, and nothing of what is under way.
-	disturbed := st.Slot != nil && (st.ApplyingSince != nil || st.Drain != nil)
-	r.running = (st.Admission != nil && material || disturbed) && !ended
-	r.failed = st.Phase == refitv1.PhaseFailed && st.ObservedDigest == mu.Spec.Digest && !mu.Abandoned()
-	r.waiting = Holds(mu)
+	r.running, r.failed, r.waiting = Runs(mu), HasFailed(mu), Holds(mu)
 	return r, nil
+}
+
+// Runs reports whether work on the node of an update has started that counts against a budget, and not ended. Other specs that are asked for in
+// the middle of the work take the admission away, and nothing of what is under way.
+func Runs(mu *refitv1.MachineUpdate) bool {
+	st := mu.Status
+	ended := st.Phase == refitv1.PhaseSucceeded || st.Phase == refitv1.PhaseFailed
+	admitted := st.Admission != nil && st.Admission.Reason != refitv1.NotMaterial
+	disturbed := st.Slot != nil && (st.ApplyingSince != nil || st.Drain != nil)
+	return (admitted || disturbed) && !ended
+}
+
+// HasFailed reports whether an update counts as one that has failed.
+func HasFailed(mu *refitv1.MachineUpdate) bool {
+	return mu.Status.Phase == refitv1.PhaseFailed && mu.Status.ObservedDigest == mu.Spec.Digest && !mu.Abandoned()
 }
 
 // Holds reports whether the update waits for a policy.
@@ -196,6 +205,44 @@ func (g *Gate) glance(ctx context.Context, namespace string) ([]record, error) {
 	}
 	g.recent[namespace] = recently{records, now}
 	return records, nil
+}
+
+// examined bounds how many updates are looked at to find those that a budget lets start.
+const examined = 100
+
+// Next returns updates of a namespace that a policy's budget has held back and that may start now, those first whose turn it is, and at most so
+// many. It is asked when a budget may have been freed, so that whoever looks then does not go by what was before.
+func (g *Gate) Next(ctx context.Context, namespace string, most int) ([]types.NamespacedName, error) {
+	all, err := g.Policies.In(namespace)
+	if err != nil || !limited(all) {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.recent, namespace)
+	records, err := g.glance(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	now := g.Clock.Now()
+	waiting := slices.DeleteFunc(slices.Clone(records), func(r record) bool { return !r.waiting || !limited(r.policies) })
+	slices.SortFunc(waiting, func(a, b record) int {
+		if a.before(b) {
+			return -1
+		}
+		return 1
+	})
+	var out []types.NamespacedName
+	for _, r := range waiting[:min(len(waiting), examined)] {
+		d := Decide(now, r.candidate, r.policies, r.change)
+		if d.Open && (!d.counted() || budgets(now, d, r, records) == nil) {
+			out = append(out, r.key)
+		}
+		if len(out) == most {
+			break
+		}
+	}
+	return out, nil
 }
 
 // records returns the updates of a namespace, with what was admitted and the cache does not know yet.

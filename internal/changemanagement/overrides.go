@@ -109,7 +109,7 @@ func (f *force) permissive(now time.Time, o Override, limit time.Duration) {
 	case over:
 		f.ignore("%s is ignored: it has been there for longer than %s, which is the most that the policies allow; to set it again, "+
 			"give it a time instead, or take %s away with it first", o, limit, refitv1.PermissiveSinceAnnotation)
-	case until.Sub(now) > limit, until.Sub(o.since) > limit+clockSkew:
+	case until.Sub(now) > limit+clockSkew, until.Sub(o.since) > limit+clockSkew:
 		// One that was too far ahead when it was set must not open by itself when its end comes near.
 		f.ignore("%s is ignored: the policies allow at most %s ahead", o, limit)
 	default:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -61,6 +62,7 @@ func NewPolicies(cached, live client.Reader, now clock.PassiveClock) *Policies {
 			}
 			return 0
 		},
+		Same: func(before, after *Policy) bool { return before.calendars == after.calendars },
 	})
 	return p
 }
@@ -71,9 +73,17 @@ func refersToCalendars(p *refitv1.ChangeManagementPolicy) bool {
 }
 
 func (p *Policies) compile(ctx context.Context, policy *refitv1.ChangeManagementPolicy) *Policy {
+	var versions strings.Builder
 	one, _ := Compile(policy, schedule.CalendarsFunc(func(ref schedule.ConfigMapKey) (schedule.Calendar, error) {
-		return p.calendar(ctx, policy.Namespace, ref)
+		calendar, err := p.calendar(ctx, policy.Namespace, ref)
+		cm := p.calendars[types.NamespacedName{Namespace: policy.Namespace, Name: ref.Name}].ConfigMap
+		if cm != nil {
+			versions.WriteString(string(cm.UID) + "/" + cm.ResourceVersion)
+		}
+		_, _ = fmt.Fprintf(&versions, " %v;", err)
+		return calendar, err
 	}))
+	one.calendars = versions.String()
 	return one // one that can't be read is closed
 }
 

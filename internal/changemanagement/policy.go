@@ -33,6 +33,8 @@ type Policy struct {
 	// HoldAll holds back what does not disturb a node, too.
 	HoldAll bool
 
+	// calendars are the versions of those that were read for it.
+	calendars string
 	// closed keeps for a moment with which other policies this one, the first of them, has no window.
 	closed *lru.Cache
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -25,7 +26,8 @@ import (
 const (
 	// retryHeld is for what nobody has thought of.
 	retryHeld = 10 * time.Minute
-	// retryUnwatched is for what tells nobody: overrides on control planes, of whatever kind, and which of those that wait for a budget is next.
+	// retryUnwatched is for what tells nobody: overrides on control planes, of whatever kind, which of those that wait for a budget is next, and that
+	// others were measured to take less than what is left of a window.
 	retryUnwatched = 15 * time.Second
 )
 
@@ -40,6 +42,12 @@ type Gate interface {
 	Admit(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate, write func(refitv1.Admission) error) (changemanagement.Decision, error)
 	// Forget forgets an admission that the update, as the API server has it, no longer shows among its starts.
 	Forget(mu *refitv1.MachineUpdate)
+}
+
+// Budgets finds whom a budget lets start.
+type Budgets interface {
+	// Next returns updates of a namespace that may start now, at most so many.
+	Next(ctx context.Context, namespace string, most int) ([]types.NamespacedName, error)
 }
 
 // stillHeld reports whether an update that a policy holds back still is, by what caches say.
@@ -81,7 +89,7 @@ func heldBy(d changemanagement.Decision, machine *clusterv1.Machine, mu *refitv1
 	if budget {
 		w.reason = refitv1.ReasonBudget
 	}
-	if budget || changemanagement.RoleOf(machine.Labels) == refitv1.ControlPlaneRole {
+	if budget || d.Short || changemanagement.RoleOf(machine.Labels) == refitv1.ControlPlaneRole {
 		w.retry = retryUnwatched
 	}
 	if mu.Status.Plan != nil {

@@ -22,6 +22,7 @@ func (u *update) connect(ctx context.Context) (*wait, error) {
 		return u.nodeError(ctx, err)
 	}
 	u.conn = conn
+	u.silent.Delete(u.subject().ObjectKey)
 	if u.agent, err = a.Client(conn, u.Agents); err != nil {
 		return &wait{reason: refitv1.ReasonNodeAccess, message: err.Error()}, nil
 	}

@@ -187,6 +187,27 @@ func TestWhatIsSilentIsAskedLessAndLessOften(t *testing.T) {
 	w.node.dialErr = errRefused
 	require.Equal(t, retryDefault, w.reconcile().RequeueAfter, "it has answered meanwhile")
 
+	w = under(t, restartA, nightly()) // while a window is closed as well
+	w.node.dialErr = errRefused
+	w.reconcile()
+	w.clock.Step(time.Minute)
+	require.Equal(t, 15*time.Second, w.reconcile().RequeueAfter)
+	require.Equal(t, refitv1.ReasonWindow, w.update().Status.Reason)
+	w.clock.Step(24 * time.Hour)
+	w.change()
+	w.ask()
+	require.Equal(t, retryDefault, w.reconcile().RequeueAfter, "other specs")
+
+	w = planned(t, drainA) // a node that is drained is missed
+	w.withPod()
+	w.reconcile()
+	w.requirePhase(refitv1.PhaseDraining)
+	w.node.dialErr = errRefused
+	for range 3 {
+		require.Equal(t, retryDefault, w.reconcile().RequeueAfter)
+		w.clock.Step(time.Minute)
+	}
+
 	w = newWorld(t)
 	w.halfWay()
 	w.node.dialErr = errRefused

@@ -82,8 +82,13 @@ type Reconciler struct {
 
 	// Arrivals know the policies that there are.
 	Arrivals []Arrivals
-	// Announcers tell when policies and sources say something else.
+	// Announcers tell when policies and sources say something else, and Windows when policies about windows and budgets do.
 	Announcers []Announcer
+	Windows    Announcer
+	// Budgets finds whom a budget lets start that was freed. Nil: each looks by itself.
+	Budgets Budgets
+	// freed are the namespaces in which one may have been, a moment ago.
+	freed sync.Map
 
 	// misstep, if not nil, is told of changes of phase that there are not.
 	misstep func(from, to refitv1.Phase)

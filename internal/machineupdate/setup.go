@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/annotations"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/internal/index"
 	"github.com/capi-refit/refit/internal/session"
 )
@@ -51,6 +52,11 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			r.Sessions.Add(r.thatWait(context.Background(), client.InNamespace(namespace))...)
 		})
 	}
+	if r.Windows != nil {
+		r.Windows.OnChange(func(namespace string) {
+			r.Sessions.Add(r.thatWaitFor(context.Background(), forPolicies, client.InNamespace(namespace))...)
+		})
+	}
 	b := ctrl.NewControllerManagedBy(mgr).
 		For(&refitv1.MachineUpdate{}).
 		Watches(&refitv1.NodeAccess{}, handler.EnqueueRequestsFromMapFunc(r.waiting)).
@@ -58,7 +64,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		WatchesMetadata(&clusterv1.MachineDeployment{}, handler.EnqueueRequestsFromMapFunc(r.waitingForOwner), builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(sameName), builder.WithPredicates(saysOrGoes)).
 		Watches(&refitv1.MachineUpdate{}, handler.EnqueueRequestsFromMapFunc(r.waitingForSlot), builder.WithPredicates(slotFreed)).
-		Watches(&refitv1.MachineUpdate{}, handler.EnqueueRequestsFromMapFunc(r.waitingForBudget), builder.WithPredicates(budgetFreed)).
+		Watches(&refitv1.MachineUpdate{}, handler.EnqueueRequestsFromMapFunc(r.wakeForBudget), builder.WithPredicates(budgetFreed)).
 		WatchesRawSource(r.Sessions.Source()).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
@@ -111,6 +117,11 @@ func (r *Reconciler) waitingForOwner(ctx context.Context, owner client.Object) [
 	return r.thatWait(ctx, index.InCluster(owner.GetNamespace(), owner.GetLabels()[clusterv1.ClusterNameLabel]))
 }
 
+// forPolicies reports whether ChangeManagementPolicies can end a wait for a reason.
+func forPolicies(reason string) bool {
+	return reason == refitv1.ReasonWindow || reason == refitv1.ReasonBudget
+}
+
 // secretReasons are the reasons to wait that another content of a Secret may end: a key, a kubeconfig, the content of a file.
 var secretReasons = []string{
 	refitv1.ReasonNodeAccess, refitv1.ReasonSpecs, refitv1.ReasonWorkload, refitv1.ReasonHostKey, refitv1.ReasonUnreachable,
@@ -151,15 +162,18 @@ var slotFreed = predicate.Funcs{
 	},
 }
 
-// budgetFreed allows that a MachineUpdate no longer counts against a budget, or no longer as one that has failed.
+// budgetFreed passes on that a MachineUpdate no longer counts against budgets.
 var budgetFreed = predicate.Funcs{
 	CreateFunc:  func(event.CreateEvent) bool { return false },
 	GenericFunc: func(event.GenericEvent) bool { return false },
+	DeleteFunc: func(e event.DeleteEvent) bool {
+		mu, ok := e.Object.(*refitv1.MachineUpdate)
+		return ok && (changemanagement.Runs(mu) || changemanagement.HasFailed(mu))
+	},
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*refitv1.MachineUpdate)
 		after, ok2 := e.ObjectNew.(*refitv1.MachineUpdate)
-		return ok && ok2 && (before.Status.Admission != nil && after.Status.Admission == nil || ended(after.Status.Phase) && !ended(before.Status.Phase) ||
-			before.Abandoned() != after.Abandoned() || before.Status.Phase == refitv1.PhaseFailed && after.Status.Phase != refitv1.PhaseFailed)
+		return ok && ok2 && (changemanagement.Runs(before) && !changemanagement.Runs(after) || changemanagement.HasFailed(before) && !changemanagement.HasFailed(after))
 	},
 }
 
@@ -171,9 +185,26 @@ func (r *Reconciler) waitingForSlot(ctx context.Context, obj client.Object) []ct
 	return r.longestWaiting(ctx, refitv1.ReasonSlot, index.InCluster(obj.GetNamespace(), obj.GetLabels()[clusterv1.ClusterNameLabel]))
 }
 
-// waitingForBudget returns those of the same namespace that wait for a budget.
-func (r *Reconciler) waitingForBudget(ctx context.Context, obj client.Object) []ctrl.Request {
-	return r.longestWaiting(ctx, refitv1.ReasonBudget, client.InNamespace(obj.GetNamespace()))
+// coalesced is for how long budgets that are freed are gathered: many updates end at once.
+const coalesced = 500 * time.Millisecond
+
+// wakeForBudget has those of the same namespace be looked at that may start now. It enqueues nothing itself.
+func (r *Reconciler) wakeForBudget(ctx context.Context, obj client.Object) []ctrl.Request {
+	namespace := obj.GetNamespace()
+	if _, due := r.freed.LoadOrStore(namespace, true); due || r.Budgets == nil {
+		return nil
+	}
+	time.AfterFunc(coalesced, func() {
+		r.freed.Delete(namespace)
+		next, err := r.Budgets.Next(context.WithoutCancel(ctx), namespace, wakened)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Could not find whom a budget lets start; they look again by themselves", "namespace", namespace)
+		}
+		for _, key := range next {
+			r.Sessions.Add(ctrl.Request{NamespacedName: key})
+		}
+	})
+	return nil
 }
 
 // longestWaiting returns some of the MachineUpdates that wait for a reason, those first that have waited longest.

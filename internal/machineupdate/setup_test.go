@@ -1,12 +1,13 @@
 package machineupdate
 
 import (
-	"fmt"
+	"context"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -14,7 +15,6 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/internal/managementtest"
 )
 
 func TestAClusterThatIsNoLongerPausedWakesItsUpdates(t *testing.T) {
@@ -81,25 +81,25 @@ func TestWhatPoliciesReadWakes(t *testing.T) {
 	}
 }
 
-// TestABudgetThatIsFreedWakesThoseThatHaveWaitedLongest in its namespace, and not all of them.
-func TestABudgetThatIsFreedWakesThoseThatHaveWaitedLongest(t *testing.T) {
+// nextInLine are budgets that let one update start, and count how often they are asked.
+type nextInLine struct{ asked atomic.Int32 }
+
+func (n *nextInLine) Next(context.Context, string, int) ([]types.NamespacedName, error) {
+	n.asked.Add(1)
+	return []types.NamespacedName{key}, nil
+}
+
+// TestABudgetThatIsFreedWakesWhoseTurnItIs once, however many updates have ended at once.
+func TestABudgetThatIsFreedWakesWhoseTurnItIs(t *testing.T) {
 	w := newWorld(t)
-	for i := range wakened + 5 {
-		m := managementtest.Machine(key.Namespace, fmt.Sprintf("w%02d", i), "c1")
-		require.NoError(t, w.Create(t.Context(), managementtest.MachineUpdate(m, func(mu *refitv1.MachineUpdate) {
-			mu.Status.Phase, mu.Status.Reason = refitv1.PhaseWaiting, refitv1.ReasonBudget
-			mu.Status.StartedAt = ptr.To(metav1.NewTime(w.clock.Now().Add(-time.Duration(i) * time.Minute)))
-			if i == 0 {
-				mu.Status.Reason = refitv1.ReasonWindow
-			}
-		})))
+	queue := w.besideQueue(1)
+	budgets := &nextInLine{}
+	w.reconciler.Budgets = budgets
+	for range 100 {
+		require.Empty(t, w.reconciler.wakeForBudget(t.Context(), secret("any")))
 	}
-	woken := w.reconciler.waitingForBudget(t.Context(), secret("any"))
-	require.Len(t, woken, wakened)
-	require.Equal(t, fmt.Sprintf("w%02d", wakened+4), woken[0].Name)
-	elsewhere := secret("any")
-	elsewhere.Namespace = "other"
-	require.Empty(t, w.reconciler.waitingForBudget(t.Context(), elsewhere))
+	takeNext(t, queue)
+	require.Equal(t, int32(1), budgets.asked.Load())
 }
 
 func TestWhatFreesABudget(t *testing.T) {
@@ -111,6 +111,7 @@ func TestWhatFreesABudget(t *testing.T) {
 		"its work has ended":     {refitv1.MachineUpdateStatus{Phase: refitv1.PhaseVerifying, Admission: admitted}, refitv1.MachineUpdateStatus{Phase: refitv1.PhaseSucceeded, Admission: admitted}, true},
 		"it lets go":             {refitv1.MachineUpdateStatus{Phase: refitv1.PhaseWaiting, Admission: admitted}, refitv1.MachineUpdateStatus{Phase: refitv1.PhaseWaiting}, true},
 		"it is tried again":      {refitv1.MachineUpdateStatus{Phase: refitv1.PhaseFailed}, refitv1.MachineUpdateStatus{Phase: refitv1.PhasePending}, true},
+		"it is asked for again":  {refitv1.MachineUpdateStatus{Phase: refitv1.PhaseSucceeded, Admission: admitted}, refitv1.MachineUpdateStatus{Phase: refitv1.PhaseWaiting}, false},
 		"it goes on":             {refitv1.MachineUpdateStatus{Phase: refitv1.PhaseDraining, Admission: admitted}, refitv1.MachineUpdateStatus{Phase: refitv1.PhaseApplying, Admission: admitted}, false},
 		"it is admitted":         {refitv1.MachineUpdateStatus{Phase: refitv1.PhaseWaiting}, refitv1.MachineUpdateStatus{Phase: refitv1.PhaseApplying, Admission: admitted}, false},
 		"it waits for something": {refitv1.MachineUpdateStatus{Phase: refitv1.PhaseWaiting}, refitv1.MachineUpdateStatus{Phase: refitv1.PhaseWaiting, Message: "x"}, false},
@@ -118,6 +119,10 @@ func TestWhatFreesABudget(t *testing.T) {
 		passes := budgetFreed.Update(event.UpdateEvent{ObjectOld: &refitv1.MachineUpdate{Status: tc.before}, ObjectNew: &refitv1.MachineUpdate{Status: tc.after}})
 		require.Equal(t, tc.want, passes, name)
 	}
+	mu := &refitv1.MachineUpdate{}
+	require.False(t, budgetFreed.Delete(event.DeleteEvent{Object: mu}))
+	mu.Status.Admission = admitted
+	require.True(t, budgetFreed.Delete(event.DeleteEvent{Object: mu}))
 }
 
 func TestASecretWakesThoseThatMayWaitForIt(t *testing.T) {

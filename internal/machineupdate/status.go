@@ -37,8 +37,9 @@ type wait struct {
 	releases bool
 	// fails is the reason with which the update fails for it; empty if that can end by itself.
 	fails string
-	// decision is what holds the update back, where a policy does.
+	// decision is what holds the update back, where a policy does, and also the reason for which it waits besides.
 	decision *changemanagement.Decision
+	also     string
 }
 
 // but returns what a node that is looked at while a policy holds its update back makes it wait for: the policy, first of all.
@@ -48,6 +49,7 @@ func (w *wait) but(also *wait) *wait {
 	}
 	out := *w
 	out.message += "; and then: " + also.message
+	out.also = also.reason
 	out.retry = max(also.retry, retryDefault)
 	return &out
 }
@@ -202,9 +204,14 @@ func (u *update) show(ctx context.Context, w *wait, gone bool) (ctrl.Result, err
 // retryAfter returns when to look again. What is silent is asked less and less often as long as nothing was begun: many that are cost time
 // of those that answer.
 func (u *update) retryAfter(w *wait) time.Duration {
-	key := client.ObjectKeyFromObject(u.mu)
-	if u.mu.Status.ApplyingSince != nil || w.reason != refitv1.ReasonUnreachable && w.reason != refitv1.ReasonWorkload {
-		u.silent.Delete(key)
+	reason := cmp.Or(w.also, w.reason)
+	switch {
+	case u.seen.Work == flow.Unreleased: // what keeps others off the node is to go soon
+		return min(w.again().RequeueAfter, retryDefault)
+	case reason != refitv1.ReasonUnreachable && reason != refitv1.ReasonWorkload:
+		u.silent.Delete(client.ObjectKeyFromObject(u.mu))
+		return w.again().RequeueAfter
+	case u.mu.Status.ApplyingSince != nil || u.started() || u.mu.Status.Node != nil:
 		return w.again().RequeueAfter
 	}
 	return min(max(u.waitedSince(&u.silent)/4, retryDefault), retrySilent)
@@ -311,6 +318,7 @@ func (u *update) succeed(ctx context.Context) (ctrl.Result, error) {
 		f = u.noteVerified(s)
 		s.Phase, s.Reason, s.Step, s.Message, s.Notes, s.FinishedAt = refitv1.PhaseSucceeded, "", "", message, u.notes, &now
 		s.LastSucceededAt, s.AppliedDigest = &now, ""
+		s.NodeRecords = s.NodeRecords[:min(len(s.NodeRecords), 1)] // the Node was seen to have it
 		u.outdoneRollback(s)
 		s.Slot, s.Node, s.Drain, s.ApplyingSince, s.SoakingSince = nil, nil, nil, nil, nil
 	})

@@ -108,6 +108,7 @@ func (u *update) begin(ctx context.Context) error {
 	if u.mu.Status.ObservedDigest == u.mu.Spec.Digest && !retryAsked(u.mu) {
 		return nil
 	}
+	u.silent.Delete(u.subject().ObjectKey)
 	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		repair := s.Repair
 		if s.ObservedDigest != u.mu.Spec.Digest {

@@ -32,6 +32,8 @@ type Kind[O client.Object, T Policy] struct {
 	Read func(context.Context, O) T
 	// Again returns when an object is to be read again that has not changed; 0 is never. Nil is never for all.
 	Again func(O) time.Duration
+	// Same reports whether what was read of the same generation of an object says the same. Nil: it does.
+	Same func(before, after T) bool
 }
 
 // Reader keeps what was read last.
@@ -56,8 +58,8 @@ func NewReader[O client.Object, T Policy](cached client.Reader, kind Kind[O, T])
 	return &Reader[O, T]{client: cached, kind: kind}
 }
 
-// OnChange has f called when a policy of a namespace was read again, and whoever asks now is answered by what it says. It is for the time
-// before the manager starts, and f is not to block.
+// OnChange has f called when a policy of a namespace says something else, and whoever asks now is answered by that. It is for the time before
+// the manager starts, and f is not to block.
 func (r *Reader[O, T]) OnChange(f func(namespace string)) { r.onChange = append(r.onChange, f) }
 
 // SetupWithManager has the manager keep the Reader up to date, on every replica.
@@ -138,8 +140,10 @@ func (r *Reader[O, T]) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 	all := maps.Clone(before.byNamespace)
 	others := slices.DeleteFunc(slices.Clone(all[req.Namespace]), func(o T) bool { return o.Head().Name == req.Name })
 	var result ctrl.Result
+	news := true
 	if err == nil {
 		one := r.kind.Read(ctx, obj)
+		news = !slices.ContainsFunc(all[req.Namespace], func(o T) bool { return r.same(o, one) })
 		if err := one.Head().Err; err != nil {
 			ctrl.LoggerFrom(ctx).Info("The "+r.kind.Name+" can't be read", "reason", err.Error())
 		}
@@ -152,9 +156,17 @@ func (r *Reader[O, T]) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 	all[req.Namespace] = others
 	r.current.Store(&snapshot[T]{byNamespace: all})
 	for _, f := range r.onChange {
-		f(req.Namespace)
+		if news {
+			f(req.Namespace)
+		}
 	}
 	return result, nil
+}
+
+// same reports whether two say the same of one generation of an object.
+func (r *Reader[O, T]) same(before, after T) bool {
+	b, a := before.Head(), after.Head()
+	return b.Name == a.Name && b.UID == a.UID && b.Generation == a.Generation && (r.kind.Same == nil || r.kind.Same(before, after))
 }
 
 // ErrUnread says that policies have not been read yet. Who asks takes it for all that they could say.

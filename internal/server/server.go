@@ -203,17 +203,18 @@ func (o *options) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrlwebho
 	if err != nil {
 		return err
 	}
-	if o.maxUpdatesOfCluster < 1 || o.maxUpdates < o.maxUpdatesOfCluster {
-		return fmt.Errorf("--max-concurrent-updates is %d and --max-concurrent-updates-per-cluster %d: of one cluster it can be 1 to as many as of all",
-			o.maxUpdates, o.maxUpdatesOfCluster)
+	if o.maxUpdatesOfCluster < 1 || o.maxUpdates < 1 {
+		return fmt.Errorf("--max-concurrent-updates is %d and --max-concurrent-updates-per-cluster %d: both have to be 1 at least", o.maxUpdates, o.maxUpdatesOfCluster)
 	}
 	live := machineupdate.RememberCRDs(mgr.GetAPIReader(), clock.RealClock{})
 	reconciler := &machineupdate.Reconciler{
 		Client: mgr.GetClient(), Live: live, Disruptions: judges.Disruptions, Releases: judges.Sources, OnConflict: conflict,
 		Dialer: remote.SSHDialer{Jumps: &remote.JumpHosts{}}, Agents: agents, Recorder: mgr.GetEventRecorder("refit"), Clock: clock.RealClock{}, Gate: changes.gate,
 		Arrivals:     []machineupdate.Arrivals{changes.gate.Policies, judges.Disruptions},
-		Announcers:   []machineupdate.Announcer{changes.gate.Policies, judges.Disruptions, judges.Sources},
-		Sessions:     machineupdate.NewSessions(o.maxUpdates, o.maxUpdatesOfCluster),
+		Announcers:   []machineupdate.Announcer{judges.Disruptions, judges.Sources},
+		Windows:      changes.gate.Policies,
+		Budgets:      changes.gate,
+		Sessions:     machineupdate.NewSessions(o.maxUpdates, min(o.maxUpdates, o.maxUpdatesOfCluster)),
 		WatchSecrets: o.watchSecrets,
 		Metrics:      machineupdate.NewMetrics(metrics.Registry),
 		Instance:     fmt.Sprintf("%s_%.8s_%d", hostname, uuid.NewUUID(), os.Getpid()), // in a container, each start has the same process id

@@ -4,6 +4,7 @@ package session
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -33,8 +34,8 @@ type Pool struct {
 type session struct {
 	cluster *cluster
 	state   state
-	// asked reports that the key was asked for while its session ran.
-	asked bool
+	// asked reports that the key was asked for while its session ran, and urgent that it waits among those that are.
+	asked, urgent bool
 }
 
 type state int
@@ -82,6 +83,11 @@ func (p *Pool) Begin(ctx context.Context, of, key types.NamespacedName, urgent b
 			p.await(s, key, urgent)
 		}
 	}
+	if s.state == waits && urgent && !s.urgent {
+		s.urgent = true
+		s.cluster.others = slices.DeleteFunc(s.cluster.others, func(k types.NamespacedName) bool { return k == key })
+		s.cluster.urgent = append(s.cluster.urgent, key)
+	}
 	if s.state != placed || p.base == nil {
 		return false
 	}
@@ -109,15 +115,18 @@ func (p *Pool) Running(key types.NamespacedName) bool {
 	return true
 }
 
-// Forgo gives back the place that a key has and makes no use of.
-func (p *Pool) Forgo(key types.NamespacedName) {
+// Forgo gives back the place that a key has and makes no use of. It reports whether the key still waits for one, or its session runs.
+func (p *Pool) Forgo(key types.NamespacedName) bool {
 	p.mu.Lock()
 	var woken []types.NamespacedName
-	if s := p.sessions[key]; s != nil && s.state == placed {
+	s := p.sessions[key]
+	if s != nil && s.state == placed {
 		woken = p.remove(key, s)
+		s = nil
 	}
 	p.mu.Unlock()
 	p.wake(woken)
+	return s != nil
 }
 
 // Load returns how many sessions run or are about to, and how many keys wait for a place.
@@ -173,7 +182,7 @@ func (p *Pool) await(s *session, key types.NamespacedName, urgent bool) {
 	if !c.waits() {
 		p.turns = append(p.turns, c)
 	}
-	if urgent {
+	if s.urgent = urgent; urgent {
 		c.urgent = append(c.urgent, key)
 	} else {
 		c.others = append(c.others, key)

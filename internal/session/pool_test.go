@@ -152,6 +152,20 @@ func TestWhatIsUrgentComesFirst(t *testing.T) {
 	}
 }
 
+// TestWhatBecomesUrgentComesFirst though it has waited among others.
+func TestWhatBecomesUrgentComesFirst(t *testing.T) {
+	h := newHall(t, 1, 1)
+	require.True(t, h.begin("a/1"))
+	for _, name := range []string{"a/2", "a/3"} {
+		require.False(t, h.begin(name))
+	}
+	require.False(t, h.Begin(t.Context(), key("a"), key("a/3"), true, nil))
+	h.end("a/1")
+	h.requireWoken("a/3")
+	_, waiting := h.Load()
+	require.Equal(t, 1, waiting)
+}
+
 // TestWhoComesAgainIsNotCountedTwice: a key that waits may be looked at for other reasons.
 func TestWhoComesAgainIsNotCountedTwice(t *testing.T) {
 	h := newHall(t, 1, 1)

@@ -55,8 +55,11 @@ func (q *Queue) Do(ctx context.Context, req ctrl.Request, reconcile func(context
 	if q.pool.Running(req.NamespacedName) {
 		return ctrl.Result{}, nil
 	}
-	defer q.pool.Forgo(req.NamespacedName)
-	return reconcile(ctx, req)
+	result, err := reconcile(ctx, req)
+	if !q.pool.Forgo(req.NamespacedName) && err == nil { // no session is needed any more
+		q.backoff.Forget(req)
+	}
+	return result, err
 }
 
 // Begin has a session reconcile on, if there is a place for it; else the request comes again when there is.

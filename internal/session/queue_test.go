@@ -80,3 +80,13 @@ func TestWhatFailsComesLaterEachTime(t *testing.T) {
 	})
 	require.Equal(t, []int{0, 1, 2, 0}, failures)
 }
+
+// TestWhatNeedsNoSessionAnyMoreHasNotFailed: a request that comes again begins anew.
+func TestWhatNeedsNoSessionAnyMoreHasNotFailed(t *testing.T) {
+	d := newDesk(t)
+	req := ctrl.Request{NamespacedName: key("a/1")}
+	d.backoff.When(req)
+	_, err := d.Do(t.Context(), req, func(context.Context, ctrl.Request) (ctrl.Result, error) { return ctrl.Result{}, nil })
+	require.NoError(t, err)
+	require.Zero(t, d.backoff.NumRequeues(req))
+}

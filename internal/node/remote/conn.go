@@ -163,7 +163,7 @@ func (c *sshConn) explain(err error, r *run) error {
 	case errors.As(err, &refused):
 		return fmt.Errorf("the node opens no session: %s", begin(refused.Error(), 200))
 	}
-	return c.lost(begin(err.Error(), 200))
+	return c.lost(begin(peerError(err), 200))
 }
 
 // run is one command. It stands between the session, which ends when the peer says so, and the caller, who may leave earlier.

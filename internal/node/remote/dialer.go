@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 )
@@ -52,8 +53,8 @@ func (t Target) connect(ctx context.Context) (*client, error) {
 		if err == nil {
 			return c, nil
 		}
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("connect to %s: %w", address, context.Cause(ctx))
+		if ended := ended(ctx); ended != nil {
+			return nil, fmt.Errorf("connect to %s: %w", address, ended)
 		}
 		var jump *jumpError
 		if errors.As(err, &jump) {
@@ -63,6 +64,14 @@ func (t Target) connect(ctx context.Context) (*client, error) {
 		failed.Attempts = append(failed.Attempts, Attempt{Address: address.String(), Err: err})
 	}
 	return nil, failed
+}
+
+// ended returns why a context has ended. A dialer can meet its deadline a moment before it shows.
+func ended(ctx context.Context) error {
+	if at, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(at) {
+		return context.DeadlineExceeded
+	}
+	return context.Cause(ctx)
 }
 
 func (t Target) connectTo(ctx context.Context, address Address, signers []ssh.Signer) (*client, error) {
@@ -100,7 +109,7 @@ func (t Target) dialRaw(ctx context.Context, address Address) (net.Conn, error) 
 	raw, err := (&net.Dialer{Timeout: limit, Control: t.control}).DialContext(ctx, "tcp", address.String())
 	if err != nil {
 		// Not wrapped: a time-out here is not the caller's deadline.
-		return nil, fmt.Errorf("%w: %s", ErrUnreachable, err.Error())
+		return nil, fmt.Errorf("%w: %s", ErrUnreachable, peerError(err))
 	}
 	return raw, nil
 }
@@ -176,7 +185,7 @@ func (t Target) explainHandshake(err error, host string, verified bool) error {
 			Reason: printable("the host has keys for " + strings.Join(negotiation.RequestedAlgorithms, ", ") + " only"),
 		}
 	}
-	text := begin(err.Error(), 300)
+	text := begin(peerError(err), 300)
 	// The library has no type for either of these. A host that closes the connection is neither: it may be booting.
 	if verified && (strings.Contains(text, "unable to authenticate") || strings.Contains(text, "ssh: disconnect, reason")) {
 		return fmt.Errorf("%w: the host refuses user %q with %s", ErrUnauthorized, t.User, t.refused(text))

@@ -3,6 +3,7 @@ package remote
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode"
 )
@@ -143,6 +144,12 @@ func printable(s string) string {
 }
 
 // begin returns at most n bytes of s, made printable.
+// ownEnd is refit's own end of a connection, in an error of package net. Its port is another one each time, and with it a message would be.
+var ownEnd = regexp.MustCompile(`\S+->`)
+
+// peerError returns the text of an error of a connection without what is different each time.
+func peerError(err error) string { return ownEnd.ReplaceAllString(err.Error(), "") }
+
 func begin(s string, n int) string {
 	if len(s) > n {
 		return printable(s[:n]) + "…"

@@ -55,5 +55,5 @@ func notForwarded(err error, jump *client, address Address) error {
 	if errors.As(err, &refused) && refused.Reason == ssh.Prohibited {
 		return &jumpError{fmt.Errorf("%w: %s forbids forwarding to %s; see AllowTcpForwarding and PermitOpen in its sshd_config", ErrUnauthorized, jump.RemoteAddr(), address)}
 	}
-	return fmt.Errorf("%w through jump host %s: %s", ErrUnreachable, jump.RemoteAddr(), begin(err.Error(), 300))
+	return fmt.Errorf("%w through jump host %s: %s", ErrUnreachable, jump.RemoteAddr(), begin(peerError(err), 300))
 }

@@ -17,6 +17,9 @@ const (
 	jumpIdle = 30 * time.Second
 	// jumpAge is for how long a connection to a jump host is given to those who come. A login that is no longer allowed is found then.
 	jumpAge = 10 * time.Minute
+	// jumpAbandoned is after how many nodes that did not answer nobody comes to a connection any more. To open a channel can't be taken back: where
+	// packets are dropped the jump host's sshd goes on trying for two minutes, and has so many descriptors only for one connection.
+	jumpAbandoned = 20
 )
 
 // JumpHosts are connections to jump hosts that many nodes are reached over at once. A jump host sees a login every now and then, and not one for
@@ -33,8 +36,9 @@ type sharedJump struct {
 	err   error
 	since time.Time
 
-	users   int
-	evicted bool
+	users     int
+	abandoned int
+	evicted   bool
 }
 
 // through connects to address over the connection to t, a jump host. One that has broken is made once more.
@@ -49,12 +53,21 @@ func (h *JumpHosts) through(ctx context.Context, t Target, address Address, limi
 			return h.pipe(conn, t.Shared, j), nil
 		}
 		var refused *ssh.OpenChannelError
-		broken := !errors.As(err, &refused) && j.conn.isGone()
-		h.leave(t.Shared, j, broken)
+		opens := !errors.As(err, &refused)
+		broken := opens && j.conn.isGone()
+		h.leave(t.Shared, j, broken || opens && h.abandons(j))
 		if !broken || fresh || ctx.Err() != nil {
 			return nil, notForwarded(err, j.conn.client, address)
 		}
 	}
+}
+
+// abandons counts a node that has not answered in time, and reports whether there are too many of them.
+func (h *JumpHosts) abandons(j *sharedJump) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	j.abandoned++
+	return j.abandoned >= jumpAbandoned
 }
 
 // join returns the connection to a jump host, which somebody may make already, and whether it was made just now.
@@ -161,11 +174,19 @@ func (j *sharedJump) dial(ctx context.Context, address Address, limit time.Durat
 // has one end of a pipe, and closes that.
 type pipedConn struct {
 	net.Conn
-	remote net.Addr
+	channel net.Conn
 }
 
 // RemoteAddr implements net.Conn.
-func (c *pipedConn) RemoteAddr() net.Addr { return c.remote }
+func (c *pipedConn) RemoteAddr() net.Addr { return c.channel.RemoteAddr() }
+
+// Close implements net.Conn. The channel is closed, too, by who does not wait for that: what is being written to it would not see that the near
+// end is.
+func (c *pipedConn) Close() error {
+	err := c.Conn.Close()
+	go func() { _ = c.channel.Close() }()
+	return err
+}
 
 func (h *JumpHosts) pipe(channel net.Conn, key string, j *sharedJump) net.Conn {
 	near, far := net.Pipe()
@@ -179,5 +200,5 @@ func (h *JumpHosts) pipe(channel net.Conn, key string, j *sharedJump) net.Conn {
 		_, _ = io.Copy(far, channel)
 		_ = far.Close()
 	}()
-	return &pipedConn{Conn: near, remote: channel.RemoteAddr()}
+	return &pipedConn{Conn: near, channel: channel}
 }

@@ -2,6 +2,8 @@ package remote_test
 
 import (
 	"context"
+	"net"
+	"regexp"
 	"sync"
 	"testing"
 	"time"
@@ -88,6 +90,56 @@ func TestWhoLeavesDoesNotTakeTheJumpHostFromOthers(t *testing.T) {
 	require.NoError(t, c.Run(t.Context(), "true", nil, nil))
 	require.NoError(t, c.Close())
 	require.Equal(t, 1, jump.Connections())
+}
+
+// TestNodesThatDoNotAnswerDoNotUseUpAJumpHost: its sshd goes on connecting to them, and has only so many descriptors for a connection.
+func TestNodesThatDoNotAnswerDoNotUseUpAJumpHost(t *testing.T) {
+	jump, n := start(t, nodetest.Options{Name: "jump", Forward: true}), start(t, nodetest.Options{})
+	to, d := behind(t, jump, n)[0], remote.SSHDialer{Jumps: &remote.JumpHosts{}}
+	c, err := d.Dial(t.Context(), to)
+	require.NoError(t, err)
+	dark := to
+	dark.Timeouts.Dial = time.Nanosecond
+	for range 20 {
+		require.Equal(t, 1, jump.Connections())
+		_, err := d.Dial(t.Context(), dark)
+		require.ErrorIs(t, err, remote.ErrUnreachable)
+	}
+	other, err := d.Dial(t.Context(), to)
+	require.NoError(t, err)
+	require.Equal(t, 2, jump.Connections(), "who comes now has another connection")
+	require.NoError(t, c.Run(t.Context(), "true", nil, nil), "and who was there the one that it had")
+	require.NoError(t, c.Close())
+	require.NoError(t, other.Close())
+}
+
+// TestWhatANodeSaysIsTheSameEachTime: a message with refit's own port would be another one for each try, and a write.
+func TestWhatANodeSaysIsTheSameEachTime(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.(*net.TCPConn).SetLinger(0)
+			_ = c.Close() // with a reset
+		}
+	}()
+	to := target(t, start(t, nodetest.Options{}))
+	a, err := remote.ParseAddress(l.Addr().String())
+	require.NoError(t, err)
+	to.Addresses = []remote.Address{a}
+	seen := map[string]bool{}
+	for range 5 {
+		_, err := remote.SSHDialer{}.Dial(t.Context(), to)
+		require.ErrorIs(t, err, remote.ErrUnreachable)
+		require.NotContains(t, err.Error(), "->")
+		seen[regexp.MustCompile(`broken pipe|connection reset by peer|EOF`).ReplaceAllString(err.Error(), "")] = true
+	}
+	require.LessOrEqual(t, len(seen), 2, "%v", seen) // it is met in reading or in writing
 }
 
 // TestJumpHostsAreTriedAgain: an error is told to all who wait for the connection, and not to those who come later.
