@@ -115,18 +115,15 @@ func (p *Pool) Running(key types.NamespacedName) bool {
 	return true
 }
 
-// Forgo gives back the place that a key has and makes no use of. It reports whether the key still waits for one, or its session runs.
-func (p *Pool) Forgo(key types.NamespacedName) bool {
+// Forgo gives back the place that a key has and makes no use of.
+func (p *Pool) Forgo(key types.NamespacedName) {
 	p.mu.Lock()
 	var woken []types.NamespacedName
-	s := p.sessions[key]
-	if s != nil && s.state == placed {
+	if s := p.sessions[key]; s != nil && s.state == placed {
 		woken = p.remove(key, s)
-		s = nil
 	}
 	p.mu.Unlock()
 	p.wake(woken)
-	return s != nil
 }
 
 // Load returns how many sessions run or are about to, and how many keys wait for a place.

@@ -55,15 +55,23 @@ func (q *Queue) Do(ctx context.Context, req ctrl.Request, reconcile func(context
 	if q.pool.Running(req.NamespacedName) {
 		return ctrl.Result{}, nil
 	}
-	result, err := reconcile(ctx, req)
-	if !q.pool.Forgo(req.NamespacedName) && err == nil { // no session is needed any more
+	needs := false
+	result, err := reconcile(context.WithValue(ctx, needsSession{}, &needs), req)
+	q.pool.Forgo(req.NamespacedName)
+	if !needs && err == nil {
 		q.backoff.Forget(req)
 	}
 	return result, err
 }
 
+// needsSession is the key of a context's *bool, which tells that a reconciliation needs a session.
+type needsSession struct{}
+
 // Begin has a session reconcile on, if there is a place for it; else the request comes again when there is.
 func (q *Queue) Begin(ctx context.Context, of types.NamespacedName, req ctrl.Request, urgent bool, reconcile func(context.Context) (ctrl.Result, error)) {
+	if needs, ok := ctx.Value(needsSession{}).(*bool); ok {
+		*needs = true
+	}
 	q.pool.Begin(ctx, of, req.NamespacedName, urgent, func(ctx context.Context) {
 		result, err := safely(ctx, reconcile)
 		switch {

@@ -28,6 +28,11 @@ func newDesk(t *testing.T) *desk {
 		_ = d.Start(ctx)
 	}()
 	t.Cleanup(func() { cancel(); <-ended; work.ShutDown() })
+	require.Eventually(t, func() bool {
+		d.pool.mu.Lock()
+		defer d.pool.mu.Unlock()
+		return d.pool.base != nil
+	}, timeout, tick)
 	return d
 }
 
@@ -89,4 +94,22 @@ func TestWhatNeedsNoSessionAnyMoreHasNotFailed(t *testing.T) {
 	_, err := d.Do(t.Context(), req, func(context.Context, ctrl.Request) (ctrl.Result, error) { return ctrl.Result{}, nil })
 	require.NoError(t, err)
 	require.Zero(t, d.backoff.NumRequeues(req))
+}
+
+// TestASessionThatFailsAtOnceIsNotForgotten though it has ended before the worker that began it.
+func TestASessionThatFailsAtOnceIsNotForgotten(t *testing.T) {
+	d := newDesk(t)
+	req := ctrl.Request{NamespacedName: key("a/1")}
+	for failures := 1; failures <= 3; failures++ {
+		_, err := d.Do(t.Context(), req, func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+			d.Begin(ctx, key("a"), req, false, func(context.Context) (ctrl.Result, error) { return ctrl.Result{}, errors.New("no") })
+			require.Eventually(t, func() bool {
+				running, _ := d.Load()
+				return running == 0
+			}, timeout, tick)
+			return ctrl.Result{}, nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, failures, d.backoff.NumRequeues(req))
+	}
 }
