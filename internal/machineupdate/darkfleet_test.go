@@ -100,12 +100,16 @@ func (w *world) runs(queue workqueue.TypedRateLimitingInterface[ctrl.Request], w
 // TestDarkNodesOfOneClusterDelayNoOther: 200 nodes in two clusters, of which 50 of one never answer, and four workers. All of the other cluster are
 // updated while these are still dialled for the first time.
 func TestDarkNodesOfOneClusterDelayNoOther(t *testing.T) {
+	each, dark := 100, 50
+	if testing.Short() { // the race detector makes it take ten times as long
+		each, dark = 20, 10
+	}
 	w := newWorld(t)
 	nodes := &darkNodes{}
 	w.reconciler.Recorder = events.NewFakeRecorder(10000) // one that is full blocks
 	w.reconciler.Dialer = nodes
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
-	w.reconciler.Sessions = NewSessions(60, 50)
+	w.reconciler.Sessions = NewSessions(dark+10, dark)
 	require.NoError(t, w.reconciler.Sessions.Source().Start(t.Context(), queue))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -116,16 +120,16 @@ func TestDarkNodesOfOneClusterDelayNoOther(t *testing.T) {
 	t.Cleanup(func() { cancel(); <-ended })
 
 	var well []types.NamespacedName
-	for i := range 100 {
+	for i := range each {
 		address := fmt.Sprintf("192.0.2.%d", i+2)
-		if i < 50 {
+		if i < dark {
 			address = fmt.Sprintf("198.51.100.%d", i+2)
 		}
 		queue.Add(ctrl.Request{NamespacedName: w.addMachine(fmt.Sprintf("dark-%d", i), "c2", address)})
 	}
 	w.runs(queue, 4)
-	require.Eventually(t, func() bool { return nodes.dialled() == 50 }, 2*time.Minute, 10*time.Millisecond, "they take all places of their cluster")
-	for i := range 100 {
+	require.Eventually(t, func() bool { return nodes.dialled() == dark }, 2*time.Minute, 10*time.Millisecond, "they take all places of their cluster")
+	for i := range each {
 		of := w.addMachine(fmt.Sprintf("well-%d", i), "c3", fmt.Sprintf("192.0.2.%d", i+2))
 		well = append(well, of)
 		queue.Add(ctrl.Request{NamespacedName: of})
@@ -139,5 +143,5 @@ func TestDarkNodesOfOneClusterDelayNoOther(t *testing.T) {
 		}
 		return true
 	}, 2*time.Minute, 10*time.Millisecond)
-	require.Equal(t, 50, nodes.dialled(), "none has given up meanwhile")
+	require.Equal(t, dark, nodes.dialled(), "none has given up meanwhile")
 }
