@@ -131,7 +131,7 @@ func (g *Gate) decide(ctx context.Context, machine *clusterv1.Machine, mu *refit
 }
 
 // record reads an update and its Machine as policies see them.
-func (g *Gate) record(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) (record, error) { //nolint:cyclop // one field after the other
+func (g *Gate) record(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) (record, error) {
 	r := record{key: client.ObjectKeyFromObject(mu), change: Change{Digest: mu.ChangeID()}, configured: machine.CreationTimestamp.Time}
 	var err error
 	if r.candidate, err = (Candidates{g.Client}).Machine(ctx, machine); err != nil {

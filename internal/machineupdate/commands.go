@@ -108,11 +108,7 @@ func (u *update) run(ctx context.Context) (ctrl.Result, error) {
 		}
 		result, goesOn, err := commands[c](u, ctx)
 		if err != nil {
-			if u.leaves = u.queued && u.mayAwaitLogin(); u.leaves { // and meets the error again there
-				return ctrl.Result{}, nil
-			}
-			u.stillLogIn(ctx)
-			return ctrl.Result{}, err
+			return ctrl.Result{}, u.stopped(ctx, err)
 		}
 		// The finalizer of what has just ended is taken off at once.
 		if ended := finished(u.mu) && c != flow.RemoveFinalizer && c != flow.Stop && c != flow.Stay; !goesOn && !ended {
@@ -120,6 +116,15 @@ func (u *update) run(ctx context.Context) (ctrl.Result, error) {
 		}
 	}
 	return ctrl.Result{}, fmt.Errorf("MachineUpdate %s/%s: the decision does not end: %+v", u.mu.Namespace, u.mu.Name, u.state())
+}
+
+// stopped returns the error that ends a reconciliation. Work on the node that may wait for a login gets it, in a session: that meets the error again.
+func (u *update) stopped(ctx context.Context, err error) error {
+	if u.leaves = u.queued && u.mayAwaitLogin(); u.leaves {
+		return nil
+	}
+	u.stillLogIn(ctx)
+	return err
 }
 
 // blockOn records what the update waits for.

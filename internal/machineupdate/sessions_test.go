@@ -21,10 +21,10 @@ import (
 
 var request = ctrl.Request{NamespacedName: key}
 
-// besideQueue has sessions run beside a queue, at most so many, until the test ends. It returns the queue.
-func (w *world) besideQueue(most int) workqueue.TypedRateLimitingInterface[ctrl.Request] {
+// besideQueue has a session at a time run beside a queue until the test ends. It returns the queue.
+func (w *world) besideQueue() workqueue.TypedRateLimitingInterface[ctrl.Request] {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
-	sessions := NewSessions(most, most)
+	sessions := NewSessions(1, 1)
 	require.NoError(w.t, sessions.Source().Start(w.t.Context(), queue))
 	w.reconciler.Sessions = sessions
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -80,7 +80,7 @@ func (w *world) endsSession() {
 // TestANodeKeepsNoWorkerOfTheQueue has a node not answer. Whoever looks at its update meanwhile is not kept either, and looks again.
 func TestANodeKeepsNoWorkerOfTheQueue(t *testing.T) {
 	w := newWorld(t)
-	queue := w.besideQueue(1)
+	queue := w.besideQueue()
 	w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{succeeded}
 	w.ask()
 	at, release := w.blockNode("plan")
@@ -97,7 +97,7 @@ func TestANodeKeepsNoWorkerOfTheQueue(t *testing.T) {
 // TestAnUpdateWithoutAPlaceTouchesNothing: no lease, no slot, no write; what it was to begin with would be old when there is one.
 func TestAnUpdateWithoutAPlaceTouchesNothing(t *testing.T) {
 	w := newWorld(t)
-	queue := w.besideQueue(1)
+	queue := w.besideQueue()
 	held := make(chan struct{})
 	other := types.NamespacedName{Namespace: key.Namespace, Name: "other"}
 	w.reconciler.Sessions.Begin(t.Context(), other, ctrl.Request{NamespacedName: other}, false, func(ctx context.Context) (ctrl.Result, error) {
@@ -146,7 +146,7 @@ func TestASessionThatFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			queue := w.besideQueue(1)
+			queue := w.besideQueue()
 			nodes := &flaky{fakeNode: w.node, failures: 3, fail: fail}
 			w.reconciler.Dialer = nodes
 			w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{succeeded}
@@ -171,7 +171,7 @@ func TestALoginThatIsAwaitedIsMadeInASession(t *testing.T) {
 	w.reconciler.Live = withoutClusters{w.reconciler.Live}
 	w.node.err, w.node.before = nil, nil
 	w.node.applied = []node.Status{awaitsLogin, goesOn}
-	queue := w.besideQueue(1)
+	queue := w.besideQueue()
 	require.Zero(t, w.reconcile())
 	takeNext(t, queue)
 	require.Len(t, d.confirmed, 1)

@@ -37,7 +37,7 @@ func NewSessions(most, mostOfCluster int) *session.Queue {
 	return session.NewQueue(most, mostOfCluster, leastBackoff, mostBackoff)
 }
 
-// workers is how many updates are looked at at once, without what talks to their nodes and workload clusters.
+// workers is how many updates the queue looks at together, without what talks to their nodes and workload clusters.
 const workers = 50
 
 // Announcer tells when what is read from a namespace says something else, after whoever asks is answered by it.

@@ -92,7 +92,7 @@ func (n *nextInLine) Next(context.Context, string, int) ([]types.NamespacedName,
 // TestABudgetThatIsFreedWakesWhoseTurnItIs once, however many updates have ended at once.
 func TestABudgetThatIsFreedWakesWhoseTurnItIs(t *testing.T) {
 	w := newWorld(t)
-	queue := w.besideQueue(1)
+	queue := w.besideQueue()
 	budgets := &nextInLine{}
 	w.reconciler.Budgets = budgets
 	for range 100 {

@@ -85,8 +85,8 @@ func (u *update) doWork(ctx context.Context) (*wait, error) {
 	}
 	if held := u.occupied.held; held != nil {
 		held.Enter("apply")
-		if w, err := u.stillHolds(ctx, held); w != nil || err != nil {
-			return w, err
+		if w := u.stillHolds(ctx, held); w != nil {
+			return w, nil
 		}
 		if err := u.recordWork(ctx); err != nil {
 			return nil, err
@@ -124,17 +124,17 @@ func (u *update) recordWork(ctx context.Context) error {
 
 // stillHolds returns what work waits for that is about to begin: the lease is renewed first. Time may have passed since the last check,
 // and a server that was suspended meanwhile must not begin on a node that another has released.
-func (u *update) stillHolds(ctx context.Context, held *lease.Held) (*wait, error) {
+func (u *update) stillHolds(ctx context.Context, held *lease.Held) *wait {
 	if u.seen.InProgress() {
-		return nil, nil
+		return nil
 	}
 	switch err := held.Renew(ctx); {
 	case errors.Is(err, lease.ErrLost):
-		return lost(err), nil
+		return lost(err)
 	case err != nil:
-		return unanswered(err), nil
+		return unanswered(err)
 	default:
-		return nil, nil
+		return nil
 	}
 }
 

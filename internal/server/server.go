@@ -37,6 +37,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/handlers"
 	"github.com/capi-refit/refit/internal/index"
+	"github.com/capi-refit/refit/internal/judges"
 	"github.com/capi-refit/refit/internal/leader"
 	"github.com/capi-refit/refit/internal/machineupdate"
 	"github.com/capi-refit/refit/internal/node"
@@ -183,19 +184,7 @@ func (o *options) restConfig() (*rest.Config, error) {
 
 // addUpdates adds what answers hooks and updates machines to the manager.
 func (o *options) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrlwebhook.Server, handOver func(why string)) error {
-	conflict := node.ConflictPolicy(o.onConflict)
-	if conflict != node.Overwrite && conflict != node.Refuse {
-		return fmt.Errorf("--on-conflict is %q and can be %s or %s", o.onConflict, node.Overwrite, node.Refuse)
-	}
-	agents, err := remote.LoadSignedAgents(o.agentDir, cmp.Or(o.agentSignatures, o.agentDir))
-	if err != nil {
-		return err
-	}
 	judges, err := addJudges(mgr, o.rules, o.updaters)
-	if err != nil {
-		return err
-	}
-	hostname, err := os.Hostname()
 	if err != nil {
 		return err
 	}
@@ -203,21 +192,9 @@ func (o *options) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrlwebho
 	if err != nil {
 		return err
 	}
-	if o.maxUpdatesOfCluster < 1 || o.maxUpdates < 1 {
-		return fmt.Errorf("--max-concurrent-updates is %d and --max-concurrent-updates-per-cluster %d: both have to be 1 at least", o.maxUpdates, o.maxUpdatesOfCluster)
-	}
-	live := machineupdate.RememberCRDs(mgr.GetAPIReader(), clock.RealClock{})
-	reconciler := &machineupdate.Reconciler{
-		Client: mgr.GetClient(), Live: live, Disruptions: judges.Disruptions, Releases: judges.Sources, OnConflict: conflict,
-		Dialer: remote.SSHDialer{Jumps: &remote.JumpHosts{}}, Agents: agents, Recorder: mgr.GetEventRecorder("refit"), Clock: clock.RealClock{}, Gate: changes.gate,
-		Arrivals:     []machineupdate.Arrivals{changes.gate.Policies, judges.Disruptions},
-		Announcers:   []machineupdate.Announcer{judges.Disruptions, judges.Sources},
-		Windows:      changes.gate.Policies,
-		Budgets:      changes.gate,
-		Sessions:     machineupdate.NewSessions(o.maxUpdates, min(o.maxUpdates, o.maxUpdatesOfCluster)),
-		WatchSecrets: o.watchSecrets,
-		Metrics:      machineupdate.NewMetrics(metrics.Registry),
-		Instance:     fmt.Sprintf("%s_%.8s_%d", hostname, uuid.NewUUID(), os.Getpid()), // in a container, each start has the same process id
+	reconciler, err := o.reconciler(mgr, judges, changes)
+	if err != nil {
+		return err
 	}
 	if err := o.exclusive.addTo(ctx, mgr, reconciler, "refit/"+o.version, handOver); err != nil {
 		return err
@@ -229,8 +206,45 @@ func (o *options) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrlwebho
 	if err := o.drift.addTo(mgr, reconciler); err != nil {
 		return err
 	}
+	return o.addHooks(mgr, on, judges, changes)
+}
+
+// reconciler returns what updates machines, out of the flags.
+func (o *options) reconciler(mgr ctrl.Manager, by judges.ByPolicy, changes *changeManagement) (*machineupdate.Reconciler, error) {
+	conflict := node.ConflictPolicy(o.onConflict)
+	if conflict != node.Overwrite && conflict != node.Refuse {
+		return nil, fmt.Errorf("--on-conflict is %q and can be %s or %s", o.onConflict, node.Overwrite, node.Refuse)
+	}
+	if o.maxUpdatesOfCluster < 1 || o.maxUpdates < 1 {
+		return nil, fmt.Errorf("--max-concurrent-updates is %d and --max-concurrent-updates-per-cluster %d: both have to be 1 at least", o.maxUpdates, o.maxUpdatesOfCluster)
+	}
+	agents, err := remote.LoadSignedAgents(o.agentDir, cmp.Or(o.agentSignatures, o.agentDir))
+	if err != nil {
+		return nil, err
+	}
+	hostname, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	live := machineupdate.RememberCRDs(mgr.GetAPIReader(), clock.RealClock{})
+	return &machineupdate.Reconciler{
+		Client: mgr.GetClient(), Live: live, Disruptions: by.Disruptions, Releases: by.Sources, OnConflict: conflict,
+		Dialer: remote.SSHDialer{Jumps: &remote.JumpHosts{}}, Agents: agents, Recorder: mgr.GetEventRecorder("refit"), Clock: clock.RealClock{}, Gate: changes.gate,
+		Arrivals:     []machineupdate.Arrivals{changes.gate.Policies, by.Disruptions},
+		Announcers:   []machineupdate.Announcer{by.Disruptions, by.Sources},
+		Windows:      changes.gate.Policies,
+		Budgets:      changes.gate,
+		Sessions:     machineupdate.NewSessions(o.maxUpdates, min(o.maxUpdates, o.maxUpdatesOfCluster)),
+		WatchSecrets: o.watchSecrets,
+		Metrics:      machineupdate.NewMetrics(metrics.Registry),
+		Instance:     fmt.Sprintf("%s_%.8s_%d", hostname, uuid.NewUUID(), os.Getpid()), // in a container, each start has the same process id
+	}, nil
+}
+
+// addHooks adds what answers hooks.
+func (o *options) addHooks(mgr ctrl.Manager, on ctrlwebhook.Server, by judges.ByPolicy, changes *changeManagement) error {
 	scope := handlers.Scope(o.namespace)
-	canUpdate := handlers.NewCanUpdate(handlers.NewEngine(judges), changes.hooks, handlers.NewMetrics(metrics.Registry), scope)
+	canUpdate := handlers.NewCanUpdate(handlers.NewEngine(by), changes.hooks, handlers.NewMetrics(metrics.Registry), scope)
 	// Whoever asks for updates does not wait behind those who make them, so the hook has a client with limits of its own.
 	hooks, err := ownClient(mgr)
 	if err != nil {

@@ -72,7 +72,7 @@ func (o options) run(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.stop()) }()
+	defer s.stop()
 	return measure(ctx, out, o, m, f, s)
 }
 
