@@ -92,7 +92,8 @@ func TestARuntimeThatLosesItsPodsIsTakenBack(t *testing.T) {
 	id := c.cri.LeaveBehind(sandbox)
 	c.put("/proc/uptime", "10000.00 5.00\n")
 	c.put("/proc/100/cmdline", strings.Join([]string{"/usr/bin/containerd-shim-runc-v2", "-namespace", "k8s.io", "-id", id, ""}, "\x00"))
-	c.put("/proc/100/stat", "100 (containerd-shim) S"+strings.Repeat(" 0", 18)+" 500 0\n")
+	c.put("/proc/100/stat", "100 (containerd-shim) S 1"+strings.Repeat(" 0", 17)+" 500 0\n")
+	c.put("/proc/101/stat", "101 (pause) S 100"+strings.Repeat(" 0", 17)+" 500 0\n")
 	for _, process := range []string{"/proc/1", "/proc/100"} {
 		require.NoError(t, os.Mkdir(filepath.Join(c.root, process, "ns"), 0o755))
 		require.NoError(t, os.Symlink("pid:[1]", filepath.Join(c.root, process, "ns/pid")))
