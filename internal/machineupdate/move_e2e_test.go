@@ -27,6 +27,7 @@ import (
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/managementtest"
 	"github.com/capi-refit/refit/internal/workload/workloadtest"
 	"github.com/capi-refit/refit/schedule"
 	"github.com/capi-refit/refit/test/apiserver"
@@ -165,7 +166,7 @@ func (m *managementCluster) joined(t *testing.T) {
 
 // lead has a refit server lead in a management cluster.
 func (w *walkWorld) lead(m *managementCluster) {
-	w.base = m.WithWatch
+	w.base = managementtest.LikeACache(m.WithWatch)
 	w.store = &Store{Client: m, Live: m, Clock: w.clock}
 	w.leader = w.start()
 }
