@@ -180,11 +180,6 @@ var budgetFreed = predicate.Funcs{
 // wakened is how many updates look at once whether what is free now is theirs. The others look by themselves.
 const wakened = 10
 
-// waitingForSlot returns the MachineUpdates of the same cluster that wait for a slot, those first that have waited longest.
-func (r *Reconciler) waitingForSlot(ctx context.Context, obj client.Object) []ctrl.Request {
-	return r.longestWaiting(ctx, refitv1.ReasonSlot, index.InCluster(obj.GetNamespace(), obj.GetLabels()[clusterv1.ClusterNameLabel]))
-}
-
 // coalesced is for how long budgets that are freed are gathered: many updates end at once.
 const coalesced = 500 * time.Millisecond
 
@@ -207,15 +202,15 @@ func (r *Reconciler) wakeForBudget(ctx context.Context, obj client.Object) []ctr
 	return nil
 }
 
-// longestWaiting returns some of the MachineUpdates that wait for a reason, those first that have waited longest.
-func (r *Reconciler) longestWaiting(ctx context.Context, reason string, of ...client.ListOption) []ctrl.Request {
+// waitingForSlot returns the MachineUpdates of the same cluster that wait for a slot, those first that have waited longest.
+func (r *Reconciler) waitingForSlot(ctx context.Context, obj client.Object) []ctrl.Request {
 	var list refitv1.MachineUpdateList
-	if err := r.Client.List(ctx, &list, of...); err != nil {
+	if err := r.Client.List(ctx, &list, index.InCluster(obj.GetNamespace(), obj.GetLabels()[clusterv1.ClusterNameLabel])); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Could not list MachineUpdates")
 		return nil
 	}
 	waiting := slices.DeleteFunc(list.Items, func(mu refitv1.MachineUpdate) bool {
-		return mu.Status.Phase != refitv1.PhaseWaiting || mu.Status.Reason != reason || mu.Status.StartedAt == nil
+		return mu.Status.Phase != refitv1.PhaseWaiting || mu.Status.Reason != refitv1.ReasonSlot || mu.Status.StartedAt == nil
 	})
 	slices.SortFunc(waiting, func(a, b refitv1.MachineUpdate) int {
 		return cmp.Or(a.Status.StartedAt.Compare(b.Status.StartedAt.Time), cmp.Compare(a.Name, b.Name))
