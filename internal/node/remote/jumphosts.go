@@ -52,14 +52,25 @@ func (h *JumpHosts) through(ctx context.Context, t Target, address Address, limi
 		if err == nil {
 			return h.pipe(conn, t.Shared, j), nil
 		}
-		var refused *ssh.OpenChannelError
-		opens := !errors.As(err, &refused)
-		broken := opens && j.conn.isGone()
-		h.leave(t.Shared, j, broken || opens && h.abandons(j))
+		abandoned, broken := j.unopened(err)
+		h.leave(t.Shared, j, broken || abandoned && h.abandons(j))
 		if !broken || fresh || ctx.Err() != nil {
 			return nil, notForwarded(err, j.conn.client, address)
 		}
 	}
+}
+
+// unopened reports why a channel was not opened: it was not waited for to the end, or the connection has broken. A write finds that out before the
+// connection itself has noticed. It is neither where the jump host has refused it.
+func (j *sharedJump) unopened(err error) (abandoned, broken bool) {
+	var refused *ssh.OpenChannelError
+	switch {
+	case errors.As(err, &refused):
+		return false, false
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return true, j.conn.isGone()
+	}
+	return false, true
 }
 
 // abandons counts a node that has not answered in time, and reports whether there are too many of them.
