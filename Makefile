@@ -15,8 +15,8 @@ GO_BUILD := go build -trimpath -ldflags '$(LDFLAGS)'
 AGENT_BUILD := $(GO_BUILD) -tags grpcnotrace
 
 # Dependencies are compiled once for all that is not run with the race detector.
-build image sbom demo bench bench-fleet lint rules quick e2e-scenarios e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export CGO_ENABLED = 0
-build image sbom demo bench bench-fleet lint rules quick e2e-scenarios e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export GOFLAGS += -trimpath
+build image sbom demo bench bench-fleet lint rules quick e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export CGO_ENABLED = 0
+build image sbom demo bench bench-fleet lint rules quick e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export GOFLAGS += -trimpath
 
 .PHONY: help
 help: ## Show this help.
@@ -84,11 +84,15 @@ quick: ## Test the packages that differ from BASE (HEAD), and all that import th
 	@packages=$$(go run -trimpath ./build/changed $(BASE)); if [[ -n $$packages ]]; then $(TEST) -short $$packages; else echo "no package differs from $(BASE)"; fi
 
 .PHONY: e2e
-e2e: e2e-scenarios e2e-leases e2e-updates e2e-move ## The real Cluster API managers against real nodes: every scenario; node leases, and what operators may, against a real API server; each updater on real Debian; a move.
+e2e: e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move ## The real Cluster API managers against real nodes: every scenario; node leases, and what operators may, against a real API server; each updater on real Debian; a move.
 
 .PHONY: e2e-scenarios
 e2e-scenarios: build
 	go test -tags e2e -vet=off -count=1 -parallel 4 -timeout 60m -v -run '^TestInMemory$$$(SCENARIOS)' ./test/e2e
+
+.PHONY: e2e-shards
+e2e-shards: build ## Two replicas share two clusters, and one of them dies.
+	go test -tags e2e -vet=off -count=1 -timeout 30m -v -run '^TestShards$$' ./test/e2e
 
 # It takes a Debian machine, as the updaters' tests do.
 ATTACK := ^TestANodesUserAttacksARealNode$$

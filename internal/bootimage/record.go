@@ -22,6 +22,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/internal/selection"
+	"github.com/capi-refit/refit/internal/shard"
 	"github.com/capi-refit/refit/updaters/image"
 )
 
@@ -44,11 +45,10 @@ type Recorder struct {
 
 // SetupWithManager has the manager run the Recorder.
 func (r *Recorder) SetupWithManager(mgr ctrl.Manager) error {
-	return ctrl.NewControllerManagedBy(mgr).Named("bootimage-recorder").
+	return shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("bootimage-recorder").
 		For(&clusterv1.Machine{}, builder.WithPredicates(predicate.NewPredicateFuncs(unrecorded))).
 		Watches(&refitv1.BootImagePolicy{}, handler.EnqueueRequestsFromMapFunc(r.unrecordedMachines),
-			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Complete(r)
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})), r)
 }
 
 // unrecorded reports whether there is something to note at a Machine.

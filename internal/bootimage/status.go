@@ -19,6 +19,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/policykind"
+	"github.com/capi-refit/refit/internal/shard"
 )
 
 // +kubebuilder:rbac:groups=capi-refit.dev,resources=bootimagepolicies/status,verbs=update
@@ -45,12 +46,11 @@ type Status struct {
 
 // SetupWithManager has the manager run the Status.
 func (s *Status) SetupWithManager(mgr ctrl.Manager) error {
-	return ctrl.NewControllerManagedBy(mgr).Named("bootimagepolicy-status").
+	return shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("bootimagepolicy-status").
 		For(&refitv1.BootImagePolicy{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&clusterv1.Machine{}, s.machinesChanged(), builder.WithPredicates(predicate.Or[client.Object](
 			predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{},
-		))).
-		Complete(s)
+		))), s)
 }
 
 // machinesChanged has the policies of a Machine's namespace counted again, some time later and once for many changes.

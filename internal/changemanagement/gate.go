@@ -3,6 +3,7 @@ package changemanagement
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -313,6 +314,15 @@ func (g *Gate) prime(ctx context.Context, namespace string) error {
 	}
 	g.primed[namespace] = true
 	return nil
+}
+
+// ForgetNamespaces forgets what is known of namespaces in which another process has admitted updates meanwhile.
+func (g *Gate) ForgetNamespaces(of func(namespace string) bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	maps.DeleteFunc(g.primed, func(namespace string, _ bool) bool { return of(namespace) })
+	maps.DeleteFunc(g.recent, func(namespace string, _ recently) bool { return of(namespace) })
+	maps.DeleteFunc(g.admitted, func(key types.NamespacedName, _ start) bool { return of(key.Namespace) })
 }
 
 // remember keeps a start until the cache knows it.

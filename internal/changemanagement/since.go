@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/cluster-api/util"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/shard"
 )
 
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines;clusters;machinedeployments,verbs=patch
@@ -48,10 +49,10 @@ func (s *Since) SetupWithManager(mgr ctrl.Manager) error {
 		return controlPlane || unnoted(o)
 	}))
 	return errors.Join(
-		ctrl.NewControllerManagedBy(mgr).Named("permissive-since-cluster").For(&clusterv1.Cluster{}, overridden).Complete(s.of("Cluster")),
-		ctrl.NewControllerManagedBy(mgr).Named("permissive-since-machinedeployment").
-			For(&clusterv1.MachineDeployment{}, builder.OnlyMetadata, overridden).Complete(s.of("MachineDeployment")),
-		ctrl.NewControllerManagedBy(mgr).Named("permissive-since-machine").For(&clusterv1.Machine{}, machines).Complete(reconcile.Func(s.machine)),
+		shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("permissive-since-cluster").For(&clusterv1.Cluster{}, overridden), s.of("Cluster")),
+		shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("permissive-since-machinedeployment").
+			For(&clusterv1.MachineDeployment{}, builder.OnlyMetadata, overridden), s.of("MachineDeployment")),
+		shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("permissive-since-machine").For(&clusterv1.Machine{}, machines), reconcile.Func(s.machine)),
 	)
 }
 

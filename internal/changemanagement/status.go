@@ -17,6 +17,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/internal/policykind"
+	"github.com/capi-refit/refit/internal/shard"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -39,7 +40,7 @@ type Status struct {
 
 // SetupWithManager has the manager run the Status.
 func (s *Status) SetupWithManager(mgr ctrl.Manager) error {
-	return ctrl.NewControllerManagedBy(mgr).Named("changemanagementpolicy-status").For(&refitv1.ChangeManagementPolicy{}).Complete(s)
+	return shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("changemanagementpolicy-status").For(&refitv1.ChangeManagementPolicy{}), s)
 }
 
 // Reconcile writes the status of a policy, and comes back when it changes.

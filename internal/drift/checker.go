@@ -18,6 +18,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/session"
+	"github.com/capi-refit/refit/internal/shard"
 )
 
 const (
@@ -62,10 +63,9 @@ func (c *Checker) SetupWithManager(mgr ctrl.Manager) error {
 		return ok && UpToDate(mu)
 	})
 	c.sessions = session.NewQueue(checks, checksOfCluster, leastBackoff, mostBackoff)
-	return errors.Join(mgr.Add(c.sessions), ctrl.NewControllerManagedBy(mgr).Named("drift").
+	return errors.Join(mgr.Add(c.sessions), shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("drift").
 		For(&refitv1.MachineUpdate{}, builder.WithPredicates(succeeded)).
-		WatchesRawSource(c.sessions.Source()).
-		Complete(c))
+		WatchesRawSource(c.sessions.Source()), c))
 }
 
 // Reconcile compares the node of one Machine, if that is due.
@@ -74,6 +74,13 @@ func (c *Checker) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 		return c.reconcile(ctx, req)
 	}
 	return c.sessions.Do(ctx, req, c.reconcile)
+}
+
+// Skip is told of a Machine that another process looks after.
+func (c *Checker) Skip(req ctrl.Request) {
+	if c.sessions != nil {
+		c.sessions.Skip(req)
+	}
 }
 
 func (c *Checker) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {

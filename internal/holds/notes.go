@@ -28,6 +28,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/lease"
+	"github.com/capi-refit/refit/internal/shard"
 )
 
 // HeldAnnotation on a Cluster, a control plane or a MachineDeployment is where refit's leader notes which of its Machines are held, and by
@@ -63,12 +64,11 @@ type Notes struct {
 // SetupWithManager has the manager run it.
 func (n *Notes) SetupWithManager(mgr ctrl.Manager) error {
 	created := builder.WithPredicates(predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }})
-	return ctrl.NewControllerManagedBy(mgr).Named("held").For(&clusterv1.Cluster{}, created).
+	return shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("held").For(&clusterv1.Cluster{}, created).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []ctrl.Request {
 			return []ctrl.Request{{NamespacedName: clusterOf(o.(*clusterv1.Machine))}}
 		}), builder.WithPredicates(holdChanged)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: notesAtOnce}).
-		Complete(n)
+		WithOptions(controller.Options{MaxConcurrentReconciles: notesAtOnce}), n)
 }
 
 // holdChanged passes changes of Machines that are held, or no longer.

@@ -20,6 +20,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/protection"
+	"github.com/capi-refit/refit/internal/shard"
 	"github.com/capi-refit/refit/internal/workload"
 )
 
@@ -50,7 +51,7 @@ type Sweeper struct {
 // SetupWithManager has the manager run it.
 func (s *Sweeper) SetupWithManager(mgr ctrl.Manager) error {
 	held := predicate.NewPredicateFuncs(func(o client.Object) bool { return protection.HasHold(o) })
-	return ctrl.NewControllerManagedBy(mgr).Named("hold").For(&clusterv1.Machine{}, builder.WithPredicates(held)).Complete(s)
+	return shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("hold").For(&clusterv1.Machine{}, builder.WithPredicates(held)), s)
 }
 
 // Reconcile releases the hold of one Machine if it is over, and otherwise comes back when it is.

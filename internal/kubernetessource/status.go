@@ -11,6 +11,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/policykind"
+	"github.com/capi-refit/refit/internal/shard"
 )
 
 // +kubebuilder:rbac:groups=capi-refit.dev,resources=kubernetessources/status,verbs=update
@@ -30,7 +31,7 @@ type Status struct {
 
 // SetupWithManager has the manager run the Status.
 func (s *Status) SetupWithManager(mgr ctrl.Manager) error {
-	return ctrl.NewControllerManagedBy(mgr).Named("kubernetessource-status").For(&refitv1.KubernetesSource{}).Complete(s)
+	return shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("kubernetessource-status").For(&refitv1.KubernetesSource{}), s)
 }
 
 // Reconcile writes the status of a source, and comes back to count its Machines again.

@@ -6,15 +6,13 @@ import "github.com/prometheus/client_golang/prometheus"
 // Collector shows what another one collects once this server leads: of several replicas, one tells each fact.
 type Collector struct {
 	prometheus.Collector
-	// Elected is closed when this server leads, as a manager's is.
-	Elected <-chan struct{}
+	// Leads reports whether this server leads.
+	Leads func() bool
 }
 
 // Collect implements prometheus.Collector.
 func (c Collector) Collect(ch chan<- prometheus.Metric) {
-	select {
-	case <-c.Elected:
+	if c.Leads() {
 		c.Collector.Collect(ch)
-	default:
 	}
 }

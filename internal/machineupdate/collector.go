@@ -28,8 +28,7 @@ var (
 // Collector shows to Prometheus how many updates are in which phase and how many nodes have drifted. It reads a cache when it is
 // asked.
 type Collector struct {
-	Client   client.Reader
-	Sessions *session.Queue
+	Client client.Reader
 }
 
 var _ prometheus.Collector = (*Collector)(nil)
@@ -38,7 +37,6 @@ var _ prometheus.Collector = (*Collector)(nil)
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- updatesDesc
 	ch <- driftedDesc
-	ch <- sessionsDesc
 }
 
 // standing is how updates stand, for the metric.
@@ -46,10 +44,6 @@ type standing struct{ namespace, phase, reason string }
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
-	running, waiting := c.Sessions.Load()
-	for state, n := range map[string]int{"Running": running, "Waiting": waiting} {
-		ch <- prometheus.MustNewConstMetric(sessionsDesc, prometheus.GaugeValue, float64(n), state)
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
 	defer cancel()
 	var list refitv1.MachineUpdateList
@@ -72,6 +66,22 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for namespace, n := range drifted {
 		ch <- prometheus.MustNewConstMetric(driftedDesc, prometheus.GaugeValue, float64(n), namespace)
+	}
+}
+
+// SessionsCollector shows to Prometheus how many updates this process talks about with nodes and workload clusters.
+type SessionsCollector struct {
+	Sessions *session.Queue
+}
+
+// Describe implements prometheus.Collector.
+func (c SessionsCollector) Describe(ch chan<- *prometheus.Desc) { ch <- sessionsDesc }
+
+// Collect implements prometheus.Collector.
+func (c SessionsCollector) Collect(ch chan<- prometheus.Metric) {
+	running, waiting := c.Sessions.Load()
+	for state, n := range map[string]int{"Running": running, "Waiting": waiting} {
+		ch <- prometheus.MustNewConstMetric(sessionsDesc, prometheus.GaugeValue, float64(n), state)
 	}
 }
 

@@ -53,7 +53,7 @@ func TestUpdatesAreCountedByHowTheyStand(t *testing.T) {
 	mu.Status.Slot = &refitv1.Slot{}
 	all.updates = append(all.updates, mu)
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(&Collector{Client: all, Sessions: &session.Queue{}})
+	reg.MustRegister(&Collector{Client: all})
 	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
 # HELP refit_machine_updates Machines by the phase of their update, and by why it waits or has failed.
 # TYPE refit_machine_updates gauge
@@ -71,4 +71,12 @@ refit_machine_updates{namespace="other",phase="Succeeded",reason=""} 1
 	n, err := testutil.GatherAndCount(reg, "refit_machine_updates", "refit_drifted_machines")
 	require.NoError(t, err, "what can't be read takes no other metric with it")
 	require.Zero(t, n)
+}
+
+func TestSessionsAreCounted(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(SessionsCollector{Sessions: &session.Queue{}})
+	n, err := testutil.GatherAndCount(reg, "refit_sessions")
+	require.NoError(t, err)
+	require.Equal(t, 2, n, "those that run, and those that wait")
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/nodedisruption"
-	"github.com/capi-refit/refit/internal/session"
 )
 
 // onDrift has a policy say what becomes of drift.
@@ -250,7 +249,7 @@ refit_drift_checks_total{outcome="Unknown"} 1
 `)))
 
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(&Collector{Client: w.Client, Sessions: &session.Queue{}})
+	reg.MustRegister(&Collector{Client: w.Client})
 	shows := func(n int) {
 		require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(fmt.Sprintf(`
 # HELP refit_drifted_machines Machines whose nodes no longer showed what was applied to them when they were compared last.

@@ -21,6 +21,7 @@ import (
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/session"
+	"github.com/capi-refit/refit/internal/shard"
 	"github.com/capi-refit/refit/internal/slots"
 )
 
@@ -35,7 +36,7 @@ import (
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
-// Reconciler makes the updates that MachineUpdates ask for. It runs in the leader only.
+// Reconciler makes the updates that MachineUpdates ask for. It runs in the leader only, or in who holds the shard.
 type Reconciler struct {
 	// Client reads from a cache.
 	Client client.Client
@@ -80,6 +81,9 @@ type Reconciler struct {
 	// Sessions have what talks to nodes and workload clusters run beside the queue, whose workers it does not keep then. Nil: it keeps them.
 	Sessions *session.Queue
 
+	// Shards are those that this process works on; nil: all.
+	Shards *shard.Shards
+
 	// Arrivals know the policies that there are.
 	Arrivals []Arrivals
 	// Announcers tell when policies and sources say something else, and Windows when policies about windows and budgets do.
@@ -109,6 +113,30 @@ type Reconciler struct {
 	plannedBy sync.Map
 }
 
+// Skip is told of an update that another process works on.
+func (r *Reconciler) Skip(req ctrl.Request) {
+	if r.Sessions != nil {
+		r.Sessions.Skip(req)
+	}
+}
+
+// Forget forgets what is known of the updates of namespaces that another process has worked on meanwhile.
+func (r *Reconciler) Forget(of func(namespace string) bool) {
+	for _, known := range r.byUpdate() {
+		known.Range(func(key, _ any) bool {
+			if of(key.(types.NamespacedName).Namespace) {
+				known.Delete(key)
+			}
+			return true
+		})
+	}
+}
+
+// byUpdate are what is known of updates, by the key of each.
+func (r *Reconciler) byUpdate() []*sync.Map {
+	return []*sync.Map{&r.plannedBy, &r.orphans, &r.stalled, &r.lost, &r.silent, &r.endings}
+}
+
 // Reconcile brings one update as far as it can be brought now, or has a session do so.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	if r.Sessions == nil {
@@ -120,7 +148,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) { //nolint:cyclop // one reason to end early after the other
 	var cached refitv1.MachineUpdate
 	if err := r.Client.Get(ctx, req.NamespacedName, &cached); err != nil {
-		for _, known := range []*sync.Map{&r.plannedBy, &r.orphans, &r.stalled, &r.lost, &r.silent, &r.endings} {
+		for _, known := range r.byUpdate() {
 			known.Delete(req.NamespacedName)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)

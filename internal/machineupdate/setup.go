@@ -24,6 +24,7 @@ import (
 	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/internal/index"
 	"github.com/capi-refit/refit/internal/session"
+	"github.com/capi-refit/refit/internal/shard"
 )
 
 // How long an update waits after an error, at first and at most: a node may wait for a login, and puts its work back without one.
@@ -73,7 +74,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if r.WatchSecrets {
 		b = b.WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.waitingForSecret), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{}))
 	}
-	return errors.Join(mgr.Add(r.Sessions), b.Complete(r))
+	return errors.Join(mgr.Add(r.Sessions), shard.Complete(mgr, b, r))
 }
 
 // says passes on changes of what policies read: by labels they select, and annotations override them.
@@ -186,6 +187,9 @@ const coalesced = 500 * time.Millisecond
 // wakeForBudget has those of the same namespace be looked at that may start now. It enqueues nothing itself.
 func (r *Reconciler) wakeForBudget(ctx context.Context, obj client.Object) []ctrl.Request {
 	namespace := obj.GetNamespace()
+	if !r.Shards.Holds(namespace) {
+		return nil
+	}
 	if _, due := r.freed.LoadOrStore(namespace, true); due || r.Budgets == nil {
 		return nil
 	}

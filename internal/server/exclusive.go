@@ -16,6 +16,7 @@ import (
 	"github.com/capi-refit/refit/internal/holds"
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/machineupdate"
+	"github.com/capi-refit/refit/internal/shard"
 	"github.com/capi-refit/refit/internal/slots"
 	"github.com/capi-refit/refit/internal/workload"
 )
@@ -38,7 +39,7 @@ func (f *exclusiveFlags) add(fs *pflag.FlagSet) {
 }
 
 // addTo gives the Reconciler what it takes to have nodes to itself.
-func (f *exclusiveFlags) addTo(ctx context.Context, mgr ctrl.Manager, r *machineupdate.Reconciler, userAgent string, stop func(why string)) error {
+func (f *exclusiveFlags) addTo(ctx context.Context, mgr shard.Manager, r *machineupdate.Reconciler, userAgent string, stop func(why string)) error {
 	limits, err := slots.ParseLimits(f.workers, f.failureDomain)
 	if err != nil {
 		return err

@@ -6,15 +6,15 @@ import (
 	"net/http"
 
 	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/capi-refit/refit/internal/bootimage"
 	"github.com/capi-refit/refit/internal/bootimage/rotation"
 	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/shard"
 )
 
 // addImages has the manager keep the BootImagePolicies, record which image each machine has booted from, and show what is too old.
-func addImages(mgr ctrl.Manager) (*bootimage.Policies, error) {
+func addImages(mgr shard.Manager) (*bootimage.Policies, error) {
 	policies := bootimage.NewPolicies(mgr.GetClient())
 	recorder := &bootimage.Recorder{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Policies: policies}
 	status := &bootimage.Status{
@@ -31,7 +31,7 @@ func addImages(mgr ctrl.Manager) (*bootimage.Policies, error) {
 }
 
 // addRotation has the manager keep machine templates at golden images. What it does is judged by the updaters that answer the hooks.
-func addRotation(mgr ctrl.Manager, updaters inplace.Updaters) error {
+func addRotation(mgr shard.Manager, updaters inplace.Updaters) error {
 	controller := &rotation.Controller{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Updaters: updaters, Recorder: mgr.GetEventRecorder("refit"), Clock: clock.RealClock{},
 	}

@@ -5,16 +5,15 @@ import (
 	"fmt"
 	"net/http"
 
-	ctrl "sigs.k8s.io/controller-runtime"
-
 	"github.com/capi-refit/refit/internal/judges"
 	"github.com/capi-refit/refit/internal/kubernetessource"
 	"github.com/capi-refit/refit/internal/nodedisruption"
+	"github.com/capi-refit/refit/internal/shard"
 	"github.com/capi-refit/refit/updaters"
 )
 
 // addJudges has the manager keep all that says which changes are made in place, and what they take.
-func addJudges(mgr ctrl.Manager, flags judges.RuleFlags, others []updaters.Constructor) (judges.ByPolicy, error) {
+func addJudges(mgr shard.Manager, flags judges.RuleFlags, others []updaters.Constructor) (judges.ByPolicy, error) {
 	disruptions, err := addDisruptions(mgr, flags, others)
 	if err != nil {
 		return judges.ByPolicy{}, err
@@ -32,7 +31,7 @@ func addJudges(mgr ctrl.Manager, flags judges.RuleFlags, others []updaters.Const
 }
 
 // addDisruptions has the manager keep the NodeDisruptionPolicies, show what they mean, and measure whether they can be read.
-func addDisruptions(mgr ctrl.Manager, flags judges.RuleFlags, others []updaters.Constructor) (*nodedisruption.Policies, error) {
+func addDisruptions(mgr shard.Manager, flags judges.RuleFlags, others []updaters.Constructor) (*nodedisruption.Policies, error) {
 	builtIn, err := flags.Rules()
 	if err != nil {
 		return nil, err
@@ -56,7 +55,7 @@ func addDisruptions(mgr ctrl.Manager, flags judges.RuleFlags, others []updaters.
 }
 
 // addSources has the manager keep the KubernetesSources, and show and measure whether they can be read.
-func addSources(mgr ctrl.Manager) (*kubernetessource.Sources, error) {
+func addSources(mgr shard.Manager) (*kubernetessource.Sources, error) {
 	sources := kubernetessource.New(mgr.GetClient())
 	status := &kubernetessource.Status{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("refit")}
 	if err := errors.Join(

@@ -34,6 +34,7 @@ type options struct {
 	selfSigned      bool
 	selfSignedHosts []string
 	leaderElect     bool
+	shards          int
 	leaseDuration   time.Duration
 	renewDeadline   time.Duration
 	retryPeriod     time.Duration
@@ -51,8 +52,10 @@ type options struct {
 	logs                *logs.Options
 	rules               judges.RuleFlags
 	exclusive           exclusiveFlags
-	drift               driftFlags
-	shutdownDeadline    time.Duration
+	// instance is the name of this process. No two starts have the same.
+	instance         string
+	drift            driftFlags
+	shutdownDeadline time.Duration
 }
 
 // NewCommand returns the command that serves, of a program of a version that has others' updaters besides refit's own.
@@ -88,10 +91,11 @@ func (o *options) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.selfSigned, "self-signed", false, "Make certificates, write them to --webhook-cert-dir, and print the CA bundle for the ExtensionConfig. For trying refit out.")
 	fs.StringSliceVar(&o.selfSignedHosts, "self-signed-hosts", []string{"localhost", "127.0.0.1", "::1"}, "Names and addresses in the self-signed certificate.")
 	fs.BoolVar(&o.leaderElect, "leader-elect", false, "Elect a leader among the replicas. All of them answer hooks; the leader updates machines.")
+	fs.IntVar(&o.shards, "shards", 1, "With --leader-elect, into how many parts the namespaces are divided, each with a leader of its own: as many as there are replicas, or more. The same for all replicas.")
 	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", 15*time.Second, "How long the others wait before they take the leadership over.")
 	fs.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", 10*time.Second, "How long the leader tries to renew before it gives up.")
 	fs.DurationVar(&o.retryPeriod, "leader-elect-retry-period", 2*time.Second, "How long to wait between two tries.")
-	fs.StringVar(&o.leaderNamespace, "leader-elect-namespace", "", "Namespace of the election's Lease. Unset: the one that refit runs in.")
+	fs.StringVar(&o.leaderNamespace, "leader-elect-namespace", "", "Namespace of the election's Leases. Unset: the one that refit runs in.")
 	fs.Float32Var(&o.qps, "kube-api-qps", 1000, "Queries per second to the API server, on average; of the hook that asks for updates as many besides.")
 	fs.IntVar(&o.burst, "kube-api-burst", 2000, "Queries at once to the API server.")
 	fs.StringVar(&o.agentDir, "agent-dir", "/agents", "Directory with the agents for nodes, refit-node-linux-amd64 and refit-node-linux-arm64.")

@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -17,6 +18,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/handlers"
 	"github.com/capi-refit/refit/internal/changemanagement"
+	"github.com/capi-refit/refit/internal/shard"
 	"github.com/capi-refit/refit/webhook"
 )
 
@@ -36,7 +38,7 @@ func (c *changeManagement) lifecycle(scope handlers.Scope) []webhook.Hook {
 }
 
 // addChangeManagement has the manager keep the policies, show what they mean, and measure it.
-func addChangeManagement(mgr ctrl.Manager, versions changemanagement.Versions) (*changeManagement, error) {
+func addChangeManagement(mgr shard.Manager, versions changemanagement.Versions) (*changeManagement, error) {
 	now := clock.RealClock{}
 	counters := changemanagement.NewMetrics(metrics.Registry)
 	policies := changemanagement.NewPolicies(mgr.GetClient(), mgr.GetAPIReader(), now)
@@ -69,12 +71,24 @@ func cached() []client.Object {
 	}
 }
 
+// clustersAgain is how often Clusters come to controllers that have not changed, where the fleet is divided.
+const clustersAgain = 15 * time.Second
+
 // uncopied are those that are read often, or many at once. Nobody changes what is read of them.
-func uncopied() map[client.Object]cache.ByObject {
+func uncopied(shards *shard.Shards) map[client.Object]cache.ByObject {
 	yes := true
 	out := map[client.Object]cache.ByObject{}
 	for _, obj := range []client.Object{&clusterv1.Machine{}, &clusterv1.Cluster{}, &refitv1.MachineUpdate{}} {
 		out[obj] = cache.ByObject{UnsafeDisableDeepCopy: &yes}
+	}
+	if shards != nil {
+		// The ClusterCache asks of a Cluster that it was told to leave only when that comes again: its shard may be held by now.
+		for obj, by := range out {
+			if _, ok := obj.(*clusterv1.Cluster); ok {
+				by.SyncPeriod = ptr.To(clustersAgain)
+				out[obj] = by
+			}
+		}
 	}
 	return out
 }

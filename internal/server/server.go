@@ -17,7 +17,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -42,6 +41,7 @@ import (
 	"github.com/capi-refit/refit/internal/machineupdate"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
+	"github.com/capi-refit/refit/internal/shard"
 	"github.com/capi-refit/refit/webhook"
 )
 
@@ -80,25 +80,30 @@ func (o *options) run(ctx context.Context) error {
 }
 
 // manager returns the manager, with the server for the hooks in it.
-func (o *options) manager(ctx context.Context) (ctrl.Manager, ctrlwebhook.Server, error) {
+func (o *options) manager(ctx context.Context) (shard.Manager, ctrlwebhook.Server, error) {
+	var none shard.Manager
 	cfg, err := o.restConfig()
 	if err != nil {
-		return nil, nil, err
+		return none, nil, err
+	}
+	election, err := o.election(cfg)
+	if err != nil {
+		return none, nil, err
 	}
 	tlsOpts, metricsOpts, err := o.diagnosticsOptions()
 	if err != nil {
-		return nil, nil, err
+		return none, nil, err
 	}
 	clientTLS, err := o.clients.options(ctx)
 	if err != nil {
-		return nil, nil, err
+		return none, nil, err
 	}
 	hookTLS := slices.Concat(tlsOpts, clientTLS)
 	server := webhook.NewListener(ctrlwebhook.Options{Host: o.webhookHost, Port: o.webhookPort, CertDir: o.webhookCertDir, TLSOpts: hookTLS}, ctrl.Log.WithName("hooks"))
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, refitv1.AddToScheme} {
 		if err := add(scheme); err != nil {
-			return nil, nil, err
+			return none, nil, err
 		}
 	}
 	opts := ctrl.Options{
@@ -106,26 +111,26 @@ func (o *options) manager(ctx context.Context) (ctrl.Manager, ctrlwebhook.Server
 		Metrics:                       *metricsOpts,
 		HealthProbeBindAddress:        o.healthAddr,
 		WebhookServer:                 server,
-		LeaderElection:                o.leaderElect,
-		LeaderElectionID:              "controller-leader-election-refit",
-		LeaderElectionNamespace:       o.leaderNamespace,
 		LeaderElectionReleaseOnCancel: true,
 		LeaseDuration:                 &o.leaseDuration,
 		RenewDeadline:                 &o.renewDeadline,
 		RetryPeriod:                   &o.retryPeriod,
 		GracefulShutdownTimeout:       &o.shutdownDeadline,
 	}
-	opts.Cache.ByObject = uncopied()
+	if election.lock != nil {
+		opts.LeaderElection, opts.LeaderElectionResourceLockInterface = true, election.lock
+	}
+	opts.Cache.ByObject = uncopied(election.shards)
 	opts.Cache.DefaultTransform = cache.TransformStripManagedFields()
 	if o.namespace != "" {
 		opts.Cache.DefaultNamespaces = map[string]cache.Config{o.namespace: {}}
 	}
 	mgr, err := ctrl.NewManager(cfg, opts)
 	if err != nil {
-		return nil, nil, fmt.Errorf("reach the management cluster: %w", err)
+		return none, nil, fmt.Errorf("reach the management cluster: %w", err)
 	}
 	if err := index.Setup(ctx, mgr.GetFieldIndexer()); err != nil {
-		return nil, nil, err
+		return none, nil, err
 	}
 	hooks := mgr.GetWebhookServer() // not before this does the manager run it
 	if err := errors.Join(
@@ -133,9 +138,9 @@ func (o *options) manager(ctx context.Context) (ctrl.Manager, ctrlwebhook.Server
 		mgr.AddReadyzCheck("hooks", o.hooksServed(hooks)),
 		mgr.AddReadyzCheck("caches", cachesSynced(mgr.GetCache())),
 	); err != nil {
-		return nil, nil, err
+		return none, nil, err
 	}
-	return mgr, hooks, nil
+	return shard.Manager{Manager: mgr, Shards: election.shards}, hooks, election.addTo(mgr)
 }
 
 // diagnosticsOptions returns the options for TLS on all ports, and those of the diagnostics endpoint, which shows the same
@@ -183,7 +188,7 @@ func (o *options) restConfig() (*rest.Config, error) {
 }
 
 // addUpdates adds what answers hooks and updates machines to the manager.
-func (o *options) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrlwebhook.Server, handOver func(why string)) error {
+func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebhook.Server, handOver func(why string)) error {
 	judges, err := addJudges(mgr, o.rules, o.updaters)
 	if err != nil {
 		return err
@@ -202,7 +207,11 @@ func (o *options) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrlwebho
 	if err := reconciler.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("add the controller: %w", err)
 	}
-	whenLeading(mgr, &machineupdate.Collector{Client: mgr.GetClient(), Sessions: reconciler.Sessions})
+	whenLeading(mgr, &machineupdate.Collector{Client: mgr.GetClient()})
+	metrics.Registry.MustRegister(machineupdate.SessionsCollector{Sessions: reconciler.Sessions})
+	mgr.Shards.OnAcquire(reconciler.Forget)
+	mgr.Shards.OnAcquire(reconciler.Slots.Forget)
+	mgr.Shards.OnAcquire(changes.gate.ForgetNamespaces)
 	if err := o.drift.addTo(mgr, reconciler); err != nil {
 		return err
 	}
@@ -210,7 +219,7 @@ func (o *options) addUpdates(ctx context.Context, mgr ctrl.Manager, on ctrlwebho
 }
 
 // reconciler returns what updates machines, out of the flags.
-func (o *options) reconciler(mgr ctrl.Manager, by judges.ByPolicy, changes *changeManagement) (*machineupdate.Reconciler, error) {
+func (o *options) reconciler(mgr shard.Manager, by judges.ByPolicy, changes *changeManagement) (*machineupdate.Reconciler, error) {
 	conflict := node.ConflictPolicy(o.onConflict)
 	if conflict != node.Overwrite && conflict != node.Refuse {
 		return nil, fmt.Errorf("--on-conflict is %q and can be %s or %s", o.onConflict, node.Overwrite, node.Refuse)
@@ -219,10 +228,6 @@ func (o *options) reconciler(mgr ctrl.Manager, by judges.ByPolicy, changes *chan
 		return nil, fmt.Errorf("--max-concurrent-updates is %d and --max-concurrent-updates-per-cluster %d: both have to be 1 at least", o.maxUpdates, o.maxUpdatesOfCluster)
 	}
 	agents, err := remote.LoadSignedAgents(o.agentDir, cmp.Or(o.agentSignatures, o.agentDir))
-	if err != nil {
-		return nil, err
-	}
-	hostname, err := os.Hostname()
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +242,8 @@ func (o *options) reconciler(mgr ctrl.Manager, by judges.ByPolicy, changes *chan
 		Sessions:     machineupdate.NewSessions(o.maxUpdates, min(o.maxUpdates, o.maxUpdatesOfCluster)),
 		WatchSecrets: o.watchSecrets,
 		Metrics:      machineupdate.NewMetrics(metrics.Registry),
-		Instance:     fmt.Sprintf("%s_%.8s_%d", hostname, uuid.NewUUID(), os.Getpid()), // in a container, each start has the same process id
+		Instance:     o.instance,
+		Shards:       mgr.Shards,
 	}, nil
 }
 
@@ -285,7 +291,7 @@ func ownClient(mgr ctrl.Manager) (*hookClient, error) {
 	return &hookClient{Client: c, APIReader: live}, nil
 }
 
-// whenLeading has the server show what a collector collects once it is the leader.
-func whenLeading(mgr ctrl.Manager, c prometheus.Collector) {
-	metrics.Registry.MustRegister(leader.Collector{Collector: c, Elected: mgr.Elected()})
+// whenLeading has the server show what a collector collects while it is the leader, or holds the first shard: what is collected is about all.
+func whenLeading(mgr shard.Manager, c prometheus.Collector) {
+	metrics.Registry.MustRegister(leader.Collector{Collector: c, Leads: mgr.Leads})
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/capi-refit/refit/internal/shard"
 )
 
 // Pool bounds the sessions that run at once: those of all clusters, and those of each, so that a cluster whose nodes are dark delays no
@@ -93,9 +95,11 @@ func (p *Pool) Begin(ctx context.Context, of, key types.NamespacedName, urgent b
 	}
 	s.state = runs
 	base := p.base
+	ctx, leave := shard.Extend(context.WithoutCancel(ctx))
 	p.running.Go(func() {
 		defer p.end(key)
-		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		defer leave()
+		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(base, cancel)()
 		run(ctx)

@@ -64,6 +64,9 @@ func (q *Queue) Do(ctx context.Context, req ctrl.Request, reconcile func(context
 	return result, err
 }
 
+// Skip gives back the place that a request has which is not reconciled.
+func (q *Queue) Skip(req ctrl.Request) { q.pool.Forgo(req.NamespacedName) }
+
 // needsSession is the key of a context's *bool, which tells that a reconciliation needs a session.
 type needsSession struct{}
 
@@ -75,7 +78,8 @@ func (q *Queue) Begin(ctx context.Context, of types.NamespacedName, req ctrl.Req
 	q.pool.Begin(ctx, of, req.NamespacedName, urgent, func(ctx context.Context) {
 		result, err := safely(ctx, reconcile)
 		switch {
-		case ctx.Err() != nil: // whoever leads next looks at all
+		case ctx.Err() != nil: // whoever leads next looks at all, and whoever holds its shard at what this process asks for if it does so again
+			q.Add(req)
 		case err != nil:
 			ctrl.LoggerFrom(ctx).Error(err, "Reconciler error")
 			q.addAfter(req, q.backoff.When(req))

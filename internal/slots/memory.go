@@ -3,6 +3,7 @@ package slots
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
@@ -185,6 +186,14 @@ func (s *Slots) prime(ctx context.Context, name string) error {
 	}
 	ns.primed = true
 	return nil
+}
+
+// Forget forgets what is known of namespaces in which another process has given slots meanwhile.
+func (s *Slots) Forget(of func(namespace string) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.namespaces, func(name string, _ *namespace) bool { return of(name) })
+	maps.DeleteFunc(s.clusters, func(key types.NamespacedName, _ *cluster) bool { return of(key.Namespace) })
 }
 
 // ownerOf returns the Machine of a MachineUpdate, or nil if it is gone. It tells the cluster, for good: the label of a MachineUpdate is

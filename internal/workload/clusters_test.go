@@ -32,6 +32,8 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"github.com/capi-refit/refit/internal/shard"
 )
 
 var (
@@ -342,13 +344,13 @@ func TestSetup(t *testing.T) {
 	mgr, err := ctrl.NewManager(server.config(), opts())
 	require.NoError(t, err)
 	clock := clocktesting.NewFakePassiveClock(time.Time{})
-	_, err = Setup(t.Context(), mgr, "refit/test", clock)
+	_, err = Setup(t.Context(), shard.Manager{Manager: mgr}, "refit/test", clock)
 	require.ErrorContains(t, err, "add the cluster cache", "the manager must know Clusters")
 
 	require.NoError(t, clusterv1.AddToScheme(scheme))
 	mgr, err = ctrl.NewManager(server.config(), opts())
 	require.NoError(t, err)
-	clusters, err := Setup(t.Context(), mgr, "refit/test", clock)
+	clusters, err := Setup(t.Context(), shard.Manager{Manager: mgr}, "refit/test", clock)
 	require.NoError(t, err)
 	_, err = clusters.Get(t.Context(), prod)
 	require.ErrorIs(t, err, ErrUnavailable, "nothing is connected before the manager runs")

@@ -14,6 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"github.com/capi-refit/refit/internal/shard"
 )
 
 // connectAtOnce is how many Clusters are connected to, or probed, at the same time.
@@ -22,20 +24,20 @@ const connectAtOnce = 10
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 
-// Setup adds a ClusterCache to the manager, and returns what reaches workload clusters by it. It runs on the leader only: on other
-// replicas Get finds no connection. ctx bounds the life of the manager.
+// Setup adds a ClusterCache to the manager, and returns what reaches workload clusters by it. It runs on the leader only, for
+// the Clusters of the shards that it holds: elsewhere Get finds no connection. ctx bounds the life of the manager.
 //
 // The ClusterCache connects to Clusters without a Secret for refit, and asks each of their API servers for "/" every 10 s. A
 // Cluster whose Secret is taken away is connected to when the Cluster changes next. The rules for refit's own kubeconfigs hold for those
 // that the ClusterCache reads, too.
-func Setup(ctx context.Context, mgr ctrl.Manager, userAgent string, clk clock.PassiveClock) (*Clusters, error) {
+func Setup(ctx context.Context, mgr shard.Manager, userAgent string, clk clock.PassiveClock) (*Clusters, error) {
 	secrets := mgr.GetAPIReader()
 	filter := &adminOnly{secrets: secrets, clock: clk, asked: lru.New(keepAtMost)}
 	admins := &adminSecrets{secrets: secrets, refused: lru.New(keepAtMost)}
 	cache, err := clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
 		SecretClient: admins,
 		ClusterFilter: func(cluster *clusterv1.Cluster) bool {
-			return filter.connects(ctx, client.ObjectKeyFromObject(cluster))
+			return mgr.Shards.Holds(cluster.Namespace) && filter.connects(ctx, client.ObjectKeyFromObject(cluster))
 		},
 		Client: clustercache.ClientOptions{Timeout: timeout, QPS: qps, Burst: burst, UserAgent: userAgent},
 	}, controller.Options{MaxConcurrentReconciles: connectAtOnce, NeedLeaderElection: ptr.To(true)})

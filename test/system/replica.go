@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -76,7 +77,7 @@ func (s *System) Restart(ctx context.Context, r *Replica) error {
 		"--webhook-host=127.0.0.1", "--webhook-port=" + port, "--webhook-cert-dir=" + s.certDir,
 		"--health-addr=" + r.health, "--diagnostics-address=" + r.metrics, "--insecure-diagnostics",
 		"--agent-dir=" + filepath.Join(s.options.BinDir, "agents"), "--allow-paths=" + strings.Join(s.options.AllowPaths, ","),
-		"--soak=" + s.options.Soak.String(), "--watch-secrets",
+		"--soak=" + s.options.Soak.String(), "--watch-secrets", fmt.Sprintf("--shards=%d", max(1, s.options.Shards)),
 		"--audit-log=" + filepath.Join(s.Lab.LogDir, r.name+".audit"), "--audit-namespace=" + leaderNamespace,
 	}
 	args = append(args, s.clients.refitArgs()...)
@@ -95,14 +96,14 @@ func (s *System) Restart(ctx context.Context, r *Replica) error {
 	})
 }
 
-// lostElection is how a leader ends that could not renew its lease in time: its machine has stalled.
-const lostElection = "leader election lost"
+// lostElection matches how a replica ends that could not renew its lease in time: its machine has stalled.
+var lostElection = regexp.MustCompile("leader election lost|lost the Lease of shard")
 
 // revive starts a replica again that has ended because it leads no more, as a Deployment does. One that has died of anything else stays
 // dead.
 func (s *System) revive(ctx context.Context, r *Replica, p *process.Process) {
 	<-p.Done()
-	if !r.wanted.Load() || !strings.Contains(process.Tail(p.Log, 10), lostElection) {
+	if !r.wanted.Load() || !lostElection.MatchString(process.Tail(p.Log, 10)) {
 		return
 	}
 	s.say("%s has lost its lease, and is started again", r.name)

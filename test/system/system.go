@@ -44,6 +44,8 @@ type Options struct {
 	AllowPaths []string
 	// Soak is refit's --soak. Scenarios that are about something else don't wait for it; those that are not have a policy say it.
 	Soak time.Duration
+	// Shards are refit's --shards; 0 for one.
+	Shards int
 	// More are further clusters beside the first one. Each needs a namespace of its own. Those of the Docker backend are real
 	// ones.
 	More []lab.ClusterOptions

@@ -24,6 +24,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/shard"
 )
 
 // +kubebuilder:rbac:groups=capi-refit.dev,resources=bootimagepolicies,verbs=get;list;watch
@@ -65,11 +66,10 @@ type Controller struct {
 // SetupWithManager has the manager run the Controller.
 func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	c.rollouts = newRollouts()
-	return ctrl.NewControllerManagedBy(mgr).Named("bootimagepolicy-rotation").
+	return shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("bootimagepolicy-rotation").
 		For(&refitv1.BootImagePolicy{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesMetadata(&clusterv1.MachineDeployment{}, handler.EnqueueRequestsFromMapFunc(c.ofNamespace),
-			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Complete(c)
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})), c)
 }
 
 func newRollouts() workqueue.TypedRateLimiter[ctrl.Request] {

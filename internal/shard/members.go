@@ -1,0 +1,126 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// memberPrefix begins the names of the Leases by which replicas tell that they are there.
+const memberPrefix = "refit-replica-"
+
+// forgottenAfter is how long after its end the Lease of a replica that did not delete it is deleted by others.
+const forgottenAfter = time.Hour
+
+func isMember(lease *coordinationv1.Lease) bool { return strings.HasPrefix(lease.Name, memberPrefix) }
+
+// memberName is the name of the Lease by which a replica tells that it is there.
+func memberName(identity string) string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(identity))
+	return fmt.Sprintf("%s%016x", memberPrefix, h.Sum64())
+}
+
+// attend tells that this replica is there.
+func (e *Elector) attend(ctx context.Context) error {
+	leases := e.Client.CoordinationV1().Leases(e.Namespace)
+	now := metav1.NowMicro()
+	spec := coordinationv1.LeaseSpec{HolderIdentity: &e.Identity, RenewTime: &now, LeaseDurationSeconds: ptr.To(int32(e.Duration.Seconds()))}
+	lease, err := leases.Get(ctx, memberName(e.Identity), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		lease = &coordinationv1.Lease{Spec: spec}
+		lease.Namespace, lease.Name = e.Namespace, memberName(e.Identity)
+		lease.Labels = map[string]string{divisionLabel: fmt.Sprint(e.Shards.Count)}
+		_, err = leases.Create(ctx, lease, metav1.CreateOptions{})
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	lease.Spec = spec
+	_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
+	return err
+}
+
+// depart tells that this replica is about to be gone.
+func (e *Elector) depart() error {
+	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+	defer cancel()
+	err := e.Client.CoordinationV1().Leases(e.Namespace).Delete(ctx, memberName(e.Identity), metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// sight is what a Lease said, and since when, by this replica's clock: those of others may be wrong.
+type sight struct {
+	holder string
+	renew  metav1.MicroTime
+	at     time.Time
+}
+
+// live returns who holds a Lease, "" if nobody does: it was released, or not renewed for its duration.
+func (e *Elector) live(lease *coordinationv1.Lease) string {
+	holder, renew := ptr.Deref(lease.Spec.HolderIdentity, ""), ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{})
+	if e.seen == nil {
+		e.seen = map[string]sight{}
+	}
+	s, ok := e.seen[lease.Name]
+	if !ok || s.holder != holder || !s.renew.Equal(&renew) {
+		s = sight{holder, renew, time.Now()}
+		e.seen[lease.Name] = s
+	}
+	if time.Since(s.at) > time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0))*time.Second {
+		return ""
+	}
+	return holder
+}
+
+// survey returns who holds each shard, and the replicas that are there.
+func (e *Elector) survey(leases []*coordinationv1.Lease) (holders, members []string) {
+	holders = make([]string, e.Shards.Count)
+	found := map[string]bool{e.Identity: true}
+	for _, lease := range leases {
+		if lease.Labels[divisionLabel] != fmt.Sprint(e.Shards.Count) {
+			continue
+		}
+		holder := e.live(lease)
+		if isMember(lease) {
+			if holder != "" {
+				found[holder] = true
+			}
+			continue
+		}
+		for shard := range holders {
+			if lease.Name == shardName(shard, e.Shards.Count) {
+				holders[shard] = holder
+			}
+		}
+	}
+	return holders, slices.Sorted(maps.Keys(found))
+}
+
+// forget deletes the Leases of replicas that are long gone.
+func (e *Elector) forget(ctx context.Context, leases []*coordinationv1.Lease) error {
+	var errs []error
+	for _, lease := range leases {
+		if isMember(lease) && lease.Spec.RenewTime != nil && time.Since(lease.Spec.RenewTime.Time) > forgottenAfter && e.live(lease) == "" {
+			err := e.Client.CoordinationV1().Leases(e.Namespace).Delete(ctx, lease.Name, metav1.DeleteOptions{Preconditions: metav1.NewPreconditionDeleteOptions(string(lease.UID)).Preconditions})
+			if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
