@@ -23,11 +23,12 @@ const (
 	refusedSlow     = "Slow"     // its body did not arrive in time, or others needed the room
 	refusedShape    = "Shape"    // its body nests too deep, has too many values, or too long a name
 	refusedBusy     = "Busy"     // others have used up what there is
+	refusedStarting = "Starting" // this process has not read yet what it answers from
 	refusedBroken   = "Broken"   // its body could not be read, or the caller has gone
 )
 
 // refusedReasons are all of them.
-var refusedReasons = []string{refusedMethod, refusedTooLarge, refusedSlow, refusedShape, refusedBusy, refusedBroken}
+var refusedReasons = []string{refusedMethod, refusedTooLarge, refusedSlow, refusedShape, refusedBusy, refusedStarting, refusedBroken}
 
 // errSlow ends a body that takes too long.
 var errSlow = errors.New("the body takes too long")

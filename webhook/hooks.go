@@ -41,6 +41,7 @@ type Server struct {
 	limit    int64 // of a body, in bytes
 	limits   *limits
 	refusals *seldom
+	ready    func() error
 }
 
 // NewServer returns a Server that logs to log and counts in metrics.
@@ -52,6 +53,21 @@ func NewServer(log logr.Logger, metrics *Metrics) (*Server, error) {
 	s := &Server{catalog: catalog, log: log, metrics: metrics, limit: MaxRequestBytes, limits: newLimits(), refusals: newSeldom()}
 	metrics.show(s.limits)
 	return s, nil
+}
+
+// OnlyWhen has hooks refused at once, and not their discovery, as long as ready returns an error: whoever asks is told, and is not kept waiting.
+// It is for the time before Register.
+func (s *Server) OnlyWhen(ready func() error) { s.ready = ready }
+
+// starting returns a refusal as long as there is nothing to answer from.
+func (s *Server) starting(h Hook) error {
+	if s.ready == nil || h.Name == "" {
+		return nil
+	}
+	if err := s.ready(); err != nil {
+		return &refusal{refusedStarting, fmt.Sprintf("refit has just started: %v; ask again", err)}
+	}
+	return nil
 }
 
 // Register has the hooks, and the discovery of them, served by s.
@@ -99,7 +115,11 @@ func (s *Server) serve(on ctrlwebhook.Server, gvh runtimecatalog.GroupVersionHoo
 		ctx, cancel := context.WithTimeout(r.Context(), h.Timeout) // nobody waits longer
 		defer cancel()
 		log := s.log.WithValues("hook", gvh.Hook)
-		request, err := s.read(w, r.WithContext(ctx))
+		err := s.starting(h)
+		var request *request
+		if err == nil {
+			request, err = s.read(w, r.WithContext(ctx))
+		}
 		if err == nil {
 			defer request.arrival.release() // not before the answer is written
 		}

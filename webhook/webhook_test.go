@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"io"
 	"math/big"
 	"net"
@@ -272,4 +273,24 @@ func freePort(t *testing.T) int {
 	require.NoError(t, err)
 	defer l.Close() //nolint:errcheck // it was never used
 	return l.Addr().(*net.TCPAddr).Port
+}
+
+// TestHooksAreRefusedAtOnceUntilThereIsSomethingToAnswerFrom: whoever waits for an answer keeps what it holds meanwhile.
+func TestHooksAreRefusedAtOnceUntilThereIsSomethingToAnswerFrom(t *testing.T) {
+	s, err := NewServer(logr.Discard(), NewMetrics(prometheus.NewRegistry()))
+	require.NoError(t, err)
+	starting := errors.New("the caches are not filled yet")
+	s.OnlyWhen(func() error { return starting })
+	on := ctrlwebhook.NewServer(ctrlwebhook.Options{})
+	require.NoError(t, s.Register(on, []Hook{{
+		Hook: runtimehooksv1.CanUpdateMachine, Name: "can-update-machine", Timeout: 10 * time.Second,
+		Handle: func(context.Context, []byte) runtimehooksv1.ResponseObject { return success("yes") },
+	}}))
+	answer := call(on.WebhookMux(), "POST", canUpdatePath, []byte("{}")).Body.String()
+	require.Contains(t, answer, `"status":"Failure"`)
+	require.Contains(t, answer, "refit has just started: the caches are not filled yet; ask again")
+	require.Contains(t, call(on.WebhookMux(), "POST", "/hooks.runtime.cluster.x-k8s.io/v1alpha1/discovery", []byte("{}")).Body.String(), `"status":"Success"`, "Cluster API's managers end when they can't discover")
+
+	starting = nil
+	require.Contains(t, call(on.WebhookMux(), "POST", canUpdatePath, []byte("{}")).Body.String(), "yes")
 }
