@@ -1,11 +1,12 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
+	"strings"
 
 	"github.com/capi-refit/refit/internal/agent/sudoers"
 	"github.com/capi-refit/refit/internal/agent/user"
@@ -24,16 +25,28 @@ func (a *Agent) blockFiles(ctx context.Context, p *planner) {
 }
 
 // blockWritten keeps files from being written for what would be in them: lines of tmpfiles.d that can't be undone, which the agent runs as
-// root, and what the program skips that it is for, so that all would be as desired and nothing in effect.
+// root, and what the program skips or does not accept that it is for, so that all would be as desired and nothing in effect. All that is wrong with
+// a file is told at once.
 func (a *Agent) blockWritten(p *planner) {
 	for _, c := range p.work.Plan.Changes {
 		if c.Kind != node.FileKind || c.Operation != node.Write {
 			continue
 		}
-		if err := cmp.Or(a.effects().CheckLines(c.Name, p.work.Contents[c.Name]), p.skipped(c.Name)); err != nil {
-			p.block(c.Name, err)
+		text := p.work.Contents[c.Name]
+		for _, err := range []error{a.effects().CheckLines(c.Name, text), p.skipped(c.Name), p.refused(c.Name, text)} {
+			if err != nil {
+				p.block(c.Name, err)
+			}
 		}
 	}
+}
+
+// refused returns an error if what reads a file would not accept it.
+func (p *planner) refused(name string, text []byte) error {
+	if path.Base(name) != hostsFile || !strings.HasPrefix(name, certsDir+"/") || p.req.Rules.Unsafe(name) {
+		return nil
+	}
+	return checkHosts(name, text)
 }
 
 // blockSudoers has sudo's own parser read all rules as they would be, if the plan changes one of their files. Whatever the actions are, this

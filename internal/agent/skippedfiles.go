@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -40,7 +39,7 @@ var includers = []including{
 	{"/etc/sudoers.d", "sudo", []string{"/etc/sudoers"}, sudoIncludes, "@includedir /etc/sudoers.d"}, // sudoers(5)
 }
 
-// skipped returns an error if nothing would read a file, or what reads it would not accept it.
+// skipped returns an error if nothing would read a file.
 func (p *planner) skipped(name string) error {
 	if p.req.Rules.Unsafe(name) {
 		return nil
@@ -52,9 +51,6 @@ func (p *planner) skipped(name string) error {
 		return errors.New("grub-mkconfig runs only what is executable below /etc/grub.d: give it the mode 0755")
 	}
 	if strings.HasPrefix(name, certsDir+"/") {
-		if path.Base(name) == hostsFile {
-			return cmp.Or(p.certsSkipped(name), checkHosts(name, p.work.Contents[name]))
-		}
 		return p.certsSkipped(name)
 	}
 	for _, i := range includers {

@@ -102,3 +102,14 @@ func TestAFileThatItsReaderSkipsCanGo(t *testing.T) {
 	n.succeed(req)
 	require.Equal(t, "(missing)", n.content(p))
 }
+
+// TestAllThatIsWrongWithAFileIsToldAtOnce: it is not read, and would not be accepted.
+func TestAllThatIsWrongWithAFileIsToldAtOnce(t *testing.T) {
+	n := newTestNode(t)
+	n.put(containerdConfig, "[plugins.'io.containerd.cri.v1.images'.registry]\nconfig_path = '/opt/certs.d'\n")
+	const hosts = "/etc/containerd/certs.d/registry.example/hosts.toml"
+	blocked := n.plan(builtin(1, hosts, "dial_timeout = '5'\n")).Blocked
+	require.Len(t, blocked, 2)
+	require.Contains(t, blocked[0].Reason, "containerd does not read "+hosts)
+	require.Contains(t, blocked[1].Reason, "containerd does not accept "+hosts)
+}
