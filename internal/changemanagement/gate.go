@@ -18,6 +18,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/index"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -299,15 +300,14 @@ func (g *Gate) prime(ctx context.Context, namespace string) error {
 	if g.primed[namespace] {
 		return nil
 	}
-	var list refitv1.MachineUpdateList
-	if err := g.Live.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-		return fmt.Errorf("list MachineUpdates: %w", err)
-	}
-	for i := range list.Items {
-		mu := list.Items[i].Restored()
-		if starts := mu.Status.Starts; len(starts) > 0 {
+	err := index.EachLive(ctx, g.Live, namespace, func(mu *refitv1.MachineUpdate) error {
+		if starts := mu.Restored().Status.Starts; len(starts) > 0 {
 			g.remember(client.ObjectKeyFromObject(mu), start{update: mu.UID, at: starts[0]})
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	if g.primed == nil {
 		g.primed = map[string]bool{}

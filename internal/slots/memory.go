@@ -14,6 +14,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/index"
 )
 
 // settled is how long after a write that was not answered the API server may still make it. By default it gives up a request
@@ -161,30 +162,26 @@ func (s *Slots) prime(ctx context.Context, name string) error {
 	if ns.primed {
 		return nil
 	}
-	var list refitv1.MachineUpdateList
-	if err := s.Live.List(ctx, &list, client.InNamespace(name)); err != nil {
-		return fmt.Errorf("list MachineUpdates in namespace %s: %w", name, err)
+	err := index.EachLive(ctx, s.Live, name, func(mu *refitv1.MachineUpdate) error { return s.learn(ctx, mu.Restored()) })
+	ns.primed = err == nil
+	return err
+}
+
+// learn remembers the slot that a MachineUpdate has, if it has one.
+func (s *Slots) learn(ctx context.Context, mu *refitv1.MachineUpdate) error {
+	if mu.Status.Slot == nil {
+		return nil
 	}
-	for i := range list.Items {
-		mu := list.Items[i].Restored()
-		if mu.Status.Slot == nil {
-			continue
-		}
-		revision, err := revisionOf(mu)
-		if err != nil {
-			return err
-		}
-		machine, err := s.ownerOf(ctx, mu)
-		if err != nil {
-			return err
-		}
-		if machine == nil {
-			continue
-		}
-		c := s.cluster(types.NamespacedName{Namespace: name, Name: machine.Spec.ClusterName})
-		c.taken[mu.Name] = taken{update: mu.UID, owner: controller(mu), from: revision, sure: true}
+	revision, err := revisionOf(mu)
+	if err != nil {
+		return err
 	}
-	ns.primed = true
+	machine, err := s.ownerOf(ctx, mu)
+	if err != nil || machine == nil {
+		return err
+	}
+	c := s.cluster(types.NamespacedName{Namespace: mu.Namespace, Name: machine.Spec.ClusterName})
+	c.taken[mu.Name] = taken{update: mu.UID, owner: controller(mu), from: revision, sure: true}
 	return nil
 }
 
