@@ -50,7 +50,7 @@ func (s *Status) SetupWithManager(mgr ctrl.Manager) error {
 		For(&refitv1.BootImagePolicy{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&clusterv1.Machine{}, s.machinesChanged(), builder.WithPredicates(predicate.Or[client.Object](
 			predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{},
-		))), s)
+		))), s, &refitv1.BootImagePolicyList{})
 }
 
 // machinesChanged has the policies of a Machine's namespace counted again, some time later and once for many changes.

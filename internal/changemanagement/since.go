@@ -48,11 +48,13 @@ func (s *Since) SetupWithManager(mgr ctrl.Manager) error {
 		_, controlPlane := o.GetLabels()[clusterv1.MachineControlPlaneLabel]
 		return controlPlane || unnoted(o)
 	}))
+	deployments := &metav1.PartialObjectMetadataList{}
+	deployments.SetGroupVersionKind(clusterv1.GroupVersion.WithKind("MachineDeploymentList"))
 	return errors.Join(
-		shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("permissive-since-cluster").For(&clusterv1.Cluster{}, overridden), s.of("Cluster")),
+		shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("permissive-since-cluster").For(&clusterv1.Cluster{}, overridden), s.of("Cluster"), &clusterv1.ClusterList{}),
 		shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("permissive-since-machinedeployment").
-			For(&clusterv1.MachineDeployment{}, builder.OnlyMetadata, overridden), s.of("MachineDeployment")),
-		shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("permissive-since-machine").For(&clusterv1.Machine{}, machines), reconcile.Func(s.machine)),
+			For(&clusterv1.MachineDeployment{}, builder.OnlyMetadata, overridden), s.of("MachineDeployment"), deployments),
+		shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("permissive-since-machine").For(&clusterv1.Machine{}, machines), reconcile.Func(s.machine), &clusterv1.MachineList{}),
 	)
 }
 

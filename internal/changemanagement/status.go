@@ -40,7 +40,7 @@ type Status struct {
 
 // SetupWithManager has the manager run the Status.
 func (s *Status) SetupWithManager(mgr ctrl.Manager) error {
-	return shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("changemanagementpolicy-status").For(&refitv1.ChangeManagementPolicy{}), s)
+	return shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("changemanagementpolicy-status").For(&refitv1.ChangeManagementPolicy{}), s, &refitv1.ChangeManagementPolicyList{})
 }
 
 // Reconcile writes the status of a policy, and comes back when it changes.

@@ -65,7 +65,7 @@ func (c *Checker) SetupWithManager(mgr ctrl.Manager) error {
 	c.sessions = session.NewQueue(checks, checksOfCluster, leastBackoff, mostBackoff)
 	return errors.Join(mgr.Add(c.sessions), shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("drift").
 		For(&refitv1.MachineUpdate{}, builder.WithPredicates(succeeded)).
-		WatchesRawSource(c.sessions.Source()), c))
+		WatchesRawSource(c.sessions.Source()), c, &refitv1.MachineUpdateList{}))
 }
 
 // Reconcile compares the node of one Machine, if that is due.

@@ -63,12 +63,13 @@ type Notes struct {
 
 // SetupWithManager has the manager run it.
 func (n *Notes) SetupWithManager(mgr ctrl.Manager) error {
+	shard.Forget(mgr, &n.leases)
 	created := builder.WithPredicates(predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }})
 	return shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("held").For(&clusterv1.Cluster{}, created).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []ctrl.Request {
 			return []ctrl.Request{{NamespacedName: clusterOf(o.(*clusterv1.Machine))}}
 		}), builder.WithPredicates(holdChanged)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: notesAtOnce}), n)
+		WithOptions(controller.Options{MaxConcurrentReconciles: notesAtOnce}), n, &clusterv1.ClusterList{})
 }
 
 // holdChanged passes changes of Machines that are held, or no longer.

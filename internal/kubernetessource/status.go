@@ -31,7 +31,7 @@ type Status struct {
 
 // SetupWithManager has the manager run the Status.
 func (s *Status) SetupWithManager(mgr ctrl.Manager) error {
-	return shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("kubernetessource-status").For(&refitv1.KubernetesSource{}), s)
+	return shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("kubernetessource-status").For(&refitv1.KubernetesSource{}), s, &refitv1.KubernetesSourceList{})
 }
 
 // Reconcile writes the status of a source, and comes back to count its Machines again.

@@ -120,18 +120,6 @@ func (r *Reconciler) Skip(req ctrl.Request) {
 	}
 }
 
-// Forget forgets what is known of the updates of namespaces that another process has worked on meanwhile.
-func (r *Reconciler) Forget(of func(namespace string) bool) {
-	for _, known := range r.byUpdate() {
-		known.Range(func(key, _ any) bool {
-			if of(key.(types.NamespacedName).Namespace) {
-				known.Delete(key)
-			}
-			return true
-		})
-	}
-}
-
 // byUpdate are what is known of updates, by the key of each.
 func (r *Reconciler) byUpdate() []*sync.Map {
 	return []*sync.Map{&r.plannedBy, &r.orphans, &r.stalled, &r.lost, &r.silent, &r.endings}

@@ -71,10 +71,11 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			MaxConcurrentReconciles: workers,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](leastBackoff, mostBackoff),
 		})
+	shard.Forget(mgr, append(r.byUpdate(), &r.sweeps)...)
 	if r.WatchSecrets {
 		b = b.WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.waitingForSecret), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{}))
 	}
-	return errors.Join(mgr.Add(r.Sessions), shard.Complete(mgr, b, r))
+	return errors.Join(mgr.Add(r.Sessions), shard.Complete(mgr, b, r, &refitv1.MachineUpdateList{}))
 }
 
 // says passes on changes of what policies read: by labels they select, and annotations override them.

@@ -32,7 +32,7 @@ type Status struct {
 
 // SetupWithManager has the manager run the Status.
 func (s *Status) SetupWithManager(mgr ctrl.Manager) error {
-	return shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("nodedisruptionpolicy-status").For(&refitv1.NodeDisruptionPolicy{}), s)
+	return shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("nodedisruptionpolicy-status").For(&refitv1.NodeDisruptionPolicy{}), s, &refitv1.NodeDisruptionPolicyList{})
 }
 
 // Reconcile writes the status of a policy, and comes back to count its Machines again.

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -86,8 +87,7 @@ func (o *options) manager(ctx context.Context) (shard.Manager, ctrlwebhook.Serve
 	if err != nil {
 		return none, nil, err
 	}
-	election, err := o.election(cfg)
-	if err != nil {
+	if err := o.nameInstance(); err != nil {
 		return none, nil, err
 	}
 	tlsOpts, metricsOpts, err := o.diagnosticsOptions()
@@ -111,16 +111,24 @@ func (o *options) manager(ctx context.Context) (shard.Manager, ctrlwebhook.Serve
 		Metrics:                       *metricsOpts,
 		HealthProbeBindAddress:        o.healthAddr,
 		WebhookServer:                 server,
+		LeaderElection:                o.leaderElect && o.shards == 1,
+		LeaderElectionID:              shard.LeaderLease,
+		LeaderElectionNamespace:       o.leaderNamespace,
 		LeaderElectionReleaseOnCancel: true,
 		LeaseDuration:                 &o.leaseDuration,
 		RenewDeadline:                 &o.renewDeadline,
 		RetryPeriod:                   &o.retryPeriod,
 		GracefulShutdownTimeout:       &o.shutdownDeadline,
 	}
-	if election.lock != nil {
-		opts.LeaderElection, opts.LeaderElectionResourceLockInterface = true, election.lock
+	elector, err := o.elector(cfg)
+	if err != nil {
+		return none, nil, err
 	}
-	opts.Cache.ByObject = uncopied(election.shards)
+	var shards *shard.Shards
+	if elector != nil {
+		shards = elector.Shards
+	}
+	opts.Cache.ByObject = uncopied(shards)
 	opts.Cache.DefaultTransform = cache.TransformStripManagedFields()
 	if o.namespace != "" {
 		opts.Cache.DefaultNamespaces = map[string]cache.Config{o.namespace: {}}
@@ -129,18 +137,24 @@ func (o *options) manager(ctx context.Context) (shard.Manager, ctrlwebhook.Serve
 	if err != nil {
 		return none, nil, fmt.Errorf("reach the management cluster: %w", err)
 	}
+	if elector != nil {
+		if err := mgr.Add(elector); err != nil {
+			return none, nil, err
+		}
+	}
 	if err := index.Setup(ctx, mgr.GetFieldIndexer()); err != nil {
 		return none, nil, err
 	}
 	hooks := mgr.GetWebhookServer() // not before this does the manager run it
+	synced := cachesSynced(mgr.GetCache())
 	if err := errors.Join(
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("hooks", o.hooksServed(hooks)),
-		mgr.AddReadyzCheck("caches", cachesSynced(mgr.GetCache())),
+		mgr.AddReadyzCheck("caches", func(r *http.Request) error { return synced(r.Context()) }),
 	); err != nil {
 		return none, nil, err
 	}
-	return shard.Manager{Manager: mgr, Shards: election.shards}, hooks, election.addTo(mgr)
+	return shard.Manager{Manager: mgr, Shards: shards}, hooks, nil
 }
 
 // diagnosticsOptions returns the options for TLS on all ports, and those of the diagnostics endpoint, which shows the same
@@ -162,16 +176,21 @@ func (o *options) hooksServed(hooks ctrlwebhook.Server) healthz.Checker {
 	return webhook.Listening(net.JoinHostPort(o.webhookHost, strconv.Itoa(o.webhookPort)))
 }
 
-// cachesSynced fails until hooks can be answered out of the caches.
-func cachesSynced(c cache.Cache) healthz.Checker {
-	return func(r *http.Request) error {
-		ctx, cancel := context.WithTimeout(r.Context(), 100*time.Millisecond)
+// cachesSynced returns what returns an error until hooks can be answered out of the caches.
+func cachesSynced(c cache.Cache) func(context.Context) error {
+	var all atomic.Bool
+	return func(ctx context.Context) error {
+		if all.Load() {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		defer cancel()
 		for _, obj := range cached() {
 			if informer, err := c.GetInformer(ctx, obj, cache.BlockUntilSynced(false)); err != nil || !informer.HasSynced() {
 				return errors.New("the caches are not filled yet")
 			}
 		}
+		all.Store(true)
 		return nil
 	}
 }
@@ -209,7 +228,6 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 	}
 	whenLeading(mgr, &machineupdate.Collector{Client: mgr.GetClient()})
 	metrics.Registry.MustRegister(machineupdate.SessionsCollector{Sessions: reconciler.Sessions})
-	mgr.Shards.OnAcquire(reconciler.Forget)
 	mgr.Shards.OnAcquire(reconciler.Slots.Forget)
 	mgr.Shards.OnAcquire(changes.gate.ForgetNamespaces)
 	if err := o.drift.addTo(mgr, reconciler); err != nil {
@@ -263,6 +281,8 @@ func (o *options) addHooks(mgr ctrl.Manager, on ctrlwebhook.Server, by judges.By
 	if err != nil {
 		return err
 	}
+	synced := cachesSynced(mgr.GetCache())
+	server.OnlyWhen(func() error { return synced(context.Background()) })
 	return server.Register(on, append(changes.lifecycle(scope), []webhook.Hook{
 		{Hook: runtimehooksv1.CanUpdateMachine, Name: "can-update-machine", Timeout: hookTimeout, Handle: canUpdate.Machine},
 		{Hook: runtimehooksv1.CanUpdateMachineSet, Name: "can-update-machine-set", Timeout: hookTimeout, Handle: canUpdate.MachineSet},

@@ -8,21 +8,19 @@ import (
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	coordinationlisters "k8s.io/client-go/listers/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// Elector has this replica hold its part of the shards, each by a Lease of its own. Replicas know of each other by Leases, too, and each has as
-// many shards as any other, or one more: who has two more releases one when the work on it has ended. A Lease that is lost ends the process, as
-// that of a leader does.
+// Elector has this replica hold its part of the shards, each by a Lease of its own, as long as the fleet is divided into so many. Replicas know of each
+// other by Leases, too, and each has as many shards as any other, or one more: who has two more tells the work on one to end, and
+// releases it then. A Lease that is lost ends the work on its shard at once, and the process.
 type Elector struct {
 	Shards *Shards
-	Client kubernetes.Interface
+	// Client writes Leases, and Watcher, which may have no timeout, watches them.
+	Client, Watcher kubernetes.Interface
 	// Namespace has the Leases.
 	Namespace string
 	// Identity is the name of this replica. No two have the same.
@@ -35,17 +33,20 @@ type Elector struct {
 
 	mu       sync.Mutex
 	electing map[int]*election // by shard
-	lost     chan int
-	seen     map[string]sight // by the name of the Lease
+	leaving  sync.WaitGroup    // for those who release shards
+	ended    chan error        // why this replica has to end
+	seen     map[string]sight  // by the name of the Lease
+	free     map[int]time.Time // since when nobody holds a shard
 }
 
 // election is a shard that this replica holds or tries to acquire.
 type election struct {
-	lock   *Lock
-	stop   context.CancelFunc
-	ended  chan struct{}
-	leads  bool
-	leaves bool // it is given up, and that it ends is no loss
+	lock  resourcelock.Interface
+	stop  context.CancelFunc
+	over  chan struct{}
+	leads bool
+	// leaves tells that it is given up, and that it ends is no loss.
+	leaves bool
 	began  time.Time
 }
 
@@ -56,77 +57,131 @@ func (e *Elector) NeedLeaderElection() bool { return false }
 
 // Start implements manager.Runnable.
 func (e *Elector) Start(ctx context.Context) error {
-	e.electing, e.lost = map[int]*election{}, make(chan int, e.Shards.Count)
-	factory := informers.NewSharedInformerFactoryWithOptions(e.Client, 0, informers.WithNamespace(e.Namespace),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = divisionLabel }))
-	lister := factory.Coordination().V1().Leases().Lister()
-	watching, stop := context.WithCancel(ctx)
-	defer factory.Shutdown()
+	e.electing, e.free, e.ended = map[int]*election{}, map[int]time.Time{}, make(chan error, e.Shards.Count+2)
+	dividing, stopDividing := context.WithCancel(context.WithoutCancel(ctx)) // first the work on the shards has to end
+	defer stopDividing()
+	divides, err := e.divide(dividing)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-divides:
+	case err := <-e.ended:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+	leases, stop := e.watch(ctx)
 	defer stop()
-	factory.StartWithContext(watching)
-	factory.WaitForCacheSyncWithContext(ctx)
+	attends, leave := e.attend(ctx)
+	defer leave()
 	tick := time.NewTicker(e.Retry)
 	defer tick.Stop()
-	var attended time.Time
 	for {
-		if time.Since(attended) >= e.Duration/3 {
-			if err := e.attend(ctx); err != nil && ctx.Err() == nil {
-				ctrl.LoggerFrom(ctx).Error(err, "Could not tell other replicas that this one is there")
-			} else {
-				attended = time.Now()
+		if attends() {
+			if err := e.look(ctx, leases); err != nil {
+				return err
 			}
-		}
-		if err := e.look(ctx, lister); err != nil {
-			return errors.Join(err, e.leaveAll(), e.depart())
 		}
 		select {
 		case <-tick.C:
-		case shard := <-e.lost:
-			why := fmt.Errorf("lost the Lease of shard %d: this replica ends, so that others go on", shard)
-			return errors.Join(why, e.Shards.release(shard, e.Drain), e.leaveAll(), e.depart())
+		case err := <-e.ended:
+			return err // the work on what is held ends with the process, and its Leases after their duration
 		case <-ctx.Done():
-			return errors.Join(e.leaveAll(), e.depart())
+			leave() // so that others don't leave what is free to this one
+			return e.leaveAll()
 		}
 	}
 }
 
-// look acquires and releases what the replica's share takes.
-func (e *Elector) look(ctx context.Context, lister coordinationlisters.LeaseLister) error {
-	leases, err := lister.Leases(e.Namespace).List(labels.Everything())
+// divide has this replica be among those that divide the fleet as it does. The channel is closed when it is.
+func (e *Elector) divide(ctx context.Context) (<-chan struct{}, error) {
+	divides := make(chan struct{})
+	// It is not released, since others may have it.
+	elector, err := e.elector(newDivision(e.Client.CoordinationV1(), e.Namespace, e.Shards.Count), "refit", func() { close(divides) })
 	if err != nil {
-		return fmt.Errorf("list Leases: %w", err)
+		return nil, err
 	}
-	if err := e.forget(ctx, leases); err != nil && ctx.Err() == nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Could not delete the Leases of replicas that are gone")
+	go func() {
+		elector.Run(ctx)
+		e.loseAll()
+		e.ended <- fmt.Errorf("lost Lease %s, which all replicas with --shards=%d have together: this one ends", LeaderLease, e.Shards.Count)
+	}()
+	return divides, nil
+}
+
+// elector returns what holds a Lease, and calls won when it does.
+func (e *Elector) elector(lock resourcelock.Interface, name string, won func()) (*leaderelection.LeaderElector, error) {
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: lock, LeaseDuration: e.Duration, RenewDeadline: e.Deadline, RetryPeriod: e.Retry, Name: name,
+		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { won() }, OnStoppedLeading: func() {}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("elect who has %s: %w", name, err)
 	}
-	holders, members := e.survey(leases)
-	e.correct(holders)
+	return elector, nil
+}
+
+// look acquires and releases what the replica's share takes.
+func (e *Elector) look(ctx context.Context, leases *leases) error {
+	all, err := leases.all()
+	if err != nil {
+		return err
+	}
+	holders, members := e.survey(all)
+	busy := e.correct(holders)
 	p := share(e.Identity, holders, members)
+	if len(p.acquire) == 0 {
+		p.acquire = e.abandoned(holders)
+	}
 	e.withdraw(p.acquire)
 	for _, shard := range p.acquire {
 		if err := e.elect(ctx, shard); err != nil {
 			return err
 		}
 	}
-	if p.release >= 0 {
+	if p.release >= 0 && !busy {
 		ctrl.LoggerFrom(ctx).Info("Releasing a shard for another replica", "shard", p.release)
-		return e.leave(p.release)
+		e.leaving.Go(func() {
+			if err := e.leave(p.release); err != nil {
+				e.ended <- err
+			}
+		})
 	}
 	return nil
 }
 
-// correct has the shards that this replica holds, or does no longer, right: what it knows itself is newer than what it has been told.
-func (e *Elector) correct(holders []string) {
+// correct has the shards that this replica holds, or does no longer, right: what it knows itself is newer than what it has been told. It reports
+// whether one is about to be released.
+func (e *Elector) correct(holders []string) (busy bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for shard, holder := range holders {
 		switch el := e.electing[shard]; {
 		case el != nil && el.leads:
 			holders[shard] = e.Identity
+			busy = busy || el.leaves
 		case el == nil && holder == e.Identity:
 			holders[shard] = ""
 		}
 	}
+	return busy
+}
+
+// abandoned returns the shards that nobody has taken for so long that those who should, don't.
+func (e *Elector) abandoned(holders []string) (long []int) {
+	for shard, holder := range holders {
+		since, known := e.free[shard]
+		switch {
+		case holder != "":
+			delete(e.free, shard)
+		case !known:
+			e.free[shard] = time.Now()
+		case time.Since(since) > 2*e.Duration:
+			long = append(long, shard)
+		}
+	}
+	return long
 }
 
 // withdraw ends elections for shards that another replica has, or is to have.
@@ -149,26 +204,17 @@ func (e *Elector) elect(ctx context.Context, shard int) error {
 	if e.electing[shard] != nil {
 		return nil
 	}
-	// The end of ctx is not the election's: first the work on the shard has to end.
-	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	el := &election{
-		lock: NewLock(e.Client.CoordinationV1(), e.Namespace, e.Identity, shard, e.Shards.Count), stop: stop, ended: make(chan struct{}), began: time.Now(),
-	}
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: el.lock, LeaseDuration: e.Duration, RenewDeadline: e.Deadline, RetryPeriod: e.Retry, Name: shardName(shard, e.Shards.Count),
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(context.Context) { e.won(ctx, shard, el) },
-			OnStoppedLeading: func() {},
-		},
-	})
+	el := &election{lock: e.lockOf(shard), over: make(chan struct{}), began: time.Now()}
+	elector, err := e.elector(el.lock, shardName(shard, e.Shards.Count), func() { e.won(ctx, shard, el) })
 	if err != nil {
-		stop()
-		return fmt.Errorf("elect who has shard %d: %w", shard, err)
+		return err
 	}
+	var running context.Context
+	running, el.stop = context.WithCancel(context.WithoutCancel(ctx))
 	e.electing[shard] = el
 	go func() {
-		defer close(el.ended)
-		defer stop()
+		defer close(el.over)
+		defer el.stop()
 		elector.Run(running)
 		e.over(shard, el)
 	}()
@@ -189,22 +235,24 @@ func (e *Elector) won(ctx context.Context, shard int, el *election) {
 
 // over ends an election. One that was not given up has lost its Lease.
 func (e *Elector) over(shard int, el *election) {
-	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
-	defer cancel()
 	e.mu.Lock()
-	delete(e.electing, shard)
 	given := el.leaves
 	e.mu.Unlock()
 	if !given {
-		e.lost <- shard
+		e.Shards.end(shard)
+		e.ended <- fmt.Errorf("lost the Lease of shard %d: this replica ends, so that others go on", shard)
 		return
 	}
-	if err := el.lock.Release(ctx); err != nil {
+	if err := release(el.lock); err != nil {
 		ctrl.Log.WithName("shards").Error(err, "Could not release the Lease of a shard, which ends by itself", "shard", shard)
 	}
+	// Not before is there another election for it, whose Lease would be taken for this one's.
+	e.mu.Lock()
+	delete(e.electing, shard)
+	e.mu.Unlock()
 }
 
-// leave releases a shard, when the work on it has ended.
+// leave releases a shard, when the work on it has ended. If that does not end the Lease is kept, until the process ends.
 func (e *Elector) leave(shard int) error {
 	e.mu.Lock()
 	el := e.electing[shard]
@@ -215,28 +263,35 @@ func (e *Elector) leave(shard int) error {
 	if el == nil {
 		return nil
 	}
-	if err := e.Shards.release(shard, e.Drain); err != nil {
-		return err // the process ends, and the Lease only after its duration
+	if err := e.Shards.end(shard)(e.Drain); err != nil {
+		return err
 	}
 	el.stop()
-	<-el.ended
+	<-el.over
 	return nil
 }
 
 // leaveAll releases all shards.
 func (e *Elector) leaveAll() error {
-	e.withdraw(nil)
 	e.mu.Lock()
 	var all []int
-	for shard := range e.electing {
-		all = append(all, shard)
+	for shard, el := range e.electing {
+		if !el.leaves { // else it is being released
+			all = append(all, shard)
+		}
 	}
 	e.mu.Unlock()
 	errs := make([]error, len(all))
-	var leaving sync.WaitGroup
 	for i, shard := range all {
-		leaving.Go(func() { errs[i] = e.leave(shard) })
+		e.leaving.Go(func() { errs[i] = e.leave(shard) })
 	}
-	leaving.Wait()
+	e.leaving.Wait()
 	return errors.Join(errs...)
+}
+
+// loseAll tells all work to end.
+func (e *Elector) loseAll() {
+	for shard := range e.Shards.Count {
+		e.Shards.end(shard)
+	}
 }

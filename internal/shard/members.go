@@ -8,12 +8,17 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // memberPrefix begins the names of the Leases by which replicas tell that they are there.
@@ -31,8 +36,36 @@ func memberName(identity string) string {
 	return fmt.Sprintf("%s%016x", memberPrefix, h.Sum64())
 }
 
-// attend tells that this replica is there.
-func (e *Elector) attend(ctx context.Context) error {
+// attend has this replica be there for others, until the function is called that it returns as the second. The first one reports whether it is.
+func (e *Elector) attend(ctx context.Context) (attends func() bool, leave func()) {
+	var told atomic.Bool
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		var forgot time.Time
+		wait.UntilWithContext(ctx, func(ctx context.Context) {
+			err := e.tell(ctx)
+			if time.Since(forgot) > forgottenAfter {
+				forgot, err = time.Now(), errors.Join(err, e.forget(ctx))
+			}
+			if err != nil && ctx.Err() == nil {
+				ctrl.LoggerFrom(ctx).Error(err, "Could not tell other replicas that this one is there")
+			}
+			told.Store(told.Load() || err == nil)
+		}, e.Duration/3)
+	}()
+	return told.Load, sync.OnceFunc(func() {
+		cancel()
+		<-ended
+		if err := e.depart(); err != nil {
+			ctrl.Log.WithName("shards").Error(err, "Could not tell other replicas that this one ends")
+		}
+	})
+}
+
+// tell tells that this replica is there.
+func (e *Elector) tell(ctx context.Context) error {
 	leases := e.Client.CoordinationV1().Leases(e.Namespace)
 	now := metav1.NowMicro()
 	spec := coordinationv1.LeaseSpec{HolderIdentity: &e.Identity, RenewTime: &now, LeaseDurationSeconds: ptr.To(int32(e.Duration.Seconds()))}
@@ -111,16 +144,22 @@ func (e *Elector) survey(leases []*coordinationv1.Lease) (holders, members []str
 	return holders, slices.Sorted(maps.Keys(found))
 }
 
-// forget deletes the Leases of replicas that are long gone.
-func (e *Elector) forget(ctx context.Context, leases []*coordinationv1.Lease) error {
-	var errs []error
-	for _, lease := range leases {
-		if isMember(lease) && lease.Spec.RenewTime != nil && time.Since(lease.Spec.RenewTime.Time) > forgottenAfter && e.live(lease) == "" {
-			err := e.Client.CoordinationV1().Leases(e.Namespace).Delete(ctx, lease.Name, metav1.DeleteOptions{Preconditions: metav1.NewPreconditionDeleteOptions(string(lease.UID)).Preconditions})
-			if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-				errs = append(errs, err)
+// forget deletes the Leases of replicas that are long gone, a few at a time.
+func (e *Elector) forget(ctx context.Context) error {
+	list, err := e.Client.CoordinationV1().Leases(e.Namespace).List(ctx, metav1.ListOptions{LabelSelector: divisionLabel})
+	if err != nil {
+		return err
+	}
+	for i := range list.Items {
+		lease := &list.Items[i]
+		if isMember(lease) && lease.Spec.RenewTime != nil && time.Since(lease.Spec.RenewTime.Time) > forgottenAfter {
+			o := *metav1.NewPreconditionDeleteOptions(string(lease.UID))
+			o.Preconditions.ResourceVersion = &lease.ResourceVersion // it is not told again meanwhile
+			err := e.Client.CoordinationV1().Leases(e.Namespace).Delete(ctx, lease.Name, o)
+			if !apierrors.IsConflict(err) {
+				return client.IgnoreNotFound(err)
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }

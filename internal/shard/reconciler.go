@@ -2,11 +2,17 @@ package shard
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
@@ -30,20 +36,41 @@ func (m Manager) Leads() bool {
 	}
 }
 
-// Complete builds a controller. With a Manager it works on the shards that are held; what it is asked for of others comes when they are. With
-// any other manager it works on all.
-func Complete(mgr ctrl.Manager, b *builder.Builder, r reconcile.Reconciler) error {
+// Complete builds a controller. With a Manager it works on the shards that are held, and when one is acquired it looks at all objects of its kind
+// there, which list lists. With any other manager it works on all.
+func Complete(mgr ctrl.Manager, b *builder.Builder, r reconcile.Reconciler, list client.ObjectList) error {
 	m, ok := mgr.(Manager)
 	if !ok || m.Shards == nil {
 		return b.Complete(r)
 	}
-	q := &queue{}
-	return b.WatchesRawSource(q.source()).Complete(&reconciler{shards: m.Shards, queue: q, of: r})
+	q := &queue{cached: m.GetClient(), list: list}
+	m.Shards.onStart(q.fill)
+	return b.WatchesRawSource(q.source()).Complete(&reconciler{shards: m.Shards, of: r})
+}
+
+// Forget has what is known of objects, by their keys, be forgotten of a shard when that is acquired: others have worked on it meanwhile.
+func Forget(mgr ctrl.Manager, known ...*sync.Map) {
+	m, ok := mgr.(Manager)
+	if !ok {
+		return
+	}
+	m.Shards.OnAcquire(func(ofShard func(namespace string) bool) {
+		for _, of := range known {
+			of.Range(func(key, _ any) bool {
+				if ofShard(key.(types.NamespacedName).Namespace) {
+					of.Delete(key)
+				}
+				return true
+			})
+		}
+	})
 }
 
 // queue is the work queue of a controller, once that has begun.
 type queue struct {
-	work atomic.Pointer[workqueue.TypedRateLimitingInterface[ctrl.Request]]
+	cached client.Reader
+	list   client.ObjectList
+	work   atomic.Pointer[workqueue.TypedRateLimitingInterface[ctrl.Request]]
 }
 
 func (q *queue) source() source.Source {
@@ -53,9 +80,24 @@ func (q *queue) source() source.Source {
 	})
 }
 
-func (q *queue) add(req ctrl.Request) {
-	if work := q.work.Load(); work != nil { // who has parked the request was called by the queue's controller
-		(*work).Add(req)
+// fill has the controller look at all objects of a shard. One that has not begun is told of all when it does.
+func (q *queue) fill(ofShard func(namespace string) bool) {
+	work := q.work.Load()
+	if work == nil {
+		return
+	}
+	list := q.list.DeepCopyObject().(client.ObjectList)
+	err := q.cached.List(context.Background(), list)
+	if err == nil {
+		err = meta.EachListItem(list, func(o runtime.Object) error {
+			if obj := o.(client.Object); ofShard(obj.GetNamespace()) {
+				(*work).Add(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(obj)})
+			}
+			return nil
+		})
+	}
+	if err != nil { // out of a cache, and so for want of its kind only
+		ctrl.Log.WithName("shards").Error(err, "Could not find what a shard has", "kind", fmt.Sprintf("%T", list))
 	}
 }
 
@@ -67,13 +109,13 @@ type skipper interface {
 // reconciler has another one reconcile what is of shards that this process holds.
 type reconciler struct {
 	shards *Shards
-	queue  *queue
 	of     reconcile.Reconciler
 }
 
-// Reconcile implements reconcile.Reconciler.
+// Reconcile implements reconcile.Reconciler. What is left to others, or was cut short, is looked at by who holds the shard next: all of it when that is
+// acquired.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	ctx, leave, ok := r.shards.enter(ctx, r.queue, req)
+	ctx, leave, ok := r.shards.enter(ctx, req.Namespace)
 	if !ok {
 		if s, does := r.of.(skipper); does {
 			s.Skip(req)
@@ -83,8 +125,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	defer leave()
 	result, err := r.of.Reconcile(ctx, req)
 	if ctx.Err() != nil {
-		// What was cut short is looked at by who holds the shard next, and here when that is this process again.
-		return ctrl.Result{RequeueAfter: result.RequeueAfter}, context.Cause(ctx)
+		return ctrl.Result{}, nil
 	}
 	return result, err
 }

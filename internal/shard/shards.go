@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	ctrl "sigs.k8s.io/controller-runtime"
 )
 
 // Shards are those that this process holds. Nil stands for all there are: nobody else works.
@@ -14,10 +12,10 @@ type Shards struct {
 	// Count is how many there are.
 	Count int
 
-	mu     sync.Mutex
-	held   map[int]*held
-	parked map[parked]int // what was asked for of shards that are not held, with the shard
-	begins []func(ofShard func(namespace string) bool)
+	mu      sync.Mutex
+	held    map[int]*held
+	forgets []func(ofShard func(namespace string) bool)
+	starts  []func(ofShard func(namespace string) bool)
 }
 
 // held is a shard that is held.
@@ -27,19 +25,16 @@ type held struct {
 	working sync.WaitGroup
 }
 
-// parked is a request that waits until its shard is held.
-type parked struct {
-	queue *queue
-	req   ctrl.Request
-}
-
 // OnAcquire has f called before the work on a shard begins, to forget what is known of its namespaces: others have worked on them meanwhile. It
 // is for the time before anything is held.
 func (s *Shards) OnAcquire(f func(ofShard func(namespace string) bool)) {
 	if s != nil {
-		s.begins = append(s.begins, f)
+		s.forgets = append(s.forgets, f)
 	}
 }
+
+// onStart has f called when the work on a shard may begin. It is for the time before anything is held.
+func (s *Shards) onStart(f func(ofShard func(namespace string) bool)) { s.starts = append(s.starts, f) }
 
 // Holds reports whether this process works on a namespace.
 func (s *Shards) Holds(namespace string) bool {
@@ -56,18 +51,13 @@ func (s *Shards) HoldsShard(shard int) bool {
 	return s.held[shard] != nil
 }
 
-// enter returns a context for work on a request, which ends when its shard is released, and what to call when the work has ended. If the shard
-// is not held the request is parked, and ok is false.
-func (s *Shards) enter(ctx context.Context, q *queue, req ctrl.Request) (_ context.Context, leave func(), ok bool) {
-	shard := Of(req.Namespace, s.Count)
+// enter returns a context for work on a namespace, which ends when its shard is released or lost, and what to call when the work has ended. If the
+// shard is not held, ok is false.
+func (s *Shards) enter(ctx context.Context, namespace string) (_ context.Context, leave func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.held[shard]
+	h := s.held[Of(namespace, s.Count)]
 	if h == nil {
-		if s.parked == nil {
-			s.parked = map[parked]int{}
-		}
-		s.parked[parked{q, req}] = shard
 		return ctx, nil, false
 	}
 	ctx, leave = h.enter(context.WithValue(ctx, shardOf{}, h))
@@ -99,48 +89,44 @@ func Extend(ctx context.Context) (context.Context, func()) {
 
 // acquire has the work on a shard begin.
 func (s *Shards) acquire(shard int) {
-	for _, f := range s.begins {
-		f(func(namespace string) bool { return Of(namespace, s.Count) == shard })
+	of := func(namespace string) bool { return Of(namespace, s.Count) == shard }
+	for _, forget := range s.forgets {
+		forget(of)
 	}
+	h := &held{}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
 	s.mu.Lock()
 	if s.held == nil {
 		s.held = map[int]*held{}
 	}
-	h := &held{}
-	h.ctx, h.cancel = context.WithCancel(context.Background())
 	s.held[shard] = h
-	var due []parked
-	for p, of := range s.parked {
-		if of == shard {
-			due = append(due, p)
-			delete(s.parked, p)
-		}
-	}
 	s.mu.Unlock()
-	for _, p := range due {
-		p.queue.add(p.req)
+	for _, start := range s.starts {
+		start(of)
 	}
 }
 
-// release ends the work on a shard, and returns when it has ended, or an error when it has not within a time.
-func (s *Shards) release(shard int, within time.Duration) error {
+// end tells the work on a shard to end, and has none begin any more. It returns what waits until all has ended, for a time at most.
+func (s *Shards) end(shard int) (await func(atMost time.Duration) error) {
 	s.mu.Lock()
 	h := s.held[shard]
 	delete(s.held, shard)
 	s.mu.Unlock()
 	if h == nil {
-		return nil
+		return func(time.Duration) error { return nil }
 	}
 	h.cancel()
-	ended := make(chan struct{})
-	go func() {
-		h.working.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-		return nil
-	case <-time.After(within):
-		return fmt.Errorf("work on shard %d has not ended within %s", shard, within)
+	return func(atMost time.Duration) error {
+		ended := make(chan struct{})
+		go func() {
+			h.working.Wait()
+			close(ended)
+		}()
+		select {
+		case <-ended:
+			return nil
+		case <-time.After(atMost):
+			return fmt.Errorf("work on shard %d has not ended within %s", shard, atMost)
+		}
 	}
 }

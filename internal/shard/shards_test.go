@@ -3,13 +3,18 @@ package shard
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -22,35 +27,46 @@ func in(shard int) ctrl.Request {
 	}
 }
 
-// desk is a reconciler of a controller whose queue is looked at.
-func desk(t *testing.T, s *Shards, f reconcile.Func) (*reconciler, workqueue.TypedRateLimitingInterface[ctrl.Request]) {
+// desk is a reconciler of a controller whose queue is looked at, and that has objects.
+func desk(t *testing.T, s *Shards, f reconcile.Func, has ...ctrl.Request) (*reconciler, workqueue.TypedRateLimitingInterface[ctrl.Request]) {
 	work := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
 	t.Cleanup(work.ShutDown)
-	q := &queue{}
+	scheme := runtime.NewScheme()
+	require.NoError(t, corev1.AddToScheme(scheme))
+	b := fake.NewClientBuilder().WithScheme(scheme)
+	for _, req := range has {
+		b.WithObjects(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: req.Namespace, Name: req.Name}})
+	}
+	q := &queue{cached: b.Build(), list: &corev1.ConfigMapList{}}
+	s.onStart(q.fill)
 	require.NoError(t, q.source().Start(t.Context(), work))
-	return &reconciler{shards: s, queue: q, of: f}, work
+	return &reconciler{shards: s, of: f}, work
 }
 
-func TestWhatIsAskedForComesWhenItsShardIsHeld(t *testing.T) {
+func TestAShardIsLookedAtWhenItIsAcquired(t *testing.T) {
 	s := &Shards{Count: 2}
 	var did []ctrl.Request
 	r, work := desk(t, s, func(_ context.Context, req ctrl.Request) (ctrl.Result, error) {
 		did = append(did, req)
 		return ctrl.Result{}, nil
-	})
-	for _, req := range []ctrl.Request{in(0), in(1), in(1)} {
+	}, in(0), in(1))
+	for _, req := range []ctrl.Request{in(0), in(1)} {
 		_, err := r.Reconcile(t.Context(), req)
 		require.NoError(t, err)
 	}
 	require.Empty(t, did)
 	require.False(t, s.Holds(in(1).Namespace))
 
-	var forgotten []bool
-	s.OnAcquire(func(of func(string) bool) { forgotten = append(forgotten, of(in(0).Namespace), of(in(1).Namespace)) })
+	var known sync.Map
+	known.Store(in(0).NamespacedName, true)
+	known.Store(in(1).NamespacedName, true)
+	Forget(Manager{Shards: s}, &known)
 	s.acquire(1)
-	require.Equal(t, []bool{false, true}, forgotten)
+	_, zero := known.Load(in(0).NamespacedName)
+	_, one := known.Load(in(1).NamespacedName)
+	require.Equal(t, []bool{true, false}, []bool{zero, one}, "others have worked on what is acquired")
 	require.True(t, s.Holds(in(1).Namespace))
-	require.Equal(t, 1, work.Len(), "once, and not that of the other shard")
+	require.Equal(t, 1, work.Len())
 	req, _ := work.Get()
 	require.Equal(t, in(1), req)
 	_, err := r.Reconcile(t.Context(), req)
@@ -62,9 +78,8 @@ func TestWhatIsAskedForComesWhenItsShardIsHeld(t *testing.T) {
 func TestAShardIsReleasedWhenTheWorkOnItHasEnded(t *testing.T) {
 	s := &Shards{Count: 2}
 	s.acquire(0)
-	beside := make(chan struct{})
-	began := make(chan struct{})
-	r, work := desk(t, s, func(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	beside, began := make(chan struct{}), make(chan struct{})
+	r, _ := desk(t, s, func(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 		other, leave := Extend(context.WithoutCancel(ctx))
 		go func() {
 			defer leave()
@@ -73,7 +88,7 @@ func TestAShardIsReleasedWhenTheWorkOnItHasEnded(t *testing.T) {
 		}()
 		close(began)
 		<-ctx.Done()
-		return ctrl.Result{}, nil
+		return ctrl.Result{}, ctx.Err()
 	})
 	ended := make(chan error)
 	go func() {
@@ -81,16 +96,28 @@ func TestAShardIsReleasedWhenTheWorkOnItHasEnded(t *testing.T) {
 		ended <- err
 	}()
 	<-began
-	require.ErrorContains(t, s.release(0, 50*time.Millisecond), "shard 0 has not ended")
-	require.ErrorIs(t, <-ended, context.Canceled, "what was cut short comes again, to be parked")
-	_, err := r.Reconcile(t.Context(), in(0))
-	require.NoError(t, err)
-
-	s.acquire(0)
-	require.Equal(t, 1, work.Len())
+	await := s.end(0)
+	require.NoError(t, <-ended, "it has no error, since all is looked at when the shard is acquired")
+	require.False(t, s.HoldsShard(0))
+	require.ErrorContains(t, await(50*time.Millisecond), "shard 0 has not ended")
 	close(beside)
-	require.NoError(t, s.release(0, time.Minute))
-	require.NoError(t, s.release(0, time.Minute), "which it was")
+	require.NoError(t, await(time.Minute))
+	require.NoError(t, s.end(0)(time.Minute), "which it was")
+}
+
+// skipping is told of what is left to others.
+type skipping struct {
+	reconcile.Func
+	skipped []ctrl.Request
+}
+
+func (s *skipping) Skip(req ctrl.Request) { s.skipped = append(s.skipped, req) }
+
+func TestWhoHasAPlaceIsToldThatItIsNotUsed(t *testing.T) {
+	of := &skipping{}
+	_, err := (&reconciler{shards: &Shards{Count: 2}, of: of}).Reconcile(t.Context(), in(0))
+	require.NoError(t, err)
+	require.Equal(t, []ctrl.Request{in(0)}, of.skipped)
 }
 
 func TestWithoutShardsAllIsHeld(t *testing.T) {

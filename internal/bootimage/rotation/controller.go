@@ -66,10 +66,11 @@ type Controller struct {
 // SetupWithManager has the manager run the Controller.
 func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	c.rollouts = newRollouts()
+	shard.Forget(mgr, &c.remembered)
 	return shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("bootimagepolicy-rotation").
 		For(&refitv1.BootImagePolicy{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesMetadata(&clusterv1.MachineDeployment{}, handler.EnqueueRequestsFromMapFunc(c.ofNamespace),
-			builder.WithPredicates(predicate.GenerationChangedPredicate{})), c)
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})), c, &refitv1.BootImagePolicyList{})
 }
 
 func newRollouts() workqueue.TypedRateLimiter[ctrl.Request] {
