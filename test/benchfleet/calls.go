@@ -59,7 +59,7 @@ func (t *timetable) Pop() any {
 
 // callers ask for each machine, as Cluster API does: again when an answer says, and not earlier.
 type callers struct {
-	url    string
+	urls   []string
 	client *http.Client
 	cancel context.CancelFunc
 	all    sync.WaitGroup
@@ -73,19 +73,22 @@ type callers struct {
 
 const updatePath = "/hooks.runtime.cluster.x-k8s.io/v1alpha1/updatemachine/update-machine"
 
-// call has callers ask for all machines of a fleet at once.
-func (s *server) call(ctx context.Context, f *fleet, connections int) *callers {
+// call has callers ask for all machines of a fleet at once, the replicas in turn.
+func (all servers) call(ctx context.Context, f *fleet, connections int) *callers {
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(s.bundle)
+	roots.AppendCertsFromPEM(all[0].m.bundle)
 	ctx, cancel := context.WithCancel(ctx)
-	c := &callers{url: s.url + updatePath, cancel: cancel, since: time.Now(), client: &http.Client{
+	c := &callers{cancel: cancel, since: time.Now(), client: &http.Client{
 		Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, MaxIdleConnsPerHost: connections},
 	}}
+	for _, s := range all {
+		c.urls = append(c.urls, s.url+updatePath)
+	}
 	for _, request := range f.requests {
 		c.next = append(c.next, due{time.Now(), request})
 	}
-	for range connections {
-		c.all.Go(func() { c.work(ctx) })
+	for i := range connections {
+		c.all.Go(func() { c.work(ctx, c.urls[i%len(c.urls)]) })
 	}
 	return c
 }
@@ -101,7 +104,7 @@ func (c *callers) err() error {
 	return c.failed
 }
 
-func (c *callers) work(ctx context.Context) {
+func (c *callers) work(ctx context.Context, url string) {
 	for ctx.Err() == nil {
 		d, wait := c.nextDue()
 		if wait > 0 {
@@ -109,7 +112,7 @@ func (c *callers) work(ctx context.Context) {
 			continue
 		}
 		began := time.Now()
-		after, err := c.ask(ctx, d.request)
+		after, err := c.ask(ctx, url, d.request)
 		if ctx.Err() != nil {
 			return
 		}
@@ -138,8 +141,8 @@ func (c *callers) nextDue() (due, time.Duration) {
 }
 
 // ask returns when to ask again.
-func (c *callers) ask(ctx context.Context, body []byte) (time.Duration, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
+func (c *callers) ask(ctx context.Context, url string, body []byte) (time.Duration, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return 0, err
 	}

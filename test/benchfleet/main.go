@@ -22,7 +22,7 @@ import (
 
 type options struct {
 	machines, clusters, namespaces, policies int
-	connections                              int
+	connections, replicas, shards            int
 	steady                                   time.Duration
 	hold                                     string
 }
@@ -41,6 +41,8 @@ func main() {
 	cmd.Flags().IntVar(&o.namespaces, "namespaces", 20, "Namespaces.")
 	cmd.Flags().IntVar(&o.policies, "policies", 200, "Policies, all closed, spread over the namespaces; each has its part of the clusters.")
 	cmd.Flags().IntVar(&o.connections, "connections", 16, "Connections over which the hook is called.")
+	cmd.Flags().IntVar(&o.replicas, "replicas", 1, "Replicas of refit. What is measured is that of all of them.")
+	cmd.Flags().IntVar(&o.shards, "shards", 1, "Shards that several replicas divide the fleet into.")
 	cmd.Flags().DurationVar(&o.steady, "steady", time.Minute, "For how long is measured what waiting costs.")
 	cmd.Flags().StringVar(&o.hold, "hold", string(refitv1.HoldAll), "What the policies hold back: All, or Material, for which refit looks at nodes that do not answer here.")
 	if err := cmd.ExecuteContext(ctx); err != nil {
@@ -54,6 +56,9 @@ func (o options) held() refitv1.Held { return refitv1.Held(o.hold) }
 func say(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 
 func (o options) run(ctx context.Context, out io.Writer) (err error) {
+	if o.replicas < 1 || o.shards < 1 {
+		return errors.New("there must be one replica and one shard at least")
+	}
 	if o.machines < o.clusters || o.clusters < o.policies || o.policies < o.namespaces || o.namespaces < 1 {
 		return errors.New("there must be as many machines as clusters at least, clusters as policies, and policies as namespaces")
 	}
@@ -68,16 +73,16 @@ func (o options) run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	say(out, "made %d machines in %d clusters and %d namespaces, and %d policies: %.0f s", o.machines, o.clusters, o.namespaces, o.policies, time.Since(began).Seconds())
-	s, err := m.startRefit(ctx)
+	s, err := m.startRefit(ctx, o)
+	defer s.stop()
 	if err != nil {
 		return err
 	}
-	defer s.stop()
 	return measure(ctx, out, o, m, f, s)
 }
 
 // measure prints a line for each thing that is measured.
-func measure(ctx context.Context, out io.Writer, o options, m *management, f *fleet, s *server) error {
+func measure(ctx context.Context, out io.Writer, o options, m *management, f *fleet, s servers) error {
 	say(out, "| what | RSS MiB (most) | CPU %% of a core | API requests/s | |\n|---|---|---|---|---|")
 	line := func(what string, c cost, more string) {
 		say(out, "| %s | %.0f (%.0f) | %.0f | %.1f | %s |", what, c.rss, c.mostRSS, c.cpu, c.requests, more)
@@ -86,7 +91,7 @@ func measure(ctx context.Context, out io.Writer, o options, m *management, f *fl
 	if err != nil {
 		return err
 	}
-	line("idle", idle, fmt.Sprintf("ready after %.1f s", s.readyAfter.Seconds()))
+	line("idle", idle, fmt.Sprintf("ready after %.1f s", s[0].readyAfter.Seconds()))
 
 	calls := s.call(ctx, f, o.connections)
 	defer calls.stop()
@@ -114,16 +119,31 @@ func measure(ctx context.Context, out io.Writer, o options, m *management, f *fl
 		return err
 	}
 	line("waiting, nobody calls", alone, "")
-	again, err := s.killed(ctx)
-	if err != nil {
+	return killed(ctx, s, line)
+}
+
+// killed ends the first replica as a crash does, and starts it again.
+func killed(ctx context.Context, s servers, line func(string, cost, string)) error {
+	first := s[0]
+	if err := first.kill(); err != nil {
 		return err
 	}
-	line("killed, and started again", s.since(cost{}), fmt.Sprintf("ready after %.1f s", again.Seconds()))
+	if others := s[1:]; len(others) > 0 {
+		began := time.Now()
+		if err := others.awaitShards(ctx, first.shards); err != nil {
+			return err
+		}
+		line("one is killed", others.since(cost{}), fmt.Sprintf("the others have its shards after %.1f s", time.Since(began).Seconds()))
+	}
+	if err := first.start(ctx); err != nil {
+		return err
+	}
+	line("and started again", s.since(cost{}), fmt.Sprintf("ready after %.1f s", first.readyAfter.Seconds()))
 	return nil
 }
 
 // opens edits a policy so that it is open, and waits until its updates no longer wait for a window.
-func opens(ctx context.Context, m *management, f *fleet, s *server, line func(string, cost, string)) error {
+func opens(ctx context.Context, m *management, f *fleet, s servers, line func(string, cost, string)) error {
 	before := s.since(cost{})
 	began := time.Now()
 	of, err := m.open(ctx, f)

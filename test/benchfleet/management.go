@@ -35,6 +35,7 @@ type management struct {
 	client.Client
 	server *apiserver.Server
 	dir    string
+	bundle []byte // with which refit's hooks are verified
 }
 
 func newManagement(ctx context.Context, out io.Writer) (*management, error) {

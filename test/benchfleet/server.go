@@ -22,34 +22,52 @@ import (
 	"github.com/capi-refit/refit/webhook"
 )
 
-// server is refit, as one process.
+// server is a replica of refit, as one process.
 type server struct {
 	m                    *management
-	bundle               []byte
 	url, health, metrics string
-	certs                string
+	certs, log           string
+	replicas, shards     int
 	cmd                  *exec.Cmd
 	readyAfter           time.Duration
 }
 
-func (m *management) startRefit(ctx context.Context) (*server, error) {
-	ports, err := lab.FreePorts(3)
-	if err != nil {
+// servers are all replicas.
+type servers []*server
+
+// startRefit starts the replicas, and returns when they are ready. What has been started is returned with an error, too.
+func (m *management) startRefit(ctx context.Context, o options) (servers, error) {
+	certs := filepath.Join(m.dir, "certs")
+	if err := os.MkdirAll(certs, 0o700); err != nil {
 		return nil, err
 	}
+	var err error
+	if m.bundle, err = webhook.WriteSelfSigned(certs, []string{"127.0.0.1"}, time.Now()); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(m.dir, "kubeconfig"), m.server.Kubeconfig, 0o600); err != nil {
+		return nil, err
+	}
+	var all servers
 	at := func(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
-	s := &server{m: m, url: "https://" + at(ports[0]), health: at(ports[1]), metrics: at(ports[2]), certs: filepath.Join(m.dir, "certs")}
-	if err := os.MkdirAll(s.certs, 0o700); err != nil {
-		return nil, err
+	for i := range o.replicas {
+		ports, err := lab.FreePorts(3)
+		if err != nil {
+			return all, err
+		}
+		s := &server{
+			m: m, url: "https://" + at(ports[0]), health: at(ports[1]), metrics: at(ports[2]), certs: certs,
+			log: filepath.Join(m.dir, fmt.Sprintf("refit-%d.log", i)), replicas: o.replicas, shards: o.shards,
+		}
+		if err := s.start(ctx); err != nil {
+			return all, err
+		}
+		all = append(all, s)
 	}
-	if s.bundle, err = webhook.WriteSelfSigned(s.certs, []string{"127.0.0.1"}, time.Now()); err != nil {
-		return nil, err
+	if o.replicas == 1 {
+		return all, nil
 	}
-	kubeconfig := filepath.Join(m.dir, "kubeconfig")
-	if err := os.WriteFile(kubeconfig, m.server.Kubeconfig, 0o600); err != nil {
-		return nil, err
-	}
-	return s, s.start(ctx)
+	return all, all.awaitShards(ctx, o.shards)
 }
 
 // start starts the process, and waits until it is ready.
@@ -58,13 +76,19 @@ func (s *server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	log, err := os.Create(filepath.Join(s.m.dir, "refit.log"))
+	log, err := os.Create(s.log)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	s.cmd = exec.CommandContext(ctx, "bin/refit", "serve", "--agent-dir=bin/agents", "--allow-paths=/etc/app", "--kubeconfig="+filepath.Join(s.m.dir, "kubeconfig"),
-		"--webhook-port="+port, "--webhook-cert-dir="+s.certs, "--health-addr="+s.health, "--diagnostics-address="+s.metrics, "--insecure-diagnostics", "--drift-interval=0")
+	args := []string{
+		"serve", "--agent-dir=bin/agents", "--allow-paths=/etc/app", "--kubeconfig=" + filepath.Join(s.m.dir, "kubeconfig"),
+		"--webhook-port=" + port, "--webhook-cert-dir=" + s.certs, "--health-addr=" + s.health, "--diagnostics-address=" + s.metrics, "--insecure-diagnostics", "--drift-interval=0",
+	}
+	if s.replicas > 1 {
+		args = append(args, "--leader-elect", "--leader-elect-namespace=default", fmt.Sprintf("--shards=%d", s.shards))
+	}
+	s.cmd = exec.CommandContext(ctx, "bin/refit", args...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	began := time.Now()
@@ -83,19 +107,34 @@ func (s *server) start(ctx context.Context) error {
 	return nil
 }
 
-func (s *server) stop() {
-	_ = s.cmd.Process.Signal(syscall.SIGTERM)
-	_ = s.cmd.Wait() // how it ends is not what is measured
+func (all servers) stop() {
+	for _, s := range all {
+		_ = s.cmd.Process.Signal(syscall.SIGTERM)
+		_ = s.cmd.Wait() // how it ends is not what is measured
+	}
 }
 
-// killed ends the process as a crash does, starts it again, and returns how long it took to be ready.
-func (s *server) killed(ctx context.Context) (time.Duration, error) {
+// kill ends the process as a crash does.
+func (s *server) kill() error {
 	if err := s.cmd.Process.Kill(); err != nil {
-		return 0, err
+		return err
 	}
 	_ = s.cmd.Wait()
-	err := s.start(ctx)
-	return s.readyAfter, err
+	return nil
+}
+
+// awaitShards waits until the replicas hold so many shards.
+func (all servers) awaitShards(ctx context.Context, want int) error {
+	for began := time.Now(); time.Since(began) < 2*time.Minute; {
+		n, err := all.sum(ctx, "leader_election_master_status", nil)
+		if err == nil && int(n) == want {
+			return nil
+		}
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return errors.New("not all shards are held after 2 minutes")
 }
 
 func (s *server) get(ctx context.Context, url string) ([]byte, error) {
@@ -147,11 +186,24 @@ func (s *server) sum(ctx context.Context, name string, labels map[string]string)
 	return sum, nil
 }
 
+// sum adds up the series of a metric, of all replicas.
+func (all servers) sum(ctx context.Context, name string, labels map[string]string) (float64, error) {
+	var sum float64
+	for _, s := range all {
+		n, err := s.sum(ctx, name, labels)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
 // awaitWaiting waits until so many updates wait for a window, and shows how far that has come.
-func (s *server) awaitWaiting(ctx context.Context, out io.Writer, want int) error {
+func (all servers) awaitWaiting(ctx context.Context, out io.Writer, want int) error {
 	said := time.Now()
 	for {
-		n, err := s.sum(ctx, "refit_machine_updates", map[string]string{"phase": "Waiting"})
+		n, err := all.sum(ctx, "refit_machine_updates", map[string]string{"phase": "Waiting"})
 		if err != nil {
 			return err
 		}
@@ -177,21 +229,25 @@ type cost struct {
 }
 
 // cost measures for a while.
-func (s *server) cost(ctx context.Context, d time.Duration) (cost, error) {
-	before := s.since(cost{})
+func (all servers) cost(ctx context.Context, d time.Duration) (cost, error) {
+	before := all.since(cost{})
 	if err := pause(ctx, d); err != nil {
 		return cost{}, err
 	}
-	return s.since(before), nil
+	return all.since(before), nil
 }
 
-// since returns what was spent since something was measured before.
-func (s *server) since(before cost) cost {
+// since returns what was spent since something was measured before: by all replicas, and by the one that has most of it, memory.
+func (all servers) since(before cost) cost {
 	c := cost{at: time.Now()}
-	pid := strconv.Itoa(s.cmd.Process.Pid)
-	c.cpuSeconds = cpuSeconds(pid)
-	c.rss, c.mostRSS = memory(pid)
-	c.calls, _ = s.sum(context.Background(), "rest_client_requests_total", nil)
+	for _, s := range all {
+		pid := strconv.Itoa(s.cmd.Process.Pid)
+		c.cpuSeconds += cpuSeconds(pid)
+		rss, most := memory(pid)
+		c.rss, c.mostRSS = max(c.rss, rss), max(c.mostRSS, most)
+		calls, _ := s.sum(context.Background(), "rest_client_requests_total", nil)
+		c.calls += calls
+	}
 	if seconds := c.at.Sub(before.at).Seconds(); !before.at.IsZero() && seconds > 0 {
 		c.cpu, c.requests = 100*(c.cpuSeconds-before.cpuSeconds)/seconds, (c.calls-before.calls)/seconds
 	}
