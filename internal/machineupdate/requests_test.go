@@ -1,0 +1,104 @@
+package machineupdate
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/capi-refit/refit/internal/node"
+)
+
+// tally counts requests by what they are.
+type tally map[string]int
+
+func (c tally) all() (n int) {
+	for _, one := range c {
+		n += one
+	}
+	return n
+}
+
+func (c tally) String() string {
+	var lines []string
+	for _, what := range slices.Sorted(maps.Keys(c)) {
+		lines = append(lines, fmt.Sprintf("%d %s", c[what], what))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// counting returns a client that counts what it asks an API server for; reads only if they are live.
+func counting(base client.WithWatch, c tally, live bool) client.WithWatch {
+	count := func(verb string, obj any) { c[verb+" "+strings.TrimPrefix(fmt.Sprintf("%T", obj), "*")]++ }
+	return interceptor.NewClient(base, interceptor.Funcs{
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			if live {
+				count("get", obj)
+			}
+			return w.Get(ctx, key, obj, opts...)
+		},
+		List: func(ctx context.Context, w client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if live {
+				count("list", list)
+			}
+			return w.List(ctx, list, opts...)
+		},
+		Create: func(ctx context.Context, w client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+			count("create", obj)
+			return w.Create(ctx, obj, opts...)
+		},
+		Update: func(ctx context.Context, w client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
+			count("update", obj)
+			return w.Update(ctx, obj, opts...)
+		},
+		Patch: func(ctx context.Context, w client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			count("patch", obj)
+			return w.Patch(ctx, obj, patch, opts...)
+		},
+		Delete: func(ctx context.Context, w client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
+			count("delete", obj)
+			return w.Delete(ctx, obj, opts...)
+		},
+		SubResourceUpdate: func(ctx context.Context, w client.Client, sub string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+			count("update "+sub+" of", obj)
+			return w.SubResource(sub).Update(ctx, obj, opts...)
+		},
+		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+			count("patch "+sub+" of", obj)
+			return w.SubResource(sub).Patch(ctx, obj, patch, opts...)
+		},
+	})
+}
+
+// TestRequestsForAnUpdate counts what an update costs the API servers that restarts a unit, the first one of its namespace and Cluster: figures of
+// docs/scale.md. They may become less.
+func TestRequestsForAnUpdate(t *testing.T) {
+	w := newWorld(t)
+	management, workload := tally{}, tally{}
+	base := w.Client.(client.WithWatch)
+	cached, live := counting(base, management, false), counting(base, management, true)
+	remembered := RememberCRDs(live, w.clock)
+	w.store.Client, w.store.Live = cached, remembered
+	w.reconciler.Client, w.reconciler.Live = cached, remembered
+	w.reconciler.Slots.Client, w.reconciler.Slots.Live = cached, live
+	w.reconciler.Gate = newGate(cached, w.policies, w.clock)
+	w.workload.Client = counting(w.workload.Client, workload, true)
+	w.node.plans, w.node.applied = []node.Plan{restartA, settled}, []node.Status{{State: node.Running, Step: "restart app.service", Done: 1, Total: 2}, succeeded}
+	require.False(t, w.ask())
+	w.reconcile()
+	require.True(t, w.ask())
+	told := 0
+	for len(w.events.Events) > 0 {
+		<-w.events.Events
+		told++
+	}
+	t.Logf("management cluster, %d and %d events:\n%s\n\nworkload cluster, %d:\n%s", management.all(), told, management, workload.all(), workload)
+	require.LessOrEqual(t, management.all()+told, 44)
+	require.LessOrEqual(t, workload.all(), 32)
+}
