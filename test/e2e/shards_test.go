@@ -27,7 +27,7 @@ func TestShards(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	s, err := system.Start(ctx, system.Options{
-		Source: root, BinDir: filepath.Join(root, "bin"), Progress: t.Output(), AllowPaths: []string{app}, Shards: 2,
+		Source: root, BinDir: filepath.Join(root, "bin"), Progress: t.Output(), AllowPaths: []string{app, "/etc/demo.conf", editedFile.Path}, Shards: 2,
 		More: []lab.ClusterOptions{{Namespace: "lab-c2", Name: "c2", Backend: lab.InMemory}},
 	})
 	require.NoError(t, err)
