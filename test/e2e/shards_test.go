@@ -75,7 +75,7 @@ func eachHasAShard(ctx context.Context, t *testing.T, one, other *suite) {
 	by := map[string]bool{}
 	befores := []map[string]types.UID{one.identities(ctx, t), other.identities(ctx, t)}
 	for i, u := range []*suite{one, other} {
-		f := file(app+"/shards", t.Name())
+		f := file(app+"/shards", t.Name()+"\n")
 		require.NoError(t, u.Cluster.SetWorkerFiles(ctx, f))
 		u.rollOut(ctx, t, befores[i])
 		for _, name := range u.workers(ctx, t) {
