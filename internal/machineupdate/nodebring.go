@@ -82,10 +82,11 @@ func nodeChanges(changes []refitv1.Change) []refitv1.Change {
 // update's status before it is on the Node. It can be repeated.
 func (u *update) bringNode(ctx context.Context) (*wait, error) {
 	for range writeAttempts {
-		w, e, err := u.writeNode(ctx)
+		if w, err := u.may(ctx, false); w != nil || err != nil {
+			return w, err
+		}
+		e, err := u.writeNode(ctx)
 		switch {
-		case w != nil:
-			return w, nil
 		case apierrors.IsConflict(err) && e != nil:
 			continue
 		case errors.Is(err, errNode):
@@ -101,28 +102,17 @@ func (u *update) bringNode(ctx context.Context) (*wait, error) {
 	return unanswered(fmt.Errorf("write Node %s: others wrote it at the same time, %d times", u.regarding.Status.NodeRef.Name, writeAttempts)), nil
 }
 
-// writeNode writes the Node, if there is anything to write and it may be, and reads it back. An error with an edit is the workload cluster's.
-func (u *update) writeNode(ctx context.Context) (*wait, *nodeobject.Edit, error) {
-	if w := u.holds(false); w != nil {
-		return w, nil, nil
-	}
+// writeNode writes the Node, if there is anything to write, and reads it back. An error with an edit is the workload cluster's.
+func (u *update) writeNode(ctx context.Context) (*nodeobject.Edit, error) {
 	n, err := u.readNode(ctx)
 	if err != nil {
-		return nil, &nodeobject.Edit{}, err
+		return &nodeobject.Edit{}, err
 	}
 	before := n.DeepCopy()
 	e := u.object.Edit(n)
 	if len(e.Done) == 0 && e.Records == nil {
-		return nil, e, nil
+		return e, nil
 	}
-	if w, err := u.may(ctx, false); w != nil || err != nil {
-		return w, nil, err
-	}
-	e, err = u.changeNode(ctx, before, n, e)
-	return nil, e, err
-}
-
-func (u *update) changeNode(ctx context.Context, before, n *corev1.Node, e *nodeobject.Edit) (*nodeobject.Edit, error) {
 	if err := u.tellNode(ctx, e); err != nil {
 		return nil, err
 	}

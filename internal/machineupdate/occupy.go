@@ -254,24 +254,17 @@ func (u *update) heldByOthers(ctx context.Context, held *lease.HeldError) (*wait
 
 // may reports whether a step may start, by the lease and by what others want of the node.
 func (u *update) may(ctx context.Context, disruptive bool) (*wait, error) {
-	if w := u.holds(disruptive); w != nil {
-		return w, nil
+	held := u.occupied.held
+	if held == nil {
+		return apiAway(), nil
 	}
-	if err := u.occupied.held.Check(ctx); err != nil {
+	if err := held.Allows(disruptive); err != nil {
+		return lost(err), nil
+	}
+	if err := held.Check(ctx); err != nil {
 		return u.stepError(ctx, err, disruptive)
 	}
 	return nil, nil
-}
-
-// holds returns what to wait for unless this process has the lease, as far as it knows.
-func (u *update) holds(disruptive bool) *wait {
-	if u.occupied.held == nil {
-		return apiAway()
-	}
-	if err := u.occupied.held.Allows(disruptive); err != nil {
-		return lost(err)
-	}
-	return nil
 }
 
 // check asks whether the next step may start.
