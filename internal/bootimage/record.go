@@ -48,7 +48,7 @@ func (r *Recorder) SetupWithManager(mgr ctrl.Manager) error {
 	return shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("bootimage-recorder").
 		For(&clusterv1.Machine{}, builder.WithPredicates(predicate.NewPredicateFuncs(unrecorded))).
 		Watches(&refitv1.BootImagePolicy{}, handler.EnqueueRequestsFromMapFunc(r.unrecordedMachines),
-			builder.WithPredicates(predicate.GenerationChangedPredicate{})), r, &clusterv1.MachineList{})
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})), r, &clusterv1.MachineList{}, unrecorded)
 }
 
 // unrecorded reports whether there is something to note at a Machine.

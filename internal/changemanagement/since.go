@@ -43,18 +43,20 @@ type Since struct {
 
 // SetupWithManager has the manager run it.
 func (s *Since) SetupWithManager(mgr ctrl.Manager) error {
-	overridden := builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return unnoted(o) }))
-	machines := builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
+	is := func(o client.Object) bool { return unnoted(o) }
+	overridden := builder.WithPredicates(predicate.NewPredicateFuncs(is))
+	toNote := func(o client.Object) bool {
 		_, controlPlane := o.GetLabels()[clusterv1.MachineControlPlaneLabel]
 		return controlPlane || unnoted(o)
-	}))
+	}
+	machines := builder.WithPredicates(predicate.NewPredicateFuncs(toNote))
 	deployments := &metav1.PartialObjectMetadataList{}
 	deployments.SetGroupVersionKind(clusterv1.GroupVersion.WithKind("MachineDeploymentList"))
 	return errors.Join(
-		shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("permissive-since-cluster").For(&clusterv1.Cluster{}, overridden), s.of("Cluster"), &clusterv1.ClusterList{}),
+		shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("permissive-since-cluster").For(&clusterv1.Cluster{}, overridden), s.of("Cluster"), &clusterv1.ClusterList{}, is),
 		shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("permissive-since-machinedeployment").
-			For(&clusterv1.MachineDeployment{}, builder.OnlyMetadata, overridden), s.of("MachineDeployment"), deployments),
-		shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("permissive-since-machine").For(&clusterv1.Machine{}, machines), reconcile.Func(s.machine), &clusterv1.MachineList{}),
+			For(&clusterv1.MachineDeployment{}, builder.OnlyMetadata, overridden), s.of("MachineDeployment"), deployments, is),
+		shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("permissive-since-machine").For(&clusterv1.Machine{}, machines), reconcile.Func(s.machine), &clusterv1.MachineList{}, toNote),
 	)
 }
 

@@ -50,8 +50,9 @@ type Sweeper struct {
 
 // SetupWithManager has the manager run it.
 func (s *Sweeper) SetupWithManager(mgr ctrl.Manager) error {
-	held := predicate.NewPredicateFuncs(func(o client.Object) bool { return protection.HasHold(o) })
-	return shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("hold").For(&clusterv1.Machine{}, builder.WithPredicates(held)), s, &clusterv1.MachineList{})
+	has := func(o client.Object) bool { return protection.HasHold(o) }
+	held := predicate.NewPredicateFuncs(has)
+	return shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("hold").For(&clusterv1.Machine{}, builder.WithPredicates(held)), s, &clusterv1.MachineList{}, has)
 }
 
 // Reconcile releases the hold of one Machine if it is over, and otherwise comes back when it is.

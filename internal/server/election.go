@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/capi-refit/refit/internal/shard"
 )
@@ -37,8 +38,8 @@ func (o *options) elector(cfg *rest.Config) (*shard.Elector, error) {
 	if !o.leaderElect {
 		return nil, fmt.Errorf("--shards is %d: replicas that share a fleet elect who has which part, so --leader-elect is needed", o.shards)
 	}
-	if o.retryPeriod < 100*time.Millisecond || o.renewDeadline <= 2*o.retryPeriod || o.leaseDuration <= o.renewDeadline {
-		return nil, fmt.Errorf("--leader-elect-retry-period is %s, --leader-elect-renew-deadline %s and --leader-elect-lease-duration %s: the first has to be 100ms at least, the second more than twice that, and the third more than the second",
+	if o.retryPeriod < 100*time.Millisecond || o.renewDeadline <= 2*o.retryPeriod || o.leaseDuration.Truncate(time.Second) <= o.renewDeadline {
+		return nil, fmt.Errorf("--leader-elect-retry-period is %s, --leader-elect-renew-deadline %s and --leader-elect-lease-duration %s: the first has to be 100ms at least, the second more than twice that, and the third, in whole seconds, more than the second",
 			o.retryPeriod, o.renewDeadline, o.leaseDuration)
 	}
 	if o.leaderNamespace == "" {
@@ -48,8 +49,9 @@ func (o *options) elector(cfg *rest.Config) (*shard.Elector, error) {
 		}
 		o.leaderNamespace = strings.TrimSpace(string(name))
 	}
-	// A fleet's requests are not to delay those by which the Leases are renewed.
+	// A fleet's requests are not to delay those by which the Leases are renewed, and these are few.
 	own := rest.AddUserAgent(cfg, "leader-election")
+	own.QPS = -1
 	watcher, err := kubernetes.NewForConfig(own)
 	if err != nil {
 		return nil, fmt.Errorf("make a client for the election: %w", err)
@@ -62,5 +64,13 @@ func (o *options) elector(cfg *rest.Config) (*shard.Elector, error) {
 	return &shard.Elector{
 		Shards: &shard.Shards{Count: o.shards}, Client: client, Watcher: watcher, Namespace: o.leaderNamespace, Identity: o.instance,
 		Duration: o.leaseDuration, Deadline: o.renewDeadline, Retry: o.retryPeriod, Drain: o.shutdownDeadline,
+		Lost: func(why error) { time.AfterFunc(o.leaseDuration-o.renewDeadline, func() { endAtOnce(why) }) },
 	}, nil
+}
+
+// endAtOnce ends a process that others no longer wait for, and that has not ended by itself.
+func endAtOnce(why error) {
+	klog.Background().Error(why, "Ending at once")
+	klog.Flush()
+	os.Exit(1)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -36,15 +37,26 @@ func (d *division) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord,
 	return record, raw, err
 }
 
-// Update implements resourcelock.Interface. Other replicas write the Lease, too, so it is read before: what has been renewed under the same name since may
-// be overwritten, and nothing else.
+// Update implements resourcelock.Interface. Other replicas write the Lease, too, so it is read before: what was renewed under the same name since may
+// be overwritten, and nothing else. What another replica has renewed at the same time is renewed.
 func (d *division) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	now, _, err := d.LeaseLock.Get(ctx)
 	if err != nil {
 		return err
 	}
-	if now.HolderIdentity != d.Identity() && *now != d.seen {
+	if !d.isOurs(now) && *now != d.seen {
 		return fmt.Errorf("%q has acquired Lease %s meanwhile", now.HolderIdentity, d.Describe())
 	}
-	return d.LeaseLock.Update(ctx, record)
+	err = d.LeaseLock.Update(ctx, record)
+	if !apierrors.IsConflict(err) {
+		return err
+	}
+	if again, _, failed := d.LeaseLock.Get(ctx); failed != nil || !d.isOurs(again) || again.LeaderTransitions != record.LeaderTransitions {
+		return err
+	}
+	return nil
+}
+
+func (d *division) isOurs(record *resourcelock.LeaderElectionRecord) bool {
+	return record.HolderIdentity == d.Identity()
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -28,15 +29,21 @@ type Elector struct {
 	// Duration is how long others wait before they take over, Deadline how long this replica tries to renew, and Retry how long it waits between two
 	// tries.
 	Duration, Deadline, Retry time.Duration
+	// Lost, if not nil, is called when a Lease is lost, and others go on with what this process may still do. It is to end the process soon, come what
+	// may.
+	Lost func(why error)
 	// Drain is how long work on a shard may take to end that is to be released.
 	Drain time.Duration
 
 	mu       sync.Mutex
 	electing map[int]*election // by shard
-	leaving  sync.WaitGroup    // for those who release shards
-	ended    chan error        // why this replica has to end
-	seen     map[string]sight  // by the name of the Lease
-	free     map[int]time.Time // since when nobody holds a shard
+	// undivided tells that this replica is not among those who divide the fleet any more.
+	undivided bool
+	leaving   sync.WaitGroup // for those who release shards
+	ended     chan error     // why this replica has to end
+	sights    sync.Mutex
+	seen      map[string]sight  // by the name of the Lease
+	free      map[int]time.Time // since when nobody holds a shard
 }
 
 // election is a shard that this replica holds or tries to acquire.
@@ -46,8 +53,7 @@ type election struct {
 	over  chan struct{}
 	leads bool
 	// leaves tells that it is given up, and that it ends is no loss.
-	leaves bool
-	began  time.Time
+	leaves, lost bool
 }
 
 func shardName(shard, count int) string { return fmt.Sprintf("refit-shard-%d-of-%d", shard, count) }
@@ -58,23 +64,32 @@ func (e *Elector) NeedLeaderElection() bool { return false }
 // Start implements manager.Runnable.
 func (e *Elector) Start(ctx context.Context) error {
 	e.electing, e.free, e.ended = map[int]*election{}, map[int]time.Time{}, make(chan error, e.Shards.Count+2)
+	if _, err := e.Client.CoordinationV1().Leases(e.Namespace).List(ctx, metav1.ListOptions{LabelSelector: divisionLabel, Limit: 1}); err != nil {
+		return fmt.Errorf("list Leases in namespace %s, which replicas that share a fleet have to: %w", e.Namespace, err)
+	}
 	dividing, stopDividing := context.WithCancel(context.WithoutCancel(ctx)) // first the work on the shards has to end
-	defer stopDividing()
 	divides, err := e.divide(dividing)
 	if err != nil {
+		stopDividing()
 		return err
 	}
 	select {
 	case <-divides:
-	case err := <-e.ended:
-		return err
+		err = e.share(ctx)
+	case err = <-e.ended:
 	case <-ctx.Done():
-		return nil
 	}
+	if err == nil { // else there may be work under way that does not end
+		stopDividing()
+	}
+	return err
+}
+
+// share has this replica have its share, until ctx ends.
+func (e *Elector) share(ctx context.Context) error {
 	leases, stop := e.watch(ctx)
 	defer stop()
 	attends, leave := e.attend(ctx)
-	defer leave()
 	tick := time.NewTicker(e.Retry)
 	defer tick.Stop()
 	for {
@@ -97,15 +112,21 @@ func (e *Elector) Start(ctx context.Context) error {
 // divide has this replica be among those that divide the fleet as it does. The channel is closed when it is.
 func (e *Elector) divide(ctx context.Context) (<-chan struct{}, error) {
 	divides := make(chan struct{})
+	lose := sync.OnceFunc(func() {
+		e.loseAll()
+		e.end(fmt.Errorf("lost Lease %s, which all replicas with --shards=%d have together: this one ends", LeaderLease, e.Shards.Count))
+	})
+	lock := &guard{Interface: newDivision(e.Client.CoordinationV1(), e.Namespace, e.Shards.Count), lost: func(error) { lose() }}
 	// It is not released, since others may have it.
-	elector, err := e.elector(newDivision(e.Client.CoordinationV1(), e.Namespace, e.Shards.Count), "refit", func() { close(divides) })
+	elector, err := e.elector(lock, "refit", func() { close(divides) })
 	if err != nil {
 		return nil, err
 	}
 	go func() {
 		elector.Run(ctx)
-		e.loseAll()
-		e.ended <- fmt.Errorf("lost Lease %s, which all replicas with --shards=%d have together: this one ends", LeaderLease, e.Shards.Count)
+		if ctx.Err() == nil {
+			lose()
+		}
 	}()
 	return divides, nil
 }
@@ -131,10 +152,10 @@ func (e *Elector) look(ctx context.Context, leases *leases) error {
 	holders, members := e.survey(all)
 	busy := e.correct(holders)
 	p := share(e.Identity, holders, members)
-	if len(p.acquire) == 0 {
-		p.acquire = e.abandoned(holders)
+	if long := e.abandoned(holders); len(p.acquire) == 0 {
+		p.acquire = long
 	}
-	e.withdraw(p.acquire)
+	e.withdraw(p.acquire, holders)
 	for _, shard := range p.acquire {
 		if err := e.elect(ctx, shard); err != nil {
 			return err
@@ -185,12 +206,11 @@ func (e *Elector) abandoned(holders []string) (long []int) {
 }
 
 // withdraw ends elections for shards that another replica has, or is to have.
-func (e *Elector) withdraw(wanted []int) {
+func (e *Elector) withdraw(wanted []int, holders []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for shard, el := range e.electing {
-		// One that was wanted a moment ago may have been won, which is told soon.
-		if !el.leads && !el.leaves && !slices.Contains(wanted, shard) && time.Since(el.began) > e.Retry {
+		if !el.leads && !el.leaves && !slices.Contains(wanted, shard) && holders[shard] != e.Identity {
 			el.leaves = true
 			el.stop()
 		}
@@ -204,8 +224,13 @@ func (e *Elector) elect(ctx context.Context, shard int) error {
 	if e.electing[shard] != nil {
 		return nil
 	}
-	el := &election{lock: e.lockOf(shard), over: make(chan struct{}), began: time.Now()}
-	elector, err := e.elector(el.lock, shardName(shard, e.Shards.Count), func() { e.won(ctx, shard, el) })
+	el := &election{over: make(chan struct{})}
+	name := shardName(shard, e.Shards.Count)
+	el.lock = &guard{
+		Interface: e.lockOf(shard), lost: func(why error) { e.lose(shard, el, why) },
+		expired: func(r *resourcelock.LeaderElectionRecord) bool { return e.expired(name, r) },
+	}
+	elector, err := e.elector(el.lock, name, func() { e.won(ctx, shard, el) })
 	if err != nil {
 		return err
 	}
@@ -214,9 +239,8 @@ func (e *Elector) elect(ctx context.Context, shard int) error {
 	e.electing[shard] = el
 	go func() {
 		defer close(el.over)
-		defer el.stop()
 		elector.Run(running)
-		e.over(shard, el)
+		e.over(running, shard, el)
 	}()
 	return nil
 }
@@ -224,23 +248,27 @@ func (e *Elector) elect(ctx context.Context, shard int) error {
 // won has the work on a shard begin, unless it was given up meanwhile.
 func (e *Elector) won(ctx context.Context, shard int, el *election) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if el.leaves || e.electing[shard] != el {
+	el.leads = e.may(el)
+	e.mu.Unlock()
+	if !el.leads {
 		return
 	}
-	el.leads = true
+	// What is known of the shard may take a while to be forgotten, and its Lease may be lost meanwhile.
 	ctrl.LoggerFrom(ctx).Info("Acquired a shard", "shard", shard, "of", e.Shards.Count)
-	e.Shards.acquire(shard)
+	e.Shards.acquire(shard, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.may(el)
+	})
 }
 
-// over ends an election. One that was not given up has lost its Lease.
-func (e *Elector) over(shard int, el *election) {
-	e.mu.Lock()
-	given := el.leaves
-	e.mu.Unlock()
-	if !given {
-		e.Shards.end(shard)
-		e.ended <- fmt.Errorf("lost the Lease of shard %d: this replica ends, so that others go on", shard)
+// may reports whether the shard of an election that was won may be worked on.
+func (e *Elector) may(el *election) bool { return !el.leaves && !el.lost && !e.undivided }
+
+// over ends an election. One that was not ended has lost its Lease, though the shard is being released.
+func (e *Elector) over(running context.Context, shard int, el *election) {
+	if running.Err() == nil {
+		e.lose(shard, el, errors.New("it was not renewed in time"))
 		return
 	}
 	if err := release(el.lock); err != nil {
@@ -250,6 +278,27 @@ func (e *Elector) over(shard int, el *election) {
 	e.mu.Lock()
 	delete(e.electing, shard)
 	e.mu.Unlock()
+}
+
+// lose tells the work on a shard to end whose Lease is lost, and this replica.
+func (e *Elector) lose(shard int, el *election, why error) {
+	e.mu.Lock()
+	already := el.lost
+	el.lost = true
+	e.mu.Unlock()
+	if already {
+		return
+	}
+	e.Shards.end(shard)
+	e.end(fmt.Errorf("lost the Lease of shard %d: %w; this replica ends, so that others go on", shard, why))
+}
+
+// end has the process end after a loss.
+func (e *Elector) end(why error) {
+	if e.Lost != nil {
+		e.Lost(why)
+	}
+	e.ended <- why
 }
 
 // leave releases a shard, when the work on it has ended. If that does not end the Lease is kept, until the process ends.
@@ -289,8 +338,11 @@ func (e *Elector) leaveAll() error {
 	return errors.Join(errs...)
 }
 
-// loseAll tells all work to end.
+// loseAll tells all work to end, and has none begin.
 func (e *Elector) loseAll() {
+	e.mu.Lock()
+	e.undivided = true
+	e.mu.Unlock()
 	for shard := range e.Shards.Count {
 		e.Shards.end(shard)
 	}

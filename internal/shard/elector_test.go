@@ -212,6 +212,75 @@ func TestAShardOnWhichWorkDoesNotEndIsKept(t *testing.T) {
 	}
 }
 
+// TestALeaseThatIsLostWhileItIsReleasedIsNotReleased: the work on the shard has not ended.
+func TestALeaseThatIsLostWhileItIsReleasedIsNotReleased(t *testing.T) {
+	c := apiServer()
+	a := startReplica(t, c, "a", 2)
+	requireShares(t, []int{2}, a)
+	var ends []func()
+	for shard := range 2 {
+		_, end := a.busy(t, shard)
+		ends = append(ends, end)
+	}
+	startReplica(t, c, "b", 2)
+	require.EventuallyWithT(t, func(ct *assert.CollectT) { require.Equal(ct, 1, a.has()) }, 20*time.Second, time.Millisecond, "one is being released")
+	released := 1
+	if a.Shards.HoldsShard(1) {
+		released = 0
+	}
+	put(t, c, shardName(released, 2), "thief", 60)
+	require.ErrorContains(t, <-a.ended, fmt.Sprintf("lost the Lease of shard %d", released))
+	require.Equal(t, "thief", holder(t, c, shardName(released, 2)))
+	for _, end := range ends {
+		end()
+	}
+}
+
+// TestALeaseThatWasAnothersIsLost though it is there to be had again: others have worked on the shard meanwhile.
+func TestALeaseThatWasAnothersIsLost(t *testing.T) {
+	c := apiServer()
+	lost := 0
+	e := &Elector{Shards: &Shards{Count: 2}, Client: c, Namespace: system, Identity: "a"}
+	g := &guard{Interface: e.lockOf(0), lost: func(error) { lost++ }}
+	require.NoError(t, g.Create(t.Context(), by("a")))
+	_, _, err := g.Get(t.Context())
+	require.NoError(t, err)
+	put(t, c, shardName(0, 2), "b", 60)
+	_, _, err = g.Get(t.Context())
+	require.ErrorContains(t, err, "was lost")
+	require.Equal(t, 1, lost)
+	put(t, c, shardName(0, 2), "", 1)
+	_, _, err = g.Get(t.Context())
+	require.ErrorContains(t, err, "was lost")
+	require.ErrorContains(t, g.Update(t.Context(), by("a")), "was lost")
+	require.Equal(t, 1, lost)
+}
+
+// TestWhatAnotherReplicaHasRenewedIsRenewed: all that divide a fleet alike write one Lease.
+func TestWhatAnotherReplicaHasRenewedIsRenewed(t *testing.T) {
+	c := apiServer()
+	d := newDivision(c.CoordinationV1(), system, 2)
+	require.NoError(t, d.Create(t.Context(), by(d.Identity())))
+	meanwhile := d.Identity()
+	resource := coordinationv1.SchemeGroupVersion.WithResource("leases")
+	c.PrependReactor("update", "leases", func(kubetesting.Action) (bool, runtime.Object, error) {
+		if meanwhile != "" { // within a request the tracker is all that can be asked
+			obj, err := c.Tracker().Get(resource, system, LeaderLease)
+			require.NoError(t, err)
+			lease := obj.DeepCopyObject().(*coordinationv1.Lease)
+			lease.ResourceVersion += "0"
+			lease.Spec.HolderIdentity = ptr.To(meanwhile)
+			require.NoError(t, c.Tracker().Update(resource, lease, system))
+			meanwhile = ""
+		}
+		return false, nil, nil
+	})
+	require.NoError(t, d.Update(t.Context(), by(d.Identity())))
+	meanwhile = "replicas with --shards=3"
+	require.True(t, apierrors.IsConflict(d.Update(t.Context(), by(d.Identity()))))
+	require.ErrorContains(t, d.Update(t.Context(), by(d.Identity())), "has acquired Lease")
+}
+
 // TestAReplicaThatDiedIsFollowed when its Leases have ended by the clock of who follows: its own may be hours ahead.
 func TestAReplicaThatDiedIsFollowed(t *testing.T) {
 	c := apiServer()
@@ -223,6 +292,11 @@ func TestAReplicaThatDiedIsFollowed(t *testing.T) {
 		require.NoError(t, err)
 	}
 	requireShares(t, []int{2}, startReplica(t, c, "a", 2))
+}
+
+// by returns what a Lease says that is held.
+func by(holder string) resourcelock.LeaderElectionRecord {
+	return resourcelock.LeaderElectionRecord{HolderIdentity: holder, LeaseDurationSeconds: 60, RenewTime: metav1.Now(), AcquireTime: metav1.Now()}
 }
 
 // TestAFleetIsDividedInOneWay: whoever has another number of shards waits until the last of the others has ended, and so does a leader of an
@@ -293,11 +367,13 @@ func TestAShardIsNotElectedForWhileItsLeaseIsReleased(t *testing.T) {
 	lock := slowLock{e.lockOf(0), make(chan struct{})}
 	put(t, c, shardName(0, 2), "a", 60)
 	el := &election{lock: lock, leaves: true}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
 	e.electing = map[int]*election{0: el}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		e.over(0, el)
+		e.over(stopped, 0, el)
 	}()
 	require.NoError(t, e.elect(t.Context(), 0))
 	require.Same(t, el, e.electing[0])

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -101,23 +102,36 @@ type sight struct {
 	holder string
 	renew  metav1.MicroTime
 	at     time.Time
+	// expired tells that it was seen so for as long as it was good for.
+	expired bool
 }
 
 // live returns who holds a Lease, "" if nobody does: it was released, or not renewed for its duration.
 func (e *Elector) live(lease *coordinationv1.Lease) string {
 	holder, renew := ptr.Deref(lease.Spec.HolderIdentity, ""), ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{})
+	e.sights.Lock()
+	defer e.sights.Unlock()
 	if e.seen == nil {
 		e.seen = map[string]sight{}
 	}
 	s, ok := e.seen[lease.Name]
 	if !ok || s.holder != holder || !s.renew.Equal(&renew) {
-		s = sight{holder, renew, time.Now()}
-		e.seen[lease.Name] = s
+		s = sight{holder: holder, renew: renew, at: time.Now()}
 	}
-	if time.Since(s.at) > time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0))*time.Second {
+	s.expired = time.Since(s.at) > time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0))*time.Second
+	e.seen[lease.Name] = s
+	if s.expired {
 		return ""
 	}
 	return holder
+}
+
+// expired reports whether a Lease, as it is now, was not renewed for its duration when it was seen.
+func (e *Elector) expired(name string, now *resourcelock.LeaderElectionRecord) bool {
+	e.sights.Lock()
+	defer e.sights.Unlock()
+	s, ok := e.seen[name]
+	return ok && s.expired && s.holder == now.HolderIdentity && s.renew.Time.Equal(now.RenewTime.Time)
 }
 
 // survey returns who holds each shard, and the replicas that are there.
@@ -144,7 +158,7 @@ func (e *Elector) survey(leases []*coordinationv1.Lease) (holders, members []str
 	return holders, slices.Sorted(maps.Keys(found))
 }
 
-// forget deletes the Leases of replicas that are long gone, a few at a time.
+// forget deletes the Leases of replicas that are long gone.
 func (e *Elector) forget(ctx context.Context) error {
 	list, err := e.Client.CoordinationV1().Leases(e.Namespace).List(ctx, metav1.ListOptions{LabelSelector: divisionLabel})
 	if err != nil {
@@ -155,9 +169,8 @@ func (e *Elector) forget(ctx context.Context) error {
 		if isMember(lease) && lease.Spec.RenewTime != nil && time.Since(lease.Spec.RenewTime.Time) > forgottenAfter {
 			o := *metav1.NewPreconditionDeleteOptions(string(lease.UID))
 			o.Preconditions.ResourceVersion = &lease.ResourceVersion // it is not told again meanwhile
-			err := e.Client.CoordinationV1().Leases(e.Namespace).Delete(ctx, lease.Name, o)
-			if !apierrors.IsConflict(err) {
-				return client.IgnoreNotFound(err)
+			if err := e.Client.CoordinationV1().Leases(e.Namespace).Delete(ctx, lease.Name, o); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+				return err
 			}
 		}
 	}

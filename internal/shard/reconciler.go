@@ -37,13 +37,13 @@ func (m Manager) Leads() bool {
 }
 
 // Complete builds a controller. With a Manager it works on the shards that are held, and when one is acquired it looks at all objects of its kind
-// there, which list lists. With any other manager it works on all.
-func Complete(mgr ctrl.Manager, b *builder.Builder, r reconcile.Reconciler, list client.ObjectList) error {
+// there, which list lists, or at those of them that are for it. With any other manager it works on all.
+func Complete(mgr ctrl.Manager, b *builder.Builder, r reconcile.Reconciler, list client.ObjectList, are ...func(client.Object) bool) error {
 	m, ok := mgr.(Manager)
 	if !ok || m.Shards == nil {
 		return b.Complete(r)
 	}
-	q := &queue{cached: m.GetClient(), list: list}
+	q := &queue{cached: m.GetClient(), list: list, are: are}
 	m.Shards.onStart(q.fill)
 	return b.WatchesRawSource(q.source()).Complete(&reconciler{shards: m.Shards, of: r})
 }
@@ -70,6 +70,7 @@ func Forget(mgr ctrl.Manager, known ...*sync.Map) {
 type queue struct {
 	cached client.Reader
 	list   client.ObjectList
+	are    []func(client.Object) bool
 	work   atomic.Pointer[workqueue.TypedRateLimitingInterface[ctrl.Request]]
 }
 
@@ -90,7 +91,13 @@ func (q *queue) fill(ofShard func(namespace string) bool) {
 	err := q.cached.List(context.Background(), list)
 	if err == nil {
 		err = meta.EachListItem(list, func(o runtime.Object) error {
-			if obj := o.(client.Object); ofShard(obj.GetNamespace()) {
+			obj := o.(client.Object)
+			for _, is := range q.are {
+				if !is(obj) {
+					return nil
+				}
+			}
+			if ofShard(obj.GetNamespace()) {
 				(*work).Add(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(obj)})
 			}
 			return nil

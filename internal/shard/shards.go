@@ -87,23 +87,34 @@ func Extend(ctx context.Context) (context.Context, func()) {
 	return ctx, func() {}
 }
 
-// acquire has the work on a shard begin.
-func (s *Shards) acquire(shard int) {
+// acquire has the work on a shard begin, if that is still to be when what is known of it is forgotten.
+func (s *Shards) acquire(shard int, still func() bool) {
 	of := func(namespace string) bool { return Of(namespace, s.Count) == shard }
 	for _, forget := range s.forgets {
 		forget(of)
 	}
 	h := &held{}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
+	if !s.put(shard, h, still) {
+		return
+	}
+	for _, start := range s.starts {
+		start(of)
+	}
+}
+
+func (s *Shards) put(shard int, h *held, still func() bool) bool {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !still() {
+		h.cancel()
+		return false
+	}
 	if s.held == nil {
 		s.held = map[int]*held{}
 	}
 	s.held[shard] = h
-	s.mu.Unlock()
-	for _, start := range s.starts {
-		start(of)
-	}
+	return true
 }
 
 // end tells the work on a shard to end, and has none begin any more. It returns what waits until all has ended, for a time at most.

@@ -27,6 +27,15 @@ func in(shard int) ctrl.Request {
 	}
 }
 
+func always() bool { return true }
+
+// TestAShardThatIsLostBeforeItIsBegunIsNotHeld: to forget what was known of it takes a while.
+func TestAShardThatIsLostBeforeItIsBegunIsNotHeld(t *testing.T) {
+	s := &Shards{Count: 2}
+	s.acquire(0, func() bool { return false })
+	require.False(t, s.HoldsShard(0))
+}
+
 // desk is a reconciler of a controller whose queue is looked at, and that has objects.
 func desk(t *testing.T, s *Shards, f reconcile.Func, has ...ctrl.Request) (*reconciler, workqueue.TypedRateLimitingInterface[ctrl.Request]) {
 	work := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
@@ -61,7 +70,7 @@ func TestAShardIsLookedAtWhenItIsAcquired(t *testing.T) {
 	known.Store(in(0).NamespacedName, true)
 	known.Store(in(1).NamespacedName, true)
 	Forget(Manager{Shards: s}, &known)
-	s.acquire(1)
+	s.acquire(1, always)
 	_, zero := known.Load(in(0).NamespacedName)
 	_, one := known.Load(in(1).NamespacedName)
 	require.Equal(t, []bool{true, false}, []bool{zero, one}, "others have worked on what is acquired")
@@ -77,7 +86,7 @@ func TestAShardIsLookedAtWhenItIsAcquired(t *testing.T) {
 // TestAShardIsReleasedWhenTheWorkOnItHasEnded, what it has begun beside it included.
 func TestAShardIsReleasedWhenTheWorkOnItHasEnded(t *testing.T) {
 	s := &Shards{Count: 2}
-	s.acquire(0)
+	s.acquire(0, always)
 	beside, began := make(chan struct{}), make(chan struct{})
 	r, _ := desk(t, s, func(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 		other, leave := Extend(context.WithoutCancel(ctx))
