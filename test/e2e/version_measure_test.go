@@ -70,6 +70,10 @@ type observation struct {
 	fewest  int32
 	// then is how things stood when the fewest were first seen.
 	then string
+	// unheard is since when there is a node that nobody has cordoned, and that is taken for lost since its kubelet can't report; zero if there is none.
+	// silent is for how long there was one before that.
+	unheard time.Time
+	silent  time.Duration
 }
 
 // observe begins to look at the updates of machines, and at a service. The function that it returns ends that.
@@ -110,8 +114,11 @@ func (o *observation) look(ctx context.Context) {
 			o.sawNode(&n)
 		}
 	}
-	if available, err := o.service.available(ctx, o.workload); err == nil && available < o.fewest {
-		o.fewest, o.then = available, o.service.stands(ctx, o.workload, nodes.Items)
+	if available, err := o.service.available(ctx, o.workload); err == nil {
+		o.hear(nodes.Items, available)
+		if o.unheard.IsZero() && available < o.fewest {
+			o.fewest, o.then = available, o.service.stands(ctx, o.workload, nodes.Items)
+		}
 	}
 	for _, c := range o.courses {
 		mu, err := o.suite.Update(ctx, c.machine)
@@ -122,6 +129,23 @@ func (o *observation) look(ctx context.Context) {
 		if len(c.phases) == 0 || c.phases[len(c.phases)-1].phase != phase {
 			c.phases = append(c.phases, phaseSince{phase, time.Now()})
 		}
+	}
+}
+
+// hear notes whether nodes are taken for lost that nobody disturbs: while kubeadm brings another etcd to a control plane, and all the longer if the
+// agent is killed meanwhile, its API server hangs, and kubelets stay with it. Their pods run, and count again when the kubelets have said so.
+func (o *observation) hear(nodes []corev1.Node, available int32) {
+	lost := slices.ContainsFunc(nodes, func(n corev1.Node) bool {
+		return !n.Spec.Unschedulable && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown
+		})
+	})
+	switch {
+	case lost && o.unheard.IsZero():
+		o.unheard = time.Now()
+	case !lost && !o.unheard.IsZero() && available >= serviceAvailable:
+		o.silent += time.Since(o.unheard)
+		o.unheard = time.Time{}
 	}
 }
 
@@ -198,6 +222,8 @@ func (o *observation) requireBudgetKept(t *testing.T) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	require.GreaterOrEqual(t, o.fewest, int32(serviceAvailable), "the PodDisruptionBudget was not kept: %s", o.then)
+	require.Zero(t, o.unheard, "a node is still not heard from")
+	t.Logf("for %s nodes were taken for lost that nobody disturbed: their kubelets were connected to an API server without its etcd", o.silent.Round(time.Second))
 	for _, c := range o.courses {
 		require.Positive(t, c.disrupted, "%s was cordoned", c.machine)
 		require.Zero(t, c.cordoned, "%s is cordoned", c.machine)
