@@ -126,8 +126,9 @@ func (s *server) kill() error {
 // awaitShards waits until the replicas hold so many shards.
 func (all servers) awaitShards(ctx context.Context, want int) error {
 	for began := time.Now(); time.Since(began) < 2*time.Minute; {
-		n, err := all.sum(ctx, "leader_election_master_status", nil)
-		if err == nil && int(n) == want {
+		leads, err := all.sum(ctx, "leader_election_master_status", nil)
+		together, err2 := all.sum(ctx, "leader_election_master_status", map[string]string{"name": "refit"}) // the Lease that all have
+		if err == nil && err2 == nil && int(leads-together) == want {
 			return nil
 		}
 		if err := pause(ctx, 50*time.Millisecond); err != nil {
