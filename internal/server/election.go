@@ -27,20 +27,28 @@ func (o *options) nameInstance() error {
 	return err
 }
 
-// elector returns what has this process hold its part of the shards, or nil where one replica leads.
-func (o *options) elector(cfg *rest.Config) (*shard.Elector, error) {
+// checkShards returns an error if the fleet can't be divided as the flags say.
+func (o *options) checkShards() error {
 	if o.shards < 1 || o.shards > mostShards {
-		return nil, fmt.Errorf("--shards is %d and can be 1 to %d", o.shards, mostShards)
+		return fmt.Errorf("--shards is %d and can be 1 to %d", o.shards, mostShards)
 	}
 	if o.shards == 1 {
-		return nil, nil
+		return nil
 	}
 	if !o.leaderElect {
-		return nil, fmt.Errorf("--shards is %d: replicas that share a fleet elect who has which part, so --leader-elect is needed", o.shards)
+		return fmt.Errorf("--shards is %d: replicas that share a fleet elect who has which part, so --leader-elect is needed", o.shards)
 	}
 	if o.retryPeriod < 100*time.Millisecond || o.renewDeadline <= 2*o.retryPeriod || o.leaseDuration.Truncate(time.Second) <= o.renewDeadline {
-		return nil, fmt.Errorf("--leader-elect-retry-period is %s, --leader-elect-renew-deadline %s and --leader-elect-lease-duration %s: the first has to be 100ms at least, the second more than twice that, and the third, in whole seconds, more than the second",
+		return fmt.Errorf("--leader-elect-retry-period is %s, --leader-elect-renew-deadline %s and --leader-elect-lease-duration %s: the first has to be 100ms at least, the second more than twice that, and the third, in whole seconds, more than the second",
 			o.retryPeriod, o.renewDeadline, o.leaseDuration)
+	}
+	return nil
+}
+
+// elector returns what has this process hold its part of the shards, or nil where one replica leads.
+func (o *options) elector(cfg *rest.Config) (*shard.Elector, error) {
+	if err := o.checkShards(); err != nil || o.shards == 1 {
+		return nil, err
 	}
 	if o.leaderNamespace == "" {
 		name, err := os.ReadFile(ownNamespace)

@@ -82,36 +82,66 @@ func (o *options) run(ctx context.Context) error {
 
 // manager returns the manager, with the server for the hooks in it.
 func (o *options) manager(ctx context.Context) (shard.Manager, ctrlwebhook.Server, error) {
-	var none shard.Manager
+	var m shard.Manager
 	cfg, err := o.restConfig()
 	if err != nil {
-		return none, nil, err
+		return m, nil, err
 	}
 	if err := o.nameInstance(); err != nil {
-		return none, nil, err
+		return m, nil, err
 	}
+	elector, err := o.elector(cfg)
+	if err != nil {
+		return m, nil, err
+	}
+	if elector != nil {
+		m.Shards = elector.Shards
+	}
+	opts, err := o.managerOptions(ctx, m.Shards)
+	if err != nil {
+		return m, nil, err
+	}
+	if m.Manager, err = ctrl.NewManager(cfg, *opts); err != nil {
+		return m, nil, fmt.Errorf("reach the management cluster: %w", err)
+	}
+	if elector != nil {
+		err = m.Add(elector)
+	}
+	hooks := m.GetWebhookServer() // not before this does the manager run it
+	synced := cachesSynced(m.GetCache())
+	return m, hooks, errors.Join(
+		err,
+		index.Setup(ctx, m.GetFieldIndexer()),
+		m.AddHealthzCheck("ping", healthz.Ping),
+		m.AddReadyzCheck("hooks", o.hooksServed(hooks)),
+		m.AddReadyzCheck("caches", func(r *http.Request) error { return synced(r.Context()) }),
+	)
+}
+
+// managerOptions returns the options of the manager, of this process's shards if the fleet is divided.
+func (o *options) managerOptions(ctx context.Context, shards *shard.Shards) (*ctrl.Options, error) {
 	tlsOpts, metricsOpts, err := o.diagnosticsOptions()
 	if err != nil {
-		return none, nil, err
+		return nil, err
 	}
 	clientTLS, err := o.clients.options(ctx)
 	if err != nil {
-		return none, nil, err
+		return nil, err
 	}
 	hookTLS := slices.Concat(tlsOpts, clientTLS)
 	server := webhook.NewListener(ctrlwebhook.Options{Host: o.webhookHost, Port: o.webhookPort, CertDir: o.webhookCertDir, TLSOpts: hookTLS}, ctrl.Log.WithName("hooks"))
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, refitv1.AddToScheme} {
 		if err := add(scheme); err != nil {
-			return none, nil, err
+			return nil, err
 		}
 	}
-	opts := ctrl.Options{
+	opts := &ctrl.Options{
 		Scheme:                        scheme,
 		Metrics:                       *metricsOpts,
 		HealthProbeBindAddress:        o.healthAddr,
 		WebhookServer:                 server,
-		LeaderElection:                o.leaderElect && o.shards == 1,
+		LeaderElection:                o.leaderElect && shards == nil,
 		LeaderElectionID:              shard.LeaderLease,
 		LeaderElectionNamespace:       o.leaderNamespace,
 		LeaderElectionReleaseOnCancel: true,
@@ -120,41 +150,12 @@ func (o *options) manager(ctx context.Context) (shard.Manager, ctrlwebhook.Serve
 		RetryPeriod:                   &o.retryPeriod,
 		GracefulShutdownTimeout:       &o.shutdownDeadline,
 	}
-	elector, err := o.elector(cfg)
-	if err != nil {
-		return none, nil, err
-	}
-	var shards *shard.Shards
-	if elector != nil {
-		shards = elector.Shards
-	}
 	opts.Cache.ByObject = uncopied(shards)
 	opts.Cache.DefaultTransform = cache.TransformStripManagedFields()
 	if o.namespace != "" {
 		opts.Cache.DefaultNamespaces = map[string]cache.Config{o.namespace: {}}
 	}
-	mgr, err := ctrl.NewManager(cfg, opts)
-	if err != nil {
-		return none, nil, fmt.Errorf("reach the management cluster: %w", err)
-	}
-	if elector != nil {
-		if err := mgr.Add(elector); err != nil {
-			return none, nil, err
-		}
-	}
-	if err := index.Setup(ctx, mgr.GetFieldIndexer()); err != nil {
-		return none, nil, err
-	}
-	hooks := mgr.GetWebhookServer() // not before this does the manager run it
-	synced := cachesSynced(mgr.GetCache())
-	if err := errors.Join(
-		mgr.AddHealthzCheck("ping", healthz.Ping),
-		mgr.AddReadyzCheck("hooks", o.hooksServed(hooks)),
-		mgr.AddReadyzCheck("caches", func(r *http.Request) error { return synced(r.Context()) }),
-	); err != nil {
-		return none, nil, err
-	}
-	return shard.Manager{Manager: mgr, Shards: shards}, hooks, nil
+	return opts, nil
 }
 
 // diagnosticsOptions returns the options for TLS on all ports, and those of the diagnostics endpoint, which shows the same

@@ -67,10 +67,9 @@ func (e *Elector) Start(ctx context.Context) error {
 	if _, err := e.Client.CoordinationV1().Leases(e.Namespace).List(ctx, metav1.ListOptions{LabelSelector: divisionLabel, Limit: 1}); err != nil {
 		return fmt.Errorf("list Leases in namespace %s, which replicas that share a fleet have to: %w", e.Namespace, err)
 	}
-	dividing, stopDividing := context.WithCancel(context.WithoutCancel(ctx)) // first the work on the shards has to end
-	divides, err := e.divide(dividing)
+	dividing := make(chan struct{}) // closed when the work on the shards has ended, and not with ctx
+	divides, err := e.divide(ctx, dividing)
 	if err != nil {
-		stopDividing()
 		return err
 	}
 	select {
@@ -80,7 +79,7 @@ func (e *Elector) Start(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	if err == nil { // else there may be work under way that does not end
-		stopDividing()
+		close(dividing)
 	}
 	return err
 }
@@ -109,8 +108,8 @@ func (e *Elector) share(ctx context.Context) error {
 	}
 }
 
-// divide has this replica be among those that divide the fleet as it does. The channel is closed when it is.
-func (e *Elector) divide(ctx context.Context) (<-chan struct{}, error) {
+// divide has this replica be among those that divide the fleet as it does, until the channel is closed. That which it returns is closed when it is.
+func (e *Elector) divide(ctx context.Context, until <-chan struct{}) (<-chan struct{}, error) {
 	divides := make(chan struct{})
 	lose := sync.OnceFunc(func() {
 		e.loseAll()
@@ -123,8 +122,17 @@ func (e *Elector) divide(ctx context.Context) (<-chan struct{}, error) {
 		return nil, err
 	}
 	go func() {
-		elector.Run(ctx)
-		if ctx.Err() == nil {
+		running, stop := context.WithCancel(context.WithoutCancel(ctx))
+		defer stop()
+		go func() {
+			select {
+			case <-until:
+				stop()
+			case <-running.Done():
+			}
+		}()
+		elector.Run(running)
+		if running.Err() == nil {
 			lose()
 		}
 	}()
@@ -224,7 +232,8 @@ func (e *Elector) elect(ctx context.Context, shard int) error {
 	if e.electing[shard] != nil {
 		return nil
 	}
-	el := &election{over: make(chan struct{})}
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	el := &election{over: make(chan struct{}), stop: stop}
 	name := shardName(shard, e.Shards.Count)
 	el.lock = &guard{
 		Interface: e.lockOf(shard), lost: func(why error) { e.lose(shard, el, why) },
@@ -232,12 +241,12 @@ func (e *Elector) elect(ctx context.Context, shard int) error {
 	}
 	elector, err := e.elector(el.lock, name, func() { e.won(ctx, shard, el) })
 	if err != nil {
+		stop()
 		return err
 	}
-	var running context.Context
-	running, el.stop = context.WithCancel(context.WithoutCancel(ctx))
 	e.electing[shard] = el
 	go func() {
+		defer stop()
 		defer close(el.over)
 		elector.Run(running)
 		e.over(running, shard, el)

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
@@ -14,27 +15,17 @@ type plan struct {
 // share plans what a replica does so that all shards are held, each replica has as many as any other, or one more, and no shard moves
 // without need. holders has who holds each shard, "" for nobody; members are the replicas there are, self among them.
 func share(self string, holders, members []string) plan {
-	has := map[string]int{self: 0}
-	for _, m := range members {
-		has[m] = 0
-	}
+	has := count(self, holders, members)
 	var free, mine []int
 	for shard, holder := range holders {
-		if holder == "" {
+		switch holder {
+		case "":
 			free = append(free, shard)
-			continue
-		}
-		if holder == self {
+		case self:
 			mine = append(mine, shard)
 		}
-		if _, member := has[holder]; member {
-			has[holder]++
-		}
 	}
-	least := len(holders)
-	for _, n := range has {
-		least = min(least, n)
-	}
+	least := slices.Min(slices.Collect(maps.Values(has)))
 	p := plan{release: -1}
 	switch {
 	case len(free) > 0 && len(mine) == least: // who has more leaves them to others
@@ -45,6 +36,20 @@ func share(self string, holders, members []string) plan {
 		p.release = slices.MinFunc(mine, func(a, b int) int { return cmp.Compare(score(self, a), score(self, b)) })
 	}
 	return p
+}
+
+// count returns how many shards each replica has that is there.
+func count(self string, holders, members []string) map[string]int {
+	has := map[string]int{self: 0}
+	for _, m := range members {
+		has[m] = 0
+	}
+	for _, holder := range holders {
+		if _, member := has[holder]; member {
+			has[holder]++
+		}
+	}
+	return has
 }
 
 // richest returns the member that has most shards, the first by name of several.

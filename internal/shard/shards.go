@@ -93,9 +93,9 @@ func (s *Shards) acquire(shard int, still func() bool) {
 	for _, forget := range s.forgets {
 		forget(of)
 	}
-	h := &held{}
-	h.ctx, h.cancel = context.WithCancel(context.Background())
-	if !s.put(shard, h, still) {
+	ctx, cancel := context.WithCancel(context.Background()) // whoever ends the work on the shard calls cancel
+	if !s.put(shard, &held{ctx: ctx, cancel: cancel}, still) {
+		cancel()
 		return
 	}
 	for _, start := range s.starts {
@@ -107,7 +107,6 @@ func (s *Shards) put(shard int, h *held, still func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !still() {
-		h.cancel()
 		return false
 	}
 	if s.held == nil {
