@@ -59,10 +59,10 @@ func (m *management) startRefit(ctx context.Context, o options) (servers, error)
 			m: m, url: "https://" + at(ports[0]), health: at(ports[1]), metrics: at(ports[2]), certs: certs,
 			log: filepath.Join(m.dir, fmt.Sprintf("refit-%d.log", i)), replicas: o.replicas, shards: o.shards,
 		}
+		all = append(all, s)
 		if err := s.start(ctx); err != nil {
 			return all, err
 		}
-		all = append(all, s)
 	}
 	if o.replicas == 1 {
 		return all, nil
@@ -109,6 +109,9 @@ func (s *server) start(ctx context.Context) error {
 
 func (all servers) stop() {
 	for _, s := range all {
+		if s.cmd == nil || s.cmd.Process == nil {
+			continue // it could not be started
+		}
 		_ = s.cmd.Process.Signal(syscall.SIGTERM)
 		_ = s.cmd.Wait() // how it ends is not what is measured
 	}
