@@ -108,13 +108,11 @@ func (o *options) manager(ctx context.Context) (shard.Manager, ctrlwebhook.Serve
 		err = m.Add(elector)
 	}
 	hooks := m.GetWebhookServer() // not before this does the manager run it
-	synced := cachesSynced(m.GetCache())
 	return m, hooks, errors.Join(
 		err,
 		index.Setup(ctx, m.GetFieldIndexer()),
 		m.AddHealthzCheck("ping", healthz.Ping),
 		m.AddReadyzCheck("hooks", o.hooksServed(hooks)),
-		m.AddReadyzCheck("caches", func(r *http.Request) error { return synced(r.Context()) }),
 	)
 }
 
@@ -283,6 +281,9 @@ func (o *options) addHooks(mgr ctrl.Manager, on ctrlwebhook.Server, by judges.By
 		return err
 	}
 	synced := cachesSynced(mgr.GetCache())
+	if err := mgr.AddReadyzCheck("caches", func(r *http.Request) error { return synced(r.Context()) }); err != nil {
+		return err
+	}
 	server.OnlyWhen(func() error { return synced(context.Background()) })
 	return server.Register(on, append(changes.lifecycle(scope), []webhook.Hook{
 		{Hook: runtimehooksv1.CanUpdateMachine, Name: "can-update-machine", Timeout: hookTimeout, Handle: canUpdate.Machine},
