@@ -90,11 +90,7 @@ func (e *Elector) tell(ctx context.Context) error {
 func (e *Elector) depart() error {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
-	err := e.Client.CoordinationV1().Leases(e.Namespace).Delete(ctx, memberName(e.Identity), metav1.DeleteOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return client.IgnoreNotFound(e.Client.CoordinationV1().Leases(e.Namespace).Delete(ctx, memberName(e.Identity), metav1.DeleteOptions{}))
 }
 
 // sight is what a Lease said, and since when, by this replica's clock: those of others may be wrong.
