@@ -3,8 +3,10 @@ package remote
 import (
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"strings"
+	"syscall"
 	"unicode"
 )
 
@@ -143,13 +145,19 @@ func printable(s string) string {
 	return strings.Join(strings.Fields(s), " ")
 }
 
-// begin returns at most n bytes of s, made printable.
 // ownEnd is refit's own end of a connection, in an error of package net. Its port is another one each time, and with it a message would be.
 var ownEnd = regexp.MustCompile(`\S+->`)
 
-// peerError returns the text of an error of a connection without what is different each time.
-func peerError(err error) string { return ownEnd.ReplaceAllString(err.Error(), "") }
+// peerError returns the text of an error of a connection without what is different each time: whether its end is met in connecting,
+// reading or writing is chance.
+func peerError(err error) string {
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+		return "the host ended the connection"
+	}
+	return ownEnd.ReplaceAllString(err.Error(), "")
+}
 
+// begin returns at most n bytes of s, made printable.
 func begin(s string, n int) string {
 	if len(s) > n {
 		return printable(s[:n]) + "…"

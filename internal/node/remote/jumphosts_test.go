@@ -3,7 +3,6 @@ package remote_test
 import (
 	"context"
 	"net"
-	"regexp"
 	"sync"
 	"testing"
 	"time"
@@ -133,13 +132,13 @@ func TestWhatANodeSaysIsTheSameEachTime(t *testing.T) {
 	require.NoError(t, err)
 	to.Addresses = []remote.Address{a}
 	seen := map[string]bool{}
-	for range 5 {
+	for range 50 { // its end is met in connecting, reading or writing
 		_, err := remote.SSHDialer{}.Dial(t.Context(), to)
 		require.ErrorIs(t, err, remote.ErrUnreachable)
 		require.NotContains(t, err.Error(), "->")
-		seen[regexp.MustCompile(`broken pipe|connection reset by peer|EOF`).ReplaceAllString(err.Error(), "")] = true
+		seen[err.Error()] = true
 	}
-	require.LessOrEqual(t, len(seen), 2, "%v", seen) // it is met in reading or in writing
+	require.Len(t, seen, 1, "%v", seen)
 }
 
 // TestJumpHostsAreTriedAgain: an error is told to all who wait for the connection, and not to those who come later.
