@@ -1,6 +1,7 @@
 package machineupdate
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -76,6 +77,29 @@ func TestDrain(t *testing.T) {
 	require.Nil(t, st.Slot)
 	require.Nil(t, st.Node)
 	w.requireFree(false)
+}
+
+// TestLoginsOfADrain: a drain looks at its node every few seconds, over one connection. What the node does is looked at by a login each.
+func TestLoginsOfADrain(t *testing.T) {
+	w := draining(t)
+	w.podGoes()
+	w.node.applied = []node.Status{{State: node.Running}}
+	w.node.before = func(verb string) {
+		if verb == "status" {
+			w.clock.Step(longestFollow) // that ends the session
+		}
+	}
+	w.reconcile()
+	w.requirePhase(refitv1.PhaseApplying)
+	w.node.before = nil
+	w.node.plans, w.node.applied = []node.Plan{settled}, []node.Status{succeeded}
+	w.reconcile()
+	w.requirePhase(refitv1.PhaseSucceeded)
+	logins := w.node.kept
+	require.Empty(t, logins[len(logins)-1])
+	before := slices.Compact(logins[:len(logins)-1])
+	require.Len(t, before, 1, "%v", logins)
+	require.NotEmpty(t, before[0])
 }
 
 func TestACordonOfSomebodyElseStays(t *testing.T) {

@@ -61,7 +61,8 @@ type fakeNode struct {
 	sources  []*node.Source     // of each plan
 	calls    []string
 	tokens   []int64
-	repairs  []bool // of each plan and apply, whether it is to repair
+	repairs  []bool   // of each plan and apply, whether it is to repair
+	kept     []string // by what each connection is kept
 	digest   string
 	// before is called before a command is answered.
 	before func(verb string)
@@ -74,7 +75,10 @@ func (f *fakeNode) status() *node.Status {
 	return &s
 }
 
-func (f *fakeNode) Dial(context.Context, remote.Target) (remote.Conn, error) {
+func (f *fakeNode) Dial(_ context.Context, t remote.Target) (remote.Conn, error) {
+	f.mu.Lock()
+	f.kept = append(f.kept, t.Kept)
+	f.mu.Unlock()
 	if f.dialErr != nil {
 		return nil, f.dialErr
 	}

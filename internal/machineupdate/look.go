@@ -8,7 +8,7 @@ import (
 	"github.com/capi-refit/refit/internal/node"
 )
 
-// connect logs in to the node. One connection serves the whole reconciliation.
+// connect logs in to the node. One connection serves the whole reconciliation, and, as long as nothing has begun on the node, the next ones.
 func (u *update) connect(ctx context.Context) (*wait, error) {
 	// What the update shows stays until the node has answered, if it says more than that refit connects.
 	if shown := u.mu.Status.Phase; shown != refitv1.PhaseWaiting && !u.started() {
@@ -17,7 +17,11 @@ func (u *update) connect(ctx context.Context) (*wait, error) {
 		}
 	}
 	a := u.login.access
-	conn, err := u.Dialer.Dial(ctx, a.Target)
+	target := a.Target
+	if u.mu.Status.ApplyingSince == nil { // from then on each login shows that the node still lets refit in
+		target.Kept = a.Digest
+	}
+	conn, err := u.Dialer.Dial(ctx, target)
 	if err != nil {
 		return u.nodeError(ctx, err)
 	}

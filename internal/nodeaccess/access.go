@@ -36,6 +36,8 @@ const (
 // Access is how the node of a Machine is reached.
 type Access struct {
 	Target remote.Target
+	// Digest is one of all that Target was made of, and of the Machine.
+	Digest string
 	spec   refitv1.NodeAccessSpec
 }
 
@@ -101,6 +103,7 @@ func Resolve(na *refitv1.NodeAccess, machine *clusterv1.Machine, secret SecretFu
 		return fail("spec.addressCIDRs", err)
 	}
 	ssh := na.Spec.SSH
+	secret, digest := digesting(secret, na, machine.UID, na.Spec, addresses, recorded)
 	hostKeys, err := resolveHostKeys(ssh.HostKeys, secret, recorded, record)
 	if err != nil {
 		return fail("spec.ssh.hostKeys", err)
@@ -110,7 +113,7 @@ func Resolve(na *refitv1.NodeAccess, machine *clusterv1.Machine, secret SecretFu
 		return fail("spec.ssh."+field, err)
 	}
 	if j := ssh.JumpHost; j != nil {
-		secret, shared := digesting(secret, na)
+		secret, shared := digesting(secret, na, j)
 		hostKeys, err := resolveHostKeys(j.HostKeys, secret, "", nil)
 		if err != nil {
 			return fail("spec.ssh.jumpHost.hostKeys", err)
@@ -128,17 +131,20 @@ func Resolve(na *refitv1.NodeAccess, machine *clusterv1.Machine, secret SecretFu
 		}
 		a.Target.Jump.Shared = shared()
 	}
+	a.Digest = digest()
 	return a, nil
 }
 
-// digesting returns what reads Secrets, and a digest of what it has read and of how a NodeAccess has a jump host be reached: who differs in either
-// does not share a connection.
-func digesting(secret SecretFunc, na *refitv1.NodeAccess) (SecretFunc, func() string) {
+// digesting returns what reads Secrets, and a digest of what it has read and of how a NodeAccess has a host be reached: who differs in either
+// has a connection of their own.
+func digesting(secret SecretFunc, na *refitv1.NodeAccess, how ...any) (SecretFunc, func() string) {
 	h := sha256.New()
 	add := func(part []byte) { _, _ = fmt.Fprintf(h, "%d %s", len(part), part) }
-	text, _ := json.Marshal(na.Spec.SSH.JumpHost)
 	add([]byte(na.Namespace + "/" + na.Name))
-	add(text)
+	for _, part := range how {
+		text, _ := json.Marshal(part)
+		add(text)
+	}
 	reads := func(name, key string) ([]byte, error) {
 		data, err := secret(name, key)
 		add(data)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/ssh"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -121,17 +122,21 @@ func TestWhoSharesTheConnectionToAJumpHost(t *testing.T) {
 		User: "refit", HostKeys: trusted, PrivateKeySecretRef: ref("key"),
 		JumpHost: &refitv1.JumpHost{Address: "jump", User: "jump", HostKeys: trusted, PrivateKeySecretRef: ref("jump")},
 	}}}
+	digests := map[string]bool{}
 	shared := func(machine string) string {
 		m := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{
-			Namespace: "fleet", Name: machine, Annotations: map[string]string{refitv1.AddressAnnotation: "10.0.0.1"},
+			Namespace: "fleet", Name: machine, UID: types.UID(machine), Annotations: map[string]string{refitv1.AddressAnnotation: "10.0.0.1"},
 		}}
 		a, err := Resolve(na, m, func(name, _ string) ([]byte, error) { return []byte(secrets[name]), nil }, "", nil)
 		require.NoError(t, err)
 		require.Empty(t, a.Target.Shared, "nodes are not shared")
+		require.Empty(t, a.Target.Kept, "who connects decides that")
+		digests[a.Digest] = true
 		return a.Target.Jump.Shared
 	}
 	seen := map[string]bool{shared("one"): true}
 	require.True(t, seen[shared("two")])
+	require.Len(t, digests, 2, "a connection is that of one Machine")
 	for name, change := range map[string]func(){
 		"another key":        func() { secrets["jump"] = "a new key" },
 		"other host keys":    func() { secrets["hosts"] += hosts },
@@ -141,7 +146,9 @@ func TestWhoSharesTheConnectionToAJumpHost(t *testing.T) {
 		"another namespace":  func() { na.Namespace = "other" },
 	} {
 		change()
+		known := len(digests)
 		require.False(t, seen[shared("one")], name)
+		require.Len(t, digests, known+1, name)
 		seen[shared("one")] = true
 	}
 }

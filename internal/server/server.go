@@ -251,7 +251,7 @@ func (o *options) reconciler(mgr shard.Manager, by judges.ByPolicy, changes *cha
 	live := machineupdate.RememberCRDs(mgr.GetAPIReader(), clock.RealClock{})
 	return &machineupdate.Reconciler{
 		Client: mgr.GetClient(), Live: live, Disruptions: by.Disruptions, Releases: by.Sources, OnConflict: conflict,
-		Dialer: remote.SSHDialer{Jumps: &remote.JumpHosts{}}, Agents: agents, Recorder: mgr.GetEventRecorder("refit"), Clock: clock.RealClock{}, Gate: changes.gate,
+		Dialer: remote.SSHDialer{Jumps: &remote.JumpHosts{}, Kept: &remote.Kept{}}, Agents: agents, Recorder: mgr.GetEventRecorder("refit"), Clock: clock.RealClock{}, Gate: changes.gate,
 		Arrivals:     []machineupdate.Arrivals{changes.gate.Policies, by.Disruptions},
 		Announcers:   []machineupdate.Announcer{by.Disruptions, by.Sources},
 		Windows:      changes.gate.Policies,

@@ -18,6 +18,8 @@ import (
 type SSHDialer struct {
 	// Jumps have connections to jump hosts be shared by the nodes behind them. Nil: each node has its own.
 	Jumps *JumpHosts
+	// Kept are the connections that are kept. Nil: none are.
+	Kept *Kept
 }
 
 var _ Dialer = SSHDialer{}
@@ -25,6 +27,9 @@ var _ Dialer = SSHDialer{}
 // Dial implements Dialer. A failure is a *DialError that lists each address, or ctx's own error if ctx is done.
 func (d SSHDialer) Dial(ctx context.Context, t Target) (Conn, error) {
 	t.jumps = d.Jumps
+	if d.Kept != nil && t.Kept != "" {
+		return d.Kept.dial(ctx, t)
+	}
 	c, err := t.connect(ctx)
 	if err != nil {
 		return nil, err

@@ -85,6 +85,9 @@ type Target struct {
 	// Shared, of a jump host, has one connection serve for all targets of which it is the same: a digest of all that the connection is made
 	// with. Empty: it is not shared.
 	Shared string
+	// Kept, of a node, has a connection be kept for a while after it was closed, for who connects to a target of which Kept is the same: a digest
+	// of all that the connection is made with. Empty: it is not kept.
+	Kept string
 	// Timeouts has defaults for what is 0.
 	Timeouts Timeouts
 
