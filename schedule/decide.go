@@ -3,6 +3,7 @@ package schedule
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -41,8 +42,8 @@ type Query struct {
 	// Horizon is how far ahead a window may start. By default it is DefaultHorizon.
 	Horizon time.Duration
 
-	// Bypass lets this one change start, PermissiveUntil all changes until then, and RestrictiveUntil none until then. The
-	// first of them wins.
+	// Bypass lets this one change start, RestrictiveUntil none until then, and PermissiveUntil all until then. The first of them wins: what
+	// was stopped is started again by who takes the stop away, or for one change that they name.
 	Bypass           bool
 	PermissiveUntil  time.Time
 	RestrictiveUntil time.Time
@@ -108,12 +109,11 @@ func newInquiry(q Query, schedules []*Schedule) *inquiry {
 	}
 	i := &inquiry{Query: q, schedules: schedules, unix: q.Now.Unix(), horizon: int64(q.Horizon / time.Second)}
 	i.open = meet(schedules)
-	if !q.RestrictiveUntil.IsZero() {
-		end := q.RestrictiveUntil.Add(time.Second - time.Nanosecond).Unix()
-		i.open = difference{from: i.open, without: span{math.MinInt64, end}}
-	}
 	if !q.PermissiveUntil.IsZero() {
 		i.open = union{i.open, span{math.MinInt64, q.PermissiveUntil.Unix()}}
+	}
+	if !q.RestrictiveUntil.IsZero() {
+		i.open = difference{from: i.open, without: span{math.MinInt64, ceilUnix(q.RestrictiveUntil)}}
 	}
 	return i
 }
@@ -132,9 +132,6 @@ func meet(schedules []*Schedule) set {
 func (i *inquiry) decide() Decision {
 	permissive, restrictive := i.unix < i.PermissiveUntil.Unix(), i.Now.Before(i.RestrictiveUntil)
 	required, wanted := i.required(), i.wanted()
-	if permissive {
-		required = 0
-	}
 	some, short := false, false
 	for from, last := i.unix, i.unix+i.horizon; ; {
 		start, ok := firstIn(i.open, from, last)
@@ -144,7 +141,7 @@ func (i *inquiry) decide() Decision {
 		some = true
 		end, bounded := endOf(i.open, start, start+i.horizon)
 		length := i.length(start, end, bounded)
-		if length >= required {
+		if length >= required || start < i.PermissiveUntil.Unix() {
 			d := i.found(start, end, bounded, length >= wanted, permissive, restrictive)
 			d.Short = short
 			return d
@@ -156,14 +153,12 @@ func (i *inquiry) decide() Decision {
 	if some {
 		d.Reason = NeverFits
 	}
-	for _, s := range i.schedules {
-		if s.paused {
-			d.Reason = Paused
-		}
+	if slices.ContainsFunc(i.schedules, (*Schedule).Paused) {
+		d.Reason = Paused
 	}
 	d.Message = i.explain(d.Reason, required)
 	if restrictive {
-		d.Reason, d.Message = Overridden, "restrictive until "+stamp(i.RestrictiveUntil)+"; "+d.Message
+		d.Reason, d.Message = Overridden, i.stopped(d.Message)
 	}
 	return d
 }
@@ -255,15 +250,33 @@ func (i *inquiry) whyClosed() Reason {
 
 // closed names the policies that are closed, with the reasons of their excludes.
 func (i *inquiry) closed() string {
-	var names []string
-	for _, s := range i.shut() {
-		name := "policy " + s.name
+	return named(i.shut(), func(s *Schedule) string {
+		var why string
 		for _, x := range s.excludes {
 			if in, _ := x.set.at(i.unix, i.unix); in && x.Reason != "" {
-				name += " (" + x.Reason + ")"
+				why += " (" + x.Reason + ")"
 			}
 		}
-		names = append(names, name)
+		return why
+	})
+}
+
+// without returns the policies that have no window of their own within the horizon.
+func (i *inquiry) without() []*Schedule {
+	return slices.DeleteFunc(slices.Clone(i.schedules), func(s *Schedule) bool {
+		_, ok := firstIn(s.open, i.unix, i.unix+i.horizon)
+		return ok
+	})
+}
+
+// named names policies, each with what is to be told of it.
+func named(schedules []*Schedule, told func(*Schedule) string) string {
+	names := make([]string, len(schedules))
+	for i, s := range schedules {
+		names[i] = "policy " + s.name
+		if told != nil {
+			names[i] += told(s)
+		}
 	}
 	return strings.Join(names, ", ")
 }

@@ -94,7 +94,9 @@ func TestReasons(t *testing.T) {
 		"permissive for an hour":              {Query{Now: outside, PermissiveUntil: outside.Add(time.Hour)}, new(saturdays()), Overridden, true, 0},
 		"permissive is over":                  {Query{Now: outside, PermissiveUntil: outside}, new(saturdays()), OutsideWindow, false, 244800},
 		"restrictive inside":                  {Query{Now: inside, RestrictiveUntil: inside.Add(time.Hour)}, new(saturdays()), Overridden, false, 3600},
-		"permissive wins against restrictive": {Query{Now: inside, RestrictiveUntil: inside.Add(time.Hour), PermissiveUntil: inside.Add(time.Hour)}, new(saturdays()), Overridden, true, 0},
+		"restrictive wins against permissive": {Query{Now: inside, RestrictiveUntil: inside.Add(time.Hour), PermissiveUntil: inside.Add(time.Hour)}, new(saturdays()), Overridden, false, 3600},
+		"permissive beyond restrictive":       {Query{Now: outside, RestrictiveUntil: outside.Add(time.Hour), PermissiveUntil: outside.Add(2 * time.Hour)}, new(saturdays()), Overridden, false, 3600},
+		"bypassed though restrictive":         {Query{Now: inside, Bypass: true, RestrictiveUntil: inside.Add(time.Hour)}, new(saturdays()), Overridden, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var all []*Schedule
@@ -158,4 +160,27 @@ func TestDecisionsFlipAtBoundariesOnly(t *testing.T) {
 			require.False(t, open(-since-1))
 		}
 	})
+}
+
+// TestWhoIsToBlame demands that a message names the policies that have to be changed.
+func TestWhoIsToBlame(t *testing.T) {
+	compile := func(name string, p *Policy) *Schedule {
+		s, err := Compile(name, *p, NoCalendars)
+		require.NoError(t, err)
+		return s
+	}
+	saturday, over := compile("saturdays", new(saturdays())), saturdays()
+	over.MaintenanceSchedule.Permit[0].Recurrence = "FREQ=DAILY;UNTIL=20200101T000000Z"
+	tuesday := saturdays()
+	tuesday.MaintenanceSchedule.Permit[0].Recurrence = "FREQ=WEEKLY;BYDAY=TU"
+	paused := compile("stopped", &Policy{Strategy: RestrictiveStrategy})
+	for want, all := range map[string][]*Schedule{
+		"policy saturdays, policy tuesdays: each has windows, but there is none within 1000 days in which all are open; have them overlap": {saturday, compile("tuesdays", &tuesday)},
+		"policy ended: no window within 1000 days": {saturday, compile("ended", &over)},
+		"policy stopped is restrictive":            {saturday, paused},
+	} {
+		d := Decide(Query{Now: instant(t, "2026-10-01T00:00:00Z")}, all...)
+		require.Equal(t, want, d.Message)
+		require.EqualValues(t, SecondsNone, d.NextChangeETASeconds)
+	}
 }

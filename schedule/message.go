@@ -2,6 +2,8 @@ package schedule
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -11,7 +13,7 @@ func (i *inquiry) tell(d Decision) string {
 	case d.Reason == Overridden && d.Open:
 		return "permissive until " + stamp(i.PermissiveUntil)
 	case d.Reason == Overridden:
-		return fmt.Sprintf("restrictive until %s; opens at %s", stamp(i.RestrictiveUntil), stamp(d.Window.Start))
+		return i.stopped("opens at " + stamp(d.Window.Start))
 	case d.Open:
 		return i.tellOpen(d)
 	}
@@ -37,20 +39,29 @@ func (i *inquiry) tellOpen(d Decision) string {
 	}
 }
 
+// stopped returns that a restrictive override is in force, and what comes after it; nothing does if that is beyond the horizon.
+func (i *inquiry) stopped(after string) string {
+	if i.RestrictiveUntil.Unix() > i.unix+i.horizon {
+		return "restrictive, and no end is near"
+	}
+	return "restrictive until " + stamp(i.RestrictiveUntil) + "; " + after
+}
+
 // explain returns why there is no window.
 func (i *inquiry) explain(reason Reason, required time.Duration) string {
-	days := i.horizon / secondsPerDay
+	within := fmt.Sprintf("within %d days", i.horizon/secondsPerDay)
 	switch reason {
 	case Paused:
-		return i.closed() + " is restrictive"
+		paused := slices.DeleteFunc(slices.Clone(i.schedules), func(s *Schedule) bool { return !s.Paused() })
+		return named(paused, nil) + " is restrictive"
 	case NeverFits:
-		return fmt.Sprintf("no window within %d days is as long as the update is expected to take, %s", days, required)
+		return fmt.Sprintf("no window %s is as long as the update is expected to take, %s", within, required)
 	default:
 	}
-	if who := i.closed(); who != "" {
-		return fmt.Sprintf("%s: no window within %d days", who, days)
+	if alone := i.without(); len(alone) > 0 || len(i.schedules) == 0 {
+		return strings.TrimPrefix(fmt.Sprintf("%s: no window %s", named(alone, nil), within), ": ")
 	}
-	return fmt.Sprintf("no window within %d days", days)
+	return fmt.Sprintf("%s: each has windows, but there is none %s in which all are open; have them overlap", named(i.schedules, nil), within)
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -116,3 +116,6 @@ func (x Exclude) text(zone string) string {
 		return x.From + " " + zone
 	}
 }
+
+// Paused reports whether the policy lets nothing start: its strategy is Restrictive, or it has neither permits nor excludes.
+func (s *Schedule) Paused() bool { return s != nil && s.paused }

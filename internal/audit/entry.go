@@ -22,6 +22,8 @@ const (
 	EventDone Event = "done"
 	// EventTorn: a write was interrupted before. What it has left is between this line and the entry before it.
 	EventTorn Event = "torn"
+	// EventOverridden: an update is about to start that policies, or a stop, would have held back.
+	EventOverridden Event = "overridden"
 	// EventLost: the log is not the one whose head was published. It was cut off, or replaced, while refit did not run.
 	EventLost Event = "lost"
 )
@@ -50,6 +52,8 @@ type Entry struct {
 	Outcome string `json:"outcome,omitempty"`
 	// Millis is how long the command took.
 	Millis int64 `json:"millis,omitempty"`
+	// Note is for people. Only EventOverridden has it: which overrides let the update start, who gave which reason, and which stops they pass.
+	Note string `json:"note,omitempty"`
 	// Torn is the number of lines before this one that are no entries.
 	Torn int `json:"torn,omitempty"`
 	// Lost is what was published of the log and is not in it. Only EventLost has it.

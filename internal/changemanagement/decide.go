@@ -21,8 +21,10 @@ type Change struct {
 type Decision struct {
 	schedule.Decision
 	Policies []*Policy
-	// By are the overrides that made it.
-	By Overrides
+	// By are the overrides that made it, and Passed the stops that it passes: only a bypass of this very change does.
+	By, Passed Overrides
+	// Stopped reports that people have stopped changes: by an override, or by a policy that is restrictive.
+	Stopped bool
 	// Frees reports that it is another update whose end opens it, so that nobody knows when.
 	Frees bool
 }
@@ -47,15 +49,25 @@ func Decide(now time.Time, s *Candidate, policies []*Policy, c Change) Decision 
 		d.spread(now, s, c)
 	}
 	if d.Reason == schedule.Overridden {
-		d.By = f.deciding()
+		d.By, d.Passed = f.deciding()
 		for _, o := range d.By {
-			d.Message += "; " + o.String()
+			d.Message += "; " + d.told(o)
 		}
 	}
+	d.Stopped = !d.Open && (now.Before(f.restrictedTo) || slices.ContainsFunc(schedules, (*schedule.Schedule).Paused))
 	for _, text := range f.ignored {
 		d.Message += "; " + text
 	}
 	return d
+}
+
+// told returns an override as people read it, with the stops that it passes.
+func (d *Decision) told(o Override) string {
+	text := o.String()
+	for _, stop := range d.Passed {
+		text += ", which passes " + stop.String()
+	}
+	return text
 }
 
 const (
@@ -152,7 +164,12 @@ func names(policies []*Policy) []string {
 	return out
 }
 
-// HoldsAll reports whether a policy holds back what does not disturb the node, too; or whether that can't be told.
-func (d *Decision) HoldsAll() bool {
+// KeepsOff reports whether refit does not even look at the node: a policy holds all, or what it would hold can't be told.
+func (d *Decision) KeepsOff() bool {
 	return d.Reason == schedule.InvalidPolicy || slices.ContainsFunc(d.Policies, func(p *Policy) bool { return p.HoldAll })
+}
+
+// HoldsAll reports whether what does not disturb the node is held back, too: as KeepsOff, or people have stopped changes.
+func (d *Decision) HoldsAll() bool {
+	return d.Stopped || d.KeepsOff()
 }

@@ -55,8 +55,8 @@ func TestOrderOfEvaluation(t *testing.T) {
 		"a bypass for another change has no effect":                {policies: some(never("a")), overrides: map[string]string{bypassKey: "d2"}, reason: schedule.Paused},
 		"a bypass for a part of the digest has no effect":          {policies: some(never("a")), overrides: map[string]string{bypassKey: "d,d11,"}, reason: schedule.Paused},
 		"a bypass for all changes has no effect":                   {policies: some(never("a")), overrides: map[string]string{bypassKey: "true"}, reason: schedule.Paused},
-		"permissive-until comes before restrictive-until":          {policies: some(never("a")), overrides: map[string]string{permissiveKey: soon, restrictiveKey: soon}, open: true, reason: schedule.Overridden, by: "permissive-until"},
-		"permissive-until comes before restrictive without an end": {policies: some(anytime("a")), overrides: map[string]string{permissiveKey: soon, restrictiveKey: "true"}, open: true, reason: schedule.Overridden, by: "permissive-until"},
+		"restrictive-until comes before permissive-until":          {policies: some(anytime("a")), overrides: map[string]string{permissiveKey: soon, restrictiveKey: soon}, reason: schedule.Overridden, by: "restrictive-until"},
+		"restrictive without an end comes before permissive-until": {policies: some(anytime("a")), overrides: map[string]string{permissiveKey: soon, restrictiveKey: "true"}, reason: schedule.Overridden, by: "restrictive-until"},
 		"permissive-until comes before a closed policy":            {now: outside, policies: some(saturdays("a")), overrides: map[string]string{permissiveKey: text(outside.Add(time.Hour))}, open: true, reason: schedule.Overridden, by: "permissive-until"},
 		"permissive-until comes before what never fits":            {policies: some(saturdays("a", expects("20h"))), overrides: map[string]string{permissiveKey: soon}, open: true, reason: schedule.Overridden, by: "permissive-until"},
 		"permissive-until comes before jitter":                     {now: opened, policies: some(saturdays("a", jitter("2h"))), overrides: map[string]string{permissiveKey: soon}, open: true, reason: schedule.Overridden, by: "permissive-until"},
@@ -144,17 +144,25 @@ func TestMessagesStayTheSameWithinAState(t *testing.T) {
 func TestDecisionsKnowThePoliciesAndWhatTheyHold(t *testing.T) {
 	all := func(s *spec) { s.Hold = refitv1.HoldAll }
 	for name, tc := range map[string]struct {
-		policies []*refitv1.ChangeManagementPolicy
-		want     bool
+		policies  []*refitv1.ChangeManagementPolicy
+		overrides map[string]string
+		// holds: what is not material is held back; off: the node is not looked at.
+		holds, off bool
 	}{
-		"what is material":   {some(never("a")), false},
-		"all":                {some(anytime("a"), never("b", all)), true},
-		"that can't be told": {some(onMars("a")), true},
-		"there are none":     {nil, false},
+		"what is material":                   {policies: some(weekly("a", "WE"))},
+		"all":                                {policies: some(anytime("a"), weekly("b", "WE", all)), holds: true, off: true},
+		"that can't be told":                 {policies: some(onMars("a")), holds: true, off: true},
+		"there are none":                     {},
+		"a policy stops changes":             {policies: some(anytime("a"), never("b")), holds: true},
+		"an override stops changes":          {policies: some(anytime("a")), overrides: map[string]string{restrictiveKey: "true"}, holds: true},
+		"an override without a policy":       {overrides: map[string]string{restrictiveKey: text(inside.Add(time.Hour))}, holds: true},
+		"an override that is over":           {policies: some(weekly("a", "WE")), overrides: map[string]string{restrictiveKey: text(inside)}},
+		"a stop that is passed by an opener": {policies: some(never("a")), overrides: map[string]string{permissiveKey: text(inside.Add(time.Hour))}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := Decide(inside, &Candidate{}, read(tc.policies...), Change{})
-			require.Equal(t, tc.want, d.HoldsAll())
+			d := Decide(inside, &Candidate{Overrides: overrides(tc.overrides)}, read(tc.policies...), Change{})
+			require.Equal(t, tc.holds, d.HoldsAll())
+			require.Equal(t, tc.off, d.KeepsOff())
 			require.Len(t, d.Policies, len(tc.policies))
 		})
 	}
@@ -202,8 +210,18 @@ func TestPoliciesThatNeverMeetAreNotAskedForEachMachine(t *testing.T) {
 	none := Decide(inside, &Candidate{}, policies, Change{})
 	require.Equal(t, schedule.NoWindowWithinHorizon, none.Reason)
 	require.Equal(t, none, Decide(inside.Add(closedFor-1), &Candidate{}, policies, Change{}), "it is known for a while")
-	require.NotEqual(t, none.Message, Decide(closes, &Candidate{}, policies, Change{}).Message, "and then looked at again")
-	require.NotEqual(t, none.Message, Decide(inside.Add(-2*time.Hour), &Candidate{}, policies, Change{}).Message, "as it is before")
+	looked := func() time.Time {
+		key := together{}
+		copy(key.policies[:], policies)
+		v, ok := policies[0].closed.Get(key)
+		require.True(t, ok)
+		return v.(closedSince).at
+	}
+	require.Equal(t, inside, looked())
+	for _, at := range []time.Time{closes, inside.Add(-2 * time.Hour)} {
+		require.Equal(t, none.Message, Decide(at, &Candidate{}, policies, Change{}).Message)
+		require.Equal(t, at, looked(), "and then looked at again")
+	}
 	for name, o := range map[string]map[string]string{
 		"permissive": {permissiveKey: text(inside.Add(time.Hour))}, "bypassed": {bypassKey: "d1"},
 	} {

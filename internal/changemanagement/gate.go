@@ -108,16 +108,16 @@ func (g *Gate) Admit(ctx context.Context, machine *clusterv1.Machine, mu *refitv
 		g.remember(self.key, s)
 	}
 	if err == nil {
-		g.tell(ctx, self, d.By)
+		g.tell(ctx, self, &d)
 	}
 	return d, err
 }
 
 // tell tells about the overrides that have let an update start.
-func (g *Gate) tell(ctx context.Context, self record, by Overrides) {
-	if len(by) > 0 {
-		ctrl.LoggerFrom(ctx).Info("Change management is overridden", "machine", self.key, "overrides", by)
-		g.Metrics.overridden(self.candidate, by)
+func (g *Gate) tell(ctx context.Context, self record, d *Decision) {
+	if len(d.By) > 0 {
+		ctrl.LoggerFrom(ctx).Info("Change management is overridden", "machine", self.key, "overrides", d.By, "passes", d.Passed)
+		g.Metrics.overridden(self.candidate, d)
 	}
 }
 

@@ -61,7 +61,7 @@ func (h *Hooks) Permit(ctx context.Context, namespace string, replaces bool, pro
 	if err != nil {
 		return err
 	}
-	h.overridden(ctx, candidate, d.By)
+	h.overridden(ctx, candidate, &d)
 	if err := refusal(p, d); err != nil || p.Machine != nil || len(p.Left) == 0 {
 		return err
 	}
@@ -156,17 +156,17 @@ func (h *Hooks) candidate(ctx context.Context, p inplace.Proposal) (*Candidate, 
 }
 
 // overridden tells about overrides that have made an answer, at the Cluster.
-func (h *Hooks) overridden(ctx context.Context, s *Candidate, by Overrides) {
-	if len(by) == 0 {
+func (h *Hooks) overridden(ctx context.Context, s *Candidate, d *Decision) {
+	if len(d.By) == 0 {
 		return
 	}
-	ctrl.LoggerFrom(ctx).Info("Change management is overridden", "cluster", s.Namespace+"/"+s.Cluster, "overrides", by)
+	ctrl.LoggerFrom(ctx).Info("Change management is overridden", "cluster", s.Namespace+"/"+s.Cluster, "overrides", d.By, "passes", d.Passed)
 	var cluster clusterv1.Cluster
 	if err := h.Client.Get(ctx, types.NamespacedName{Namespace: s.Namespace, Name: s.Cluster}, &cluster); err != nil {
 		return // it is being deleted
 	}
-	for _, o := range by {
-		h.Recorder.Eventf(&cluster, nil, corev1.EventTypeWarning, "ChangeManagementOverridden", "Override", "%s", policykind.Note(o.String()))
+	for _, o := range d.By {
+		h.Recorder.Eventf(&cluster, nil, corev1.EventTypeWarning, "ChangeManagementOverridden", "Override", "%s", policykind.Note(d.told(o)))
 	}
 }
 
@@ -186,7 +186,7 @@ func (h *Hooks) Upgrade(ctx context.Context, u inplace.Upgrade) (inplace.Progres
 	if err != nil {
 		return inplace.Progress{}, err
 	}
-	h.overridden(ctx, machines[0].candidate, first.By)
+	h.overridden(ctx, machines[0].candidate, first)
 	what := fmt.Sprintf("the upgrade of the %s from %s to %s", u.Part, u.From, u.To)
 	if u.From == u.To { // after a control plane, the version of the workers is not known
 		what = fmt.Sprintf("the upgrade of the %s to %s", u.Part, u.To)

@@ -5,20 +5,26 @@ import (
 )
 
 // Metrics counts what overrides have let through.
-type Metrics struct{ overrides *prometheus.CounterVec }
+type Metrics struct{ overrides, passed *prometheus.CounterVec }
 
 // NewMetrics registers the metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{overrides: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "refit_change_management_overrides_total",
 		Help: "Changes that an override has let start, by kind: permissive-until, or bypass-change-management.",
-	}, []string{"namespace", "cluster", "kind"})}
-	r.MustRegister(m.overrides)
+	}, []string{"namespace", "cluster", "kind"}), passed: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "refit_change_management_stops_passed_total",
+		Help: "Changes that a bypass has let start though a restrictive-until stops all others.",
+	}, []string{"namespace", "cluster"})}
+	r.MustRegister(m.overrides, m.passed)
 	return m
 }
 
-func (m *Metrics) overridden(s *Candidate, by Overrides) {
-	for _, o := range by {
+func (m *Metrics) overridden(s *Candidate, d *Decision) {
+	for _, o := range d.By {
 		m.overrides.WithLabelValues(s.Namespace, s.Cluster, o.Kind).Inc()
+	}
+	if len(d.Passed) > 0 {
+		m.passed.WithLabelValues(s.Namespace, s.Cluster).Inc()
 	}
 }

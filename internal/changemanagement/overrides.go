@@ -41,8 +41,9 @@ func (o Override) String() string {
 // Overrides are those of a Machine and of what it belongs to.
 type Overrides []Override
 
-// annotations that override, by their kinds.
-var annotations = []string{refitv1.BypassAnnotation, refitv1.PermissiveUntilAnnotation, refitv1.RestrictiveUntilAnnotation}
+// annotations that override, by their kinds. What stops changes on one object is not lifted by what opens policies on another: only a bypass,
+// which names the change, passes it.
+var annotations = []string{refitv1.BypassAnnotation, refitv1.RestrictiveUntilAnnotation, refitv1.PermissiveUntilAnnotation}
 
 func kindOf(annotation string) string { return annotation[strings.Index(annotation, "/")+1:] }
 
@@ -147,13 +148,23 @@ func (f *force) ignore(format string, args ...any) {
 	f.ignored = append(f.ignored, fmt.Sprintf(format, args...))
 }
 
-// deciding returns the overrides that made a decision: bypasses, else what is permissive, else what is restrictive.
-func (f *force) deciding() Overrides {
+// deciding returns the overrides that made a decision, bypasses, else what is restrictive, else what is permissive; and the stops that are passed
+// by it.
+func (f *force) deciding() (by, passed Overrides) {
 	for _, annotation := range annotations {
-		kind := kindOf(annotation)
-		if some := slices.DeleteFunc(slices.Clone(f.by), func(o Override) bool { return o.Kind != kind }); len(some) > 0 {
-			return some
+		if by = f.of(annotation); len(by) == 0 {
+			continue
 		}
+		if annotation == refitv1.BypassAnnotation {
+			passed = f.of(refitv1.RestrictiveUntilAnnotation)
+		}
+		return by, passed
 	}
-	return nil
+	return nil, nil
+}
+
+// of returns the overrides in force that are of an annotation.
+func (f *force) of(annotation string) Overrides {
+	kind := kindOf(annotation)
+	return slices.DeleteFunc(slices.Clone(f.by), func(o Override) bool { return o.Kind != kind })
 }

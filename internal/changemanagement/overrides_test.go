@@ -97,12 +97,28 @@ func TestTheLatestOfMoreOverridesCounts(t *testing.T) {
 	require.Len(t, d.By, 3)
 }
 
-func TestPermissiveThenRestrictive(t *testing.T) {
-	s := &Candidate{Overrides: overrides(map[string]string{permissiveKey: text(inside.Add(time.Hour)), restrictiveKey: text(inside.Add(2 * time.Hour))})}
-	policies := read(saturdays("a"))
-	for at, open := range map[time.Duration]bool{0: true, time.Hour - time.Second: true, time.Hour: false, 2*time.Hour - time.Second: false, 2 * time.Hour: true} {
-		require.Equal(t, open, Decide(inside.Add(at), s, policies, Change{}).Open, at)
+// TestTheMostRestrictiveObjectCounts: what is stopped on one object is not started by what was left on another.
+func TestTheMostRestrictiveObjectCounts(t *testing.T) {
+	hours := func(n int) string { return text(inside.Add(time.Duration(n) * time.Hour)) }
+	s := &Candidate{}
+	s.Overrides.read("Cluster", cluster("c1", nil, map[string]string{restrictiveKey: hours(1), restrictiveKey + "-reason": "incident 7"}))
+	s.Overrides.read("Machine", cluster("m1", nil, map[string]string{permissiveKey: hours(2)}))
+	policies := read(weekly("a", "WE"))
+	for at, open := range map[time.Duration]bool{0: false, time.Hour - time.Second: false, time.Hour: true, 2*time.Hour - time.Second: true, 2 * time.Hour: false} {
+		d := Decide(inside.Add(at), s, policies, Change{Digest: "d1"})
+		require.Equal(t, open, d.Open, at)
+		if at == 0 {
+			require.EqualValues(t, 3600, d.NextChangeETASeconds)
+		}
 	}
+
+	s.Overrides.read("Machine", cluster("m1", nil, map[string]string{bypassKey: "d1"}))
+	d := Decide(inside, s, policies, Change{Digest: "d1"})
+	require.True(t, d.Open)
+	require.Len(t, d.By, 1)
+	require.Len(t, d.Passed, 1)
+	require.Contains(t, d.Message, "bypass-change-management=d1 on Machine m1, which passes restrictive-until="+hours(1)+" on Cluster c1 (incident 7)")
+	require.False(t, Decide(inside, s, policies, Change{Digest: "d2"}).Open, "another change")
 }
 
 func TestAnOverrideIsNotedBeforeItIsInForce(t *testing.T) {

@@ -108,7 +108,7 @@ func (u *update) compare(ctx context.Context, machine *clusterv1.Machine) (drift
 // keptOff returns what keeps refit from connecting to the node at all: a policy that is closed and holds back everything.
 func (u *update) keptOff(ctx context.Context, machine *clusterv1.Machine) (*wait, error) {
 	d, err := u.Gate.Ask(ctx, machine, u.mu)
-	if err != nil || d.Open || d.Reason == schedule.BudgetExhausted || !d.HoldsAll() {
+	if err != nil || d.Open || d.Reason == schedule.BudgetExhausted || !d.KeepsOff() {
 		return nil, err
 	}
 	return &wait{reason: refitv1.ReasonWindow, message: d.Message}, nil

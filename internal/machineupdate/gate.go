@@ -16,6 +16,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/audit"
 	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/internal/machineupdate/flow"
 	"github.com/capi-refit/refit/schedule"
@@ -148,7 +149,12 @@ func (u *update) admit(ctx context.Context) (*wait, error) {
 		if w, err := u.takeSlot(ctx); w != nil || err != nil {
 			return w, err
 		}
-		write := func(a refitv1.Admission) error { return u.claim(ctx, a) }
+		write := func(a refitv1.Admission) error {
+			if err := u.auditOverride(a); err != nil {
+				return err
+			}
+			return u.claim(ctx, a)
+		}
 		if d, err = u.Gate.Admit(ctx, u.regarding, u.mu, write); err != nil {
 			return nil, err
 		}
@@ -160,6 +166,18 @@ func (u *update) admit(ctx context.Context) (*wait, error) {
 		u.event(corev1.EventTypeWarning, "ChangeManagementOverridden", "Override", d.Message)
 	}
 	return nil, nil
+}
+
+// auditOverride records that an override lets the update start. What can't be recorded does not start.
+func (u *update) auditOverride(a refitv1.Admission) error {
+	if u.Audit == nil || a.Reason != string(schedule.Overridden) {
+		return nil
+	}
+	s := u.subject()
+	_, err := u.Audit.Append(audit.Entry{
+		Event: audit.EventOverridden, Machine: &audit.Machine{Namespace: s.Namespace, Name: s.Name, UID: string(u.regarding.UID)}, Note: a.Message,
+	})
+	return err
 }
 
 // note records what the node says that the update takes.

@@ -7,11 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/audit"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/schedule"
@@ -90,6 +92,8 @@ func TestClosed(t *testing.T) {
 	all.Spec.Hold = refitv1.HoldAll
 	invalid.Spec.MaintenanceSchedule.TimeZone = "Mars/Olympus"
 	restrictive.Name, restrictive.Spec.Strategy = "never", schedule.RestrictiveStrategy
+	weekly := nightly()
+	weekly.Name, weekly.Spec.MaintenanceSchedule.Permit[0].StartTime = "mornings", "06:00"
 	for name, test := range map[string]struct {
 		plan     node.Plan
 		policies []*refitv1.ChangeManagementPolicy
@@ -107,7 +111,10 @@ func TestClosed(t *testing.T) {
 			writeA, []*refitv1.ChangeManagementPolicy{invalid}, refitv1.PhaseWaiting, "False InvalidPolicy", nil,
 		},
 		"all policies must be open": {
-			restartA, []*refitv1.ChangeManagementPolicy{nightly(), restrictive}, refitv1.PhaseWaiting, "False Paused", []string{"plan"},
+			restartA, []*refitv1.ChangeManagementPolicy{nightly(), weekly}, refitv1.PhaseWaiting, "False NoWindowWithinHorizon", []string{"plan"},
+		},
+		"a policy that stops changes stops all, and nobody connects": {
+			writeA, []*refitv1.ChangeManagementPolicy{restrictive}, refitv1.PhaseWaiting, "False Paused", nil,
 		},
 		"without a policy nothing waits": {restartA, nil, refitv1.PhaseSucceeded, "True Open", []string{"plan", "apply", "plan"}},
 	} {
@@ -174,6 +181,53 @@ func TestOverrideIsToldOf(t *testing.T) {
 	require.Equal(t, "True Overridden", permittedReason(w.update()))
 	require.Contains(t, w.update().Status.Admission.Message, "CVE-2026-1")
 	require.Contains(t, <-w.events.Events, "ChangeManagementOverridden")
+}
+
+// TestAStopStopsWhatDoesNotDisturb: what people stop by an override is everything, and only a bypass of this change passes it, which is recorded
+// for whoever asks later.
+func TestAStopStopsWhatDoesNotDisturb(t *testing.T) {
+	w := under(t, writeA)
+	log := &overrideLog{}
+	w.reconciler.Audit = log
+	annotate := func(annotations map[string]string) {
+		w.machine(func(m *clusterv1.Machine) { m.Annotations = annotations })
+	}
+	stop := map[string]string{refitv1.RestrictiveUntilAnnotation: "true", refitv1.RestrictiveUntilAnnotation + refitv1.OverrideReasonSuffix: "incident 7"}
+	annotate(stop)
+	w.reconcile()
+	require.Equal(t, "False Overridden", permittedReason(w.update()))
+	require.Empty(t, w.node.calls)
+	require.Empty(t, log.entries)
+
+	w.node.plans = []node.Plan{restartA, restartA, {}}
+	stop[refitv1.BypassAnnotation] = w.update().Spec.Digest
+	annotate(stop)
+	log.err = errRefused
+	_, err := w.reconciler.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+	require.ErrorIs(t, err, errRefused)
+	require.NotContains(t, w.node.calls, "apply", "what can't be recorded does not start")
+
+	log.err = nil
+	w.node.plans = []node.Plan{restartA, {}}
+	w.reconcile()
+	w.requirePhase(refitv1.PhaseSucceeded)
+	require.Len(t, log.entries, 1)
+	require.Equal(t, audit.EventOverridden, log.entries[0].Event)
+	require.Equal(t, key.Name, log.entries[0].Machine.Name)
+	require.Contains(t, log.entries[0].Note, "which passes restrictive-until=true on Machine "+key.Name+" (incident 7)")
+}
+
+// overrideLog is a fake of the audit log.
+type overrideLog struct {
+	entries []audit.Entry
+	err     error
+}
+
+func (l *overrideLog) Append(e audit.Entry) (audit.Entry, error) {
+	if l.err == nil {
+		l.entries = append(l.entries, e)
+	}
+	return e, l.err
 }
 
 // started has an update whose work is under way on the node, in a window that then closes.

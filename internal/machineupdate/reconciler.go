@@ -17,6 +17,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/audit"
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
@@ -69,7 +70,9 @@ type Reconciler struct {
 	// HandOver has another instance go on with what would take this one's pod away.
 	HandOver func(why string)
 	// Gate lets updates start.
-	Gate    Gate
+	Gate Gate
+	// Audit records which overrides have let updates start. Nil: nobody does.
+	Audit   AuditLog
 	Metrics *Metrics
 	// Instance is the name of this server, shown in the MachineUpdates that it works on. No two starts of it have the same.
 	Instance string
@@ -111,6 +114,11 @@ type Reconciler struct {
 	silent sync.Map // of time.Time
 	// plannedBy has the revisions of the policies that plans were made by, by the keys of MachineUpdates.
 	plannedBy sync.Map
+}
+
+// AuditLog is what is kept for whoever asks later.
+type AuditLog interface {
+	Append(e audit.Entry) (audit.Entry, error)
 }
 
 // Skip is told of an update that another process works on.

@@ -58,7 +58,7 @@ func (f *exclusiveFlags) addTo(ctx context.Context, mgr shard.Manager, r *machin
 		return err
 	}
 	if log != nil {
-		r.Dialer = &audit.Dialer{Dialer: r.Dialer, Log: log}
+		r.Dialer, r.Audit = &audit.Dialer{Dialer: r.Dialer, Log: log}, log
 	}
 	// The Deployment tells the container which pod it is in.
 	r.Self = types.NamespacedName{Namespace: os.Getenv("POD_NAMESPACE"), Name: os.Getenv("POD_NAME")}

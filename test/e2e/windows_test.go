@@ -117,7 +117,17 @@ func permitted(mu *refitv1.MachineUpdate) string {
 func (u *suite) waitsForTheWindow(ctx context.Context, t *testing.T) {
 	u.needsSystemd(t)
 	before := u.identities(ctx, t)
-	p := u.policy(ctx, t, "soon", restrictive())
+	from := func(opens time.Time) func(*refitv1.ChangeManagementPolicySpec) {
+		return func(s *refitv1.ChangeManagementPolicySpec) {
+			s.Strategy = schedule.MaintenanceScheduleStrategy
+			s.MaintenanceSchedule = &schedule.MaintenanceSchedule{Permit: []schedule.Permit{
+				{Recurrence: "FREQ=DAILY", StartTime: opens.Format(time.TimeOnly), Duration: "1h"},
+			}}
+		}
+	}
+	var later refitv1.ChangeManagementPolicySpec
+	from(time.Now().UTC().Add(3 * time.Hour))(&later)
+	p := u.policy(ctx, t, "soon", later)
 	harmless := file(app+"/harmless", "does not wait\n")
 	require.NoError(t, u.Cluster.SetWorkerFiles(ctx, harmless))
 	u.rollOut(ctx, t, before)
@@ -131,16 +141,8 @@ func (u *suite) waitsForTheWindow(ctx context.Context, t *testing.T) {
 	mu := u.anyWorker(ctx, t, func(mu *refitv1.MachineUpdate) bool {
 		return waiting(refitv1.ReasonWindow)(mu) && strings.Contains(mu.Status.Message, "Restart systemd-sysctl.service")
 	})
-	require.Equal(t, string(schedule.Paused), permitted(mu))
+	require.Equal(t, string(schedule.OutsideWindow), permitted(mu))
 
-	from := func(opens time.Time) func(*refitv1.ChangeManagementPolicySpec) {
-		return func(s *refitv1.ChangeManagementPolicySpec) {
-			s.Strategy = schedule.MaintenanceScheduleStrategy
-			s.MaintenanceSchedule = &schedule.MaintenanceSchedule{Permit: []schedule.Permit{
-				{Recurrence: "FREQ=DAILY", StartTime: opens.Format(time.TimeOnly), Duration: "1h"},
-			}}
-		}
-	}
 	opens := time.Now().UTC().Add(2 * time.Hour).Truncate(time.Second)
 	p = u.changePolicy(ctx, t, p, from(opens))
 	require.False(t, *p.Status.Open)
@@ -231,6 +233,56 @@ func (u *suite) shows(ctx context.Context, series, value string) error {
 			return err == nil && sample.MatchString(text)
 		}), nil
 	})
+}
+
+// aStopHoldsEverything stops the workers, has one of them permissive still from before, and changes what disturbs no node.
+func (u *suite) aStopHoldsEverything(ctx context.Context, t *testing.T) {
+	before := u.identities(ctx, t)
+	u.annotateWorkers(ctx, t, refitv1.RestrictiveUntilAnnotation+refitv1.OverrideReasonSuffix, "incident 7")
+	u.annotateWorkers(ctx, t, refitv1.RestrictiveUntilAnnotation, "true")
+	until := time.Now().Add(20 * time.Minute).UTC().Format(time.RFC3339)
+	for _, name := range u.workers(ctx, t) {
+		u.annotateMachine(ctx, t, name, refitv1.PermissiveUntilAnnotation, until)
+	}
+	f := file(app+"/stopped", "not now\n")
+	require.NoError(t, u.Cluster.SetWorkerFiles(ctx, f))
+	mu := u.anyWorker(ctx, t, waiting(refitv1.ReasonWindow))
+	require.Equal(t, string(schedule.Overridden), permitted(mu))
+	require.Contains(t, mu.Status.Message, "incident 7")
+	require.Nil(t, mu.Status.Plan, "nobody connects to the node")
+	require.NoError(t, poll(ctx, 250*time.Millisecond, func(ctx context.Context) (bool, error) {
+		return u.machine(ctx, t, mu.Name).Annotations[refitv1.PermissiveSinceAnnotation] != "", nil
+	}), "that it is permissive has not been noted")
+	time.Sleep(3 * time.Second) // time to begin, were it allowed
+	u.nowhere(ctx, t, f.Path)
+
+	u.annotateMachine(ctx, t, mu.Name, refitv1.BypassAnnotation, mu.Spec.Digest)
+	mu, err := u.AwaitUpdate(ctx, mu.Name, system.Succeeded)
+	require.NoError(t, err)
+	require.NoError(t, u.CheckFile(ctx, mu.Name, f))
+	u.annotateMachine(ctx, t, mu.Name, refitv1.BypassAnnotation, "")
+	u.annotateWorkers(ctx, t, refitv1.RestrictiveUntilAnnotation, "")
+	u.annotateWorkers(ctx, t, refitv1.RestrictiveUntilAnnotation+refitv1.OverrideReasonSuffix, "")
+	u.rollOut(ctx, t, before)
+	for _, name := range u.workers(ctx, t) {
+		require.NoError(t, u.CheckFile(ctx, name, f))
+		u.annotateMachine(ctx, t, name, refitv1.PermissiveUntilAnnotation, "")
+	}
+}
+
+// annotateMachine sets an annotation of a Machine, or with an empty value removes it.
+func (u *suite) annotateMachine(ctx context.Context, t *testing.T, name, key, value string) {
+	t.Helper()
+	m := u.machine(ctx, t, name)
+	before := m.DeepCopy()
+	if m.Annotations == nil {
+		m.Annotations = map[string]string{}
+	}
+	m.Annotations[key] = value
+	if value == "" {
+		delete(m.Annotations, key)
+	}
+	require.NoError(t, u.Client.Patch(ctx, m, client.MergeFrom(before)))
 }
 
 func (u *suite) restrictiveStopsTheSecond(ctx context.Context, t *testing.T) {
