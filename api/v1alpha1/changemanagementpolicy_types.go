@@ -199,12 +199,62 @@ type ChangeManagementPolicyStatus struct {
 	// +optional
 	PendingMachines *int32 `json:"pendingMachines,omitempty"`
 
+	// durations are what updates under the policy have taken, by role and disruption. Estimates are made of them.
+	// +optional
+	// +listType=map
+	// +listMapKey=role
+	// +listMapKey=disruption
+	// +kubebuilder:validation:MaxItems=64
+	Durations []MeasuredDuration `json:"durations,omitempty"`
+
 	// conditions of the policy: Ready, ChangesPending, ChangesRestricted, ChangesPaused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// MeasuredDuration is what updates of a kind have taken.
+type MeasuredDuration struct {
+	// role of the Machines.
+	// +required
+	Role Role `json:"role"`
+
+	// disruption is the worst action of the updates, such as Restart.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	Disruption string `json:"disruption"`
+
+	// seconds that an update is expected to take: what 95 of 100 took at most. None: too few were measured.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	Seconds *int64 `json:"seconds,omitempty"`
+
+	// samples are the latest updates, the latest first. None is older than 90 days.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=40
+	Samples []DurationSample `json:"samples,omitempty"`
+}
+
+// DurationSample is what one update has taken.
+type DurationSample struct {
+	// machine whose update it was.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Machine string `json:"machine"`
+
+	// finishedAt is when it had succeeded.
+	// +required
+	FinishedAt metav1.Time `json:"finishedAt"`
+
+	// seconds from its start to its success.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	Seconds int64 `json:"seconds"`
 }
 
 // ChangeManagementPolicy says when the Machines that it selects may be disturbed.

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -20,6 +21,8 @@ type record struct {
 	// waiting for a policy.
 	waiting bool
 	failed  bool
+	// worst is the worst action that the node has planned; empty if it has planned nothing.
+	worst disruption.ActionType
 	// starts of work on the node, whichever update it was for.
 	starts []time.Time
 	// configured is since when the Machine has the configuration that it has.
@@ -77,8 +80,8 @@ func selectedBy(policies []*Policy, p *Policy) bool {
 	return false
 }
 
-// slots returns how many updates may start now. With none, it says why.
-func (b Budget) slots(name string, now time.Time, t tally) (int, *exhausted) {
+// slots returns how many updates may start now. With none, it says why. next is when the starts of a window are counted from zero again.
+func (b Budget) slots(name string, now time.Time, t tally, next func() time.Time) (int, *exhausted) {
 	free := 1 << 30
 	if b.StopAfterFailures > 0 && t.failed >= b.StopAfterFailures {
 		return 0, &exhausted{message: fmt.Sprintf("policy %s: %d updates or more have failed, so no more start (stopAfterFailures); look at them with: kubectl get machineupdates", name, b.StopAfterFailures)}
@@ -90,7 +93,7 @@ func (b Budget) slots(name string, now time.Time, t tally) (int, *exhausted) {
 	}
 	if b.MaxStartsPerWindow > 0 {
 		if free = min(free, b.MaxStartsPerWindow-t.starts); free <= 0 {
-			return 0, &exhausted{message: fmt.Sprintf("policy %s: as many updates have started in this window as may, %d (maxStartsPerWindow); the next window has a new budget", name, b.MaxStartsPerWindow)}
+			return 0, b.spent(name, now, next())
 		}
 	}
 	if b.MinSpacing > 0 {
@@ -106,23 +109,57 @@ func (b Budget) slots(name string, now time.Time, t tally) (int, *exhausted) {
 	return free, nil
 }
 
-// windowStart returns since when starts count: since the policy's own window has opened, which other policies may shorten for
-// some Machines; without a start, for a day.
-func (p *Policy) windowStart(now time.Time) time.Time {
-	if p.Budget.MaxStartsPerWindow > 0 {
-		for w := range schedule.Windows(now, now.Add(time.Second), p.Schedule) {
-			if !w.Start.IsZero() && !now.Before(w.Start) {
-				return w.Start
-			}
-			break
-		}
+// spent is a window whose starts are used up, until the next one.
+func (b Budget) spent(name string, now, next time.Time) *exhausted {
+	why := &exhausted{message: fmt.Sprintf("policy %s: as many updates have started in this window as may, %d (maxStartsPerWindow)", name, b.MaxStartsPerWindow)}
+	if next.IsZero() {
+		why.message += ", and there is no other window within 1000 days"
+		return why
 	}
-	return now.Add(-24 * time.Hour)
+	why.message += "; the next ones may at " + next.UTC().Format(time.RFC3339)
+	why.eta = next.Sub(now)
+	return why
+}
+
+// longestPeriod is how long starts count for a budget. A window that is longer has a budget each day.
+const longestPeriod = 24 * time.Hour
+
+// period returns since when starts count against maxStartsPerWindow, and when they begin to count from zero again; zero if that is not within
+// the horizon. It is the policy's own window, which other policies may shorten for some Machines; of one that is longer than a day, and outside of
+// windows, the day in the policy's time zone.
+func (p *Policy) period(now time.Time) (from time.Time, next func() time.Time) {
+	if p.Budget.MaxStartsPerWindow == 0 {
+		return now, nil
+	}
+	var w schedule.Window
+	for w = range schedule.Windows(now, now.Add(time.Second), p.Schedule) {
+		break
+	}
+	if known := !w.Start.IsZero() && !w.End.IsZero(); known && !now.Before(w.Start) && w.End.Sub(w.Start) <= longestPeriod {
+		return w.Start, func() time.Time { return p.opens(w.End) }
+	}
+	local := now.In(p.Schedule.Location())
+	day := time.Date(local.Year(), local.Month(), local.Day(), 0, 0, 0, 0, local.Location())
+	return day, func() time.Time {
+		return p.opens(time.Date(local.Year(), local.Month(), local.Day()+1, 0, 0, 0, 0, local.Location()))
+	}
+}
+
+// opens returns when the policy is open from an instant on, zero if it is not within the horizon.
+func (p *Policy) opens(from time.Time) time.Time {
+	for w := range schedule.Windows(from, from.Add(schedule.DefaultHorizon), p.Schedule) {
+		if w.Start.After(from) {
+			return w.Start
+		}
+		return from
+	}
+	return time.Time{}
 }
 
 // slots returns how many updates may start now under the policy. With none, it says why.
 func (p *Policy) slots(now time.Time, self types.NamespacedName, records []record) (int, *exhausted) {
-	return p.Budget.slots(p.Name, now, p.count(records, self, p.windowStart(now)))
+	from, next := p.period(now)
+	return p.Budget.slots(p.Name, now, p.count(records, self, from), next)
 }
 
 // budgets returns which budget does not let the update start, or nil. Among those that wait for the same budget the ones with the
@@ -153,6 +190,7 @@ func (p *Policy) ahead(now time.Time, self record, records []record, limit int) 
 		if r.key == self.key || !r.waiting || !r.before(self) || !selectedBy(r.policies, p) {
 			continue
 		}
+		// One that starts to measure again is not before others: it may be long.
 		if Decide(now, r.candidate, r.policies, r.change).Open && !p.elsewhere(now, r, records, used) {
 			n++
 		}

@@ -12,6 +12,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -69,7 +70,11 @@ func TestBudgets(t *testing.T) {
 		"a new window has a new budget":              {policies: some(saturdays("a", budget(refitv1.Budget{MaxStartsPerWindow: 2}))), updates: map[string]states{"w": {}, "x": {started(lastWeek), ended}, "y": {started(lastWeek), ended}}},
 		"its own starts count":                       {policies: some(saturdays("a", budget(refitv1.Budget{MaxStartsPerWindow: 1}))), updates: map[string]states{"w": {started(minuteAgo), waiting}}, says: "maxStartsPerWindow"},
 		"without a window it is for a day":           {policies: some(anytime("a", budget(refitv1.Budget{MaxStartsPerWindow: 1}))), updates: map[string]states{"w": {}, "x": {started(inside.Add(-25 * time.Hour)), ended}}},
-		"without a window, within the day":           {policies: some(anytime("a", budget(refitv1.Budget{MaxStartsPerWindow: 1}))), updates: map[string]states{"w": {}, "x": {started(inside.Add(-23 * time.Hour)), ended}}, says: "maxStartsPerWindow"},
+		"without a window, within the day":           {policies: some(anytime("a", budget(refitv1.Budget{MaxStartsPerWindow: 1}))), updates: map[string]states{"w": {}, "x": {started(inside.Add(-20 * time.Hour)), ended}}, says: "the next ones may at 2026-10-04T00:00:00Z"},
+		"a window that began long ago":               {policies: some(freeze("a", budget(refitv1.Budget{MaxStartsPerWindow: 1}))), updates: map[string]states{"w": {}, "x": {started(inside.Add(-200 * 24 * time.Hour)), ended}}},
+		"a window that began long ago, today":        {policies: some(freeze("a", budget(refitv1.Budget{MaxStartsPerWindow: 1}))), updates: map[string]states{"w": {}, "x": {started(minuteAgo), ended}}, says: "the next ones may at 2026-10-04T07:00:00Z"},
+		"the day is that of the policy":              {policies: some(freeze("a", budget(refitv1.Budget{MaxStartsPerWindow: 1}))), updates: map[string]states{"w": {}, "x": {started(instant("2026-10-03T06:59:00Z")), ended}}},
+		"a window names the next one":                {policies: some(saturdays("a", budget(refitv1.Budget{MaxStartsPerWindow: 1}))), updates: map[string]states{"w": {}, "x": {started(minuteAgo), ended}}, says: "the next ones may at 2026-10-10T20:00:00Z"},
 		"it is the policy's own window, not what is left by another policy": {
 			policies: some(saturdays("a", budget(refitv1.Budget{MaxStartsPerWindow: 1})), saturdays("b", machines(pooled), func(s *spec) { s.MaintenanceSchedule.Permit[0].StartTime = "20:50" })),
 			updates:  map[string]states{"w": {}, "x": {started(opened), ended}}, machines: map[string]func(*clusterv1.Machine){"w": inPool}, says: "policy a: ",
@@ -77,6 +82,7 @@ func TestBudgets(t *testing.T) {
 
 		"the last one started long enough ago": {policies: some(anytime("a", budget(refitv1.Budget{MinSpacing: "1m"}))), updates: map[string]states{"w": {}, "x": {started(minuteAgo), ended}}},
 		"the last one started a moment ago":    {policies: some(anytime("a", budget(refitv1.Budget{MinSpacing: "2m"}))), updates: map[string]states{"w": {}, "x": {started(minuteAgo), ended}, "y": {started(lastWeek), ended}}, says: "minSpacing"},
+		"a clock was set back":                 {policies: some(anytime("a", budget(refitv1.Budget{MinSpacing: "1m"}))), updates: map[string]states{"w": {}, "x": {started(inside.Add(6 * time.Hour)), ended}}, says: "minSpacing"},
 		"it was itself":                        {policies: some(anytime("a", budget(refitv1.Budget{MinSpacing: "2m"}))), updates: map[string]states{"w": {started(minuteAgo)}}, says: "minSpacing"},
 
 		"fewer have failed than stop all":       {policies: some(anytime("a", budget(refitv1.Budget{StopAfterFailures: 2}))), updates: map[string]states{"w": {}, "x": {failed}}},
@@ -134,6 +140,45 @@ func TestBudgets(t *testing.T) {
 				}
 			}
 			require.Equal(t, tc.says == "", w.admit("w").Open, "who admits says the same")
+		})
+	}
+}
+
+// freeze is a policy that is open but for a freeze at the end of each year, in Los Angeles.
+func freeze(name string, edits ...edit) *refitv1.ChangeManagementPolicy {
+	yearEnd := func(s *spec) {
+		s.MaintenanceSchedule = &schedule.MaintenanceSchedule{TimeZone: "America/Los_Angeles", Exclude: []schedule.Exclude{{From: "2025-12-20", Until: "2026-01-07"}}}
+	}
+	return policy(name, schedule.MaintenanceScheduleStrategy, append([]edit{yearEnd}, edits...)...)
+}
+
+// TestAClockThatWasSetBackHoldsNothingForLong: what was started in the future counts as from when it was seen.
+func TestAClockThatWasSetBackHoldsNothingForLong(t *testing.T) {
+	w := newWorld(t, fleet(map[string]states{"w": {}, "x": {started(inside.Add(6 * time.Hour)), ended}}, nil, anytime("a", budget(refitv1.Budget{MinSpacing: "1m"})))...)
+	require.False(t, w.ask("w").Open)
+	w.Clock.SetTime(inside.Add(time.Minute))
+	require.True(t, w.ask("w").Open)
+}
+
+// TestWhoNeverFitsBlocksNobody: who has the oldest configuration goes first only where it could start.
+func TestWhoNeverFitsBlocksNobody(t *testing.T) {
+	for name, tc := range map[string]struct {
+		took time.Duration
+		at   time.Time
+	}{
+		"longer than any window":        {9 * time.Hour, inside},
+		"longer than what is left":      {2 * time.Hour, closes.Add(-119 * time.Minute)},
+		"longer than any, a year later": {9 * time.Hour, inside.AddDate(0, 0, 7*52)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, fleet(map[string]states{
+				"old":   {waiting, configured(9), planned("Reboot")},
+				"young": {waiting, configured(1), planned("Reload containerd.service")},
+			}, nil, saturdays("a", expects("10m"), budget(refitv1.Budget{MaxConcurrent: 1})))...)
+			w.learned("a", disruption.Reboot, tc.took, 20)
+			w.Clock.SetTime(tc.at)
+			d := w.ask("young")
+			require.True(t, d.Open, d.Message)
 		})
 	}
 }

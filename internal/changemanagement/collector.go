@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -43,6 +44,8 @@ var (
 		"Whether the policy has the strategy: 0 no, 1 yes.", []string{"namespace", "policy", "strategy"}, nil)
 	overrideDesc = prometheus.NewDesc("refit_change_management_override_active",
 		"1 while an override of the kind is in force for a machine of the cluster.", []string{"namespace", "cluster", "kind"}, nil)
+	errorsDesc = prometheus.NewDesc("refit_change_management_collect_errors_total",
+		"What could not be read when the metrics of change management were collected: then what was read last is shown, and a machine that can't be read is left out.", nil, nil)
 )
 
 // Collector shows to Prometheus what the policies mean. It reads caches when it is asked.
@@ -50,13 +53,17 @@ type Collector struct {
 	Client   client.Reader
 	Policies *Policies
 	Clock    clock.PassiveClock
+
+	mu     sync.Mutex
+	last   *seen // what was seen last
+	errors int
 }
 
 var _ prometheus.Collector = (*Collector)(nil)
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{pendingDesc, etaDesc, remainingDesc, lastChangeDesc, expectedDesc, strategyDesc, overrideDesc} {
+	for _, d := range []*prometheus.Desc{pendingDesc, etaDesc, remainingDesc, lastChangeDesc, expectedDesc, strategyDesc, overrideDesc, errorsDesc, jointDesc, unselectedDesc} {
 		ch <- d
 	}
 }
@@ -72,10 +79,18 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
 	defer cancel()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	seen, err := c.look(ctx, all)
 	if err != nil {
-		ctrl.Log.WithName("metrics").Error(err, "Could not collect the metrics of change management")
-		return // an invalid metric would take all others with it
+		// Series that end look as if all were well. An invalid metric would take all others with it.
+		ctrl.Log.WithName("metrics").Error(err, "Could not collect the metrics of change management; showing those of before")
+		c.errors++
+		seen = c.last
+	}
+	ch <- prometheus.MustNewConstMetric(errorsDesc, prometheus.CounterValue, float64(c.errors))
+	if c.last = seen; seen == nil {
+		return
 	}
 	for _, policies := range all {
 		for _, p := range policies {
@@ -90,6 +105,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for key, g := range seen.groups {
 		g.collect(ch, key, seen.now)
 	}
+	seen.collectMachines(ch)
 }
 
 // groupKey is what the metrics are about.
@@ -116,28 +132,36 @@ type seen struct {
 	now       time.Time
 	groups    map[groupKey]*group
 	overrides map[overrideKey]bool
+	machines  map[machinesKey]*machinesOf
 }
 
 // look goes through all machines.
 func (c *Collector) look(ctx context.Context, all map[string][]*Policy) (*seen, error) {
 	var machines clusterv1.MachineList
 	var updates refitv1.MachineUpdateList
-	if err := cmp.Or(c.Client.List(ctx, &machines), c.Client.List(ctx, &updates)); err != nil {
-		return nil, fmt.Errorf("list Machines and MachineUpdates: %w", err)
+	var shown refitv1.ChangeManagementPolicyList
+	if err := cmp.Or(c.Client.List(ctx, &machines), c.Client.List(ctx, &updates), c.Client.List(ctx, &shown)); err != nil {
+		return nil, fmt.Errorf("list Machines, MachineUpdates and ChangeManagementPolicies: %w", err)
 	}
 	byName := make(map[types.NamespacedName]*refitv1.MachineUpdate, len(updates.Items))
 	for i := range updates.Items {
 		byName[client.ObjectKeyFromObject(&updates.Items[i])] = &updates.Items[i]
 	}
-	p95 := map[work]time.Duration{}
-	measure(updates.Items, p95)
+	measured := estimates{}
+	for i := range shown.Items {
+		measured.read(&shown.Items[i])
+	}
 	now := c.Clock.Now()
-	out := &seen{now: now, groups: map[groupKey]*group{}, overrides: map[overrideKey]bool{}}
+	out := &seen{now: now, groups: map[groupKey]*group{}, overrides: map[overrideKey]bool{}, machines: map[machinesKey]*machinesOf{}}
 	for i := range machines.Items {
 		m := &machines.Items[i]
 		s, err := (Candidates{c.Client}).Machine(ctx, m)
 		if client.IgnoreNotFound(err) != nil {
-			return nil, err
+			if ctx.Err() != nil {
+				return nil, err
+			}
+			c.errors++
+			continue
 		}
 		mu := byName[client.ObjectKeyFromObject(m)]
 		policies, err := c.Policies.Select(s)
@@ -145,8 +169,9 @@ func (c *Collector) look(ctx context.Context, all map[string][]*Policy) (*seen, 
 			return nil, err
 		}
 		out.note(now, s, policies, mu)
+		out.join(s, policies, measured)
 		for _, p := range policies {
-			out.add(now, p, s, mu, p95)
+			out.add(now, p, s, mu, measured)
 		}
 	}
 	out.addIdle(now, all)
@@ -185,14 +210,12 @@ func (o *seen) note(now time.Time, s *Candidate, policies []*Policy, mu *refitv1
 	}
 }
 
-func newGroup(now time.Time, p *Policy, s *Candidate, p95 map[work]time.Duration) *group {
-	g := &group{}
-	for w, d := range p95 {
-		if w.namespace == s.Namespace && w.role == s.Role {
-			g.expected = max(g.expected, d)
-		}
-	}
+func newGroup(now time.Time, p *Policy, s *Candidate, measured estimates) *group {
+	g := &group{expected: measured.longest(s.Role, p)}
 	g.decision = schedule.Decide(schedule.Query{Now: now, ExpectedDuration: g.expected}, p.Schedule)
+	if g.decision.Reason == schedule.NeverFits && g.expected > 0 { // one starts in each window, to measure again
+		g.decision = schedule.Decide(schedule.Query{Now: now}, p.Schedule)
+	}
 	g.expected = cmp.Or(g.expected, p.Schedule.ExpectedDuration())
 	g.remaining = remaining(now, g.decision, p)
 	for w := range schedule.PastWindows(now, now.Add(-schedule.DefaultHorizon), p.Schedule) {
@@ -215,11 +238,11 @@ func remaining(now time.Time, d schedule.Decision, p *Policy) int64 {
 	return 0
 }
 
-func (o *seen) add(now time.Time, p *Policy, s *Candidate, mu *refitv1.MachineUpdate, p95 map[work]time.Duration) {
+func (o *seen) add(now time.Time, p *Policy, s *Candidate, mu *refitv1.MachineUpdate, measured estimates) {
 	key := groupKey{p.NamespacedName, s.Cluster, s.Role}
 	g := o.groups[key]
 	if g == nil {
-		g = newGroup(now, p, s, p95)
+		g = newGroup(now, p, s, measured)
 		o.groups[key] = g
 	}
 	if mu == nil {

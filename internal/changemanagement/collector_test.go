@@ -62,19 +62,19 @@ func TestCollectedDurations(t *testing.T) {
 		updates                        []client.Object
 		eta, remaining, last, expected string
 	}{
-		"open":                            {saturdays("a"), inside, nil, "0", "25200", "0", "0"},
-		"its last second":                 {saturdays("a"), closes.Add(-time.Second), nil, "0", "1", "0", "0"},
-		"closed":                          {saturdays("a"), closes, nil, "576000", "0", "1", "0"},
-		"closed for an hour":              {saturdays("a"), closes.Add(time.Hour), nil, "572400", "0", "3600", "0"},
-		"always open":                     {anytime("a"), inside, nil, "0", "-1", "0", "0"},
-		"paused":                          {never("a"), inside, nil, "-1", "0", "-1", "0"},
-		"paused, after one was started":   {never("a"), inside, []client.Object{update("w1", started(inside.Add(-time.Minute)), ended)}, "-1", "0", "60", "0"},
-		"invalid":                         {onMars("a"), inside, nil, "-2", "-2", "-1", "0"},
-		"what a policy expects":           {saturdays("a", expects("20m")), inside, nil, "0", "25200", "0", "1200"},
-		"open, but too short":             {saturdays("a", expects("2h")), closes.Add(-time.Hour), nil, "579600", "3600", "", "7200"},
-		"overrides are not the policy's":  {saturdays("a"), closes, []client.Object{worker("w2", annotated(bypassKey, "x"), annotated(permissiveKey, text(closes.Add(time.Hour))))}, "576000", "0", "1", "0"},
-		"five updates that took a minute": {saturdays("a", expects("20m")), inside, measuredUpdates(5), "0", "25200", "0", "60"},
-		"four updates that took a minute": {saturdays("a", expects("20m")), inside, measuredUpdates(4), "0", "25200", "0", "1200"},
+		"open":                           {saturdays("a"), inside, nil, "0", "25200", "0", "0"},
+		"its last second":                {saturdays("a"), closes.Add(-time.Second), nil, "0", "1", "0", "0"},
+		"closed":                         {saturdays("a"), closes, nil, "576000", "0", "1", "0"},
+		"closed for an hour":             {saturdays("a"), closes.Add(time.Hour), nil, "572400", "0", "3600", "0"},
+		"always open":                    {anytime("a"), inside, nil, "0", "-1", "0", "0"},
+		"paused":                         {never("a"), inside, nil, "-1", "0", "-1", "0"},
+		"paused, after one was started":  {never("a"), inside, []client.Object{update("w1", started(inside.Add(-time.Minute)), ended)}, "-1", "0", "60", "0"},
+		"invalid":                        {onMars("a"), inside, nil, "-2", "-2", "-1", "0"},
+		"what a policy expects":          {saturdays("a", expects("20m")), inside, nil, "0", "25200", "0", "1200"},
+		"open, but too short":            {saturdays("a", expects("2h")), closes.Add(-time.Hour), nil, "579600", "3600", "", "7200"},
+		"overrides are not the policy's": {saturdays("a"), closes, []client.Object{worker("w2", annotated(bypassKey, "x"), annotated(permissiveKey, text(closes.Add(time.Hour))))}, "576000", "0", "1", "0"},
+		"what was measured":              {took1(time.Minute, expects("20m")), inside, nil, "0", "25200", "0", "60"},
+		"measured to fit no window":      {took1(20*time.Hour, expects("20m")), closes, nil, "576000", "0", "1", "72000"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, append(tc.updates, cluster("c1", nil, nil), worker("w1"), tc.policy)...)
@@ -91,13 +91,52 @@ func TestCollectedDurations(t *testing.T) {
 	}
 }
 
-func measuredUpdates(n int) []client.Object {
-	var out []client.Object
-	for i := range n {
-		mu := took(time.Minute, 100+i, refitv1.WorkerRole)
-		out = append(out, &mu)
+// took1 is a policy under which reboots of workers were measured to take so long.
+func took1(d time.Duration, edits ...edit) *refitv1.ChangeManagementPolicy {
+	p := saturdays("a", edits...)
+	p.Status.Durations = []refitv1.MeasuredDuration{{Role: refitv1.WorkerRole, Disruption: "Reboot", Seconds: new(int64(d / time.Second))}}
+	return p
+}
+
+// TestCollectedTogether looks at what all policies of Machines mean together.
+func TestCollectedTogether(t *testing.T) {
+	gpu := machines(map[string]string{"pool": "gpu"})
+	for name, tc := range map[string]struct {
+		policies        []client.Object
+		eta, unselected string
+	}{
+		"none":                             {nil, "", "2"},
+		"open":                             {[]client.Object{saturdays("a")}, "0", "0"},
+		"they meet later":                  {[]client.Object{saturdays("a"), weekly("b", "SU"), anytime("c")}, "-1", "0"},
+		"they meet on Sunday":              {[]client.Object{weekly("a", "SA,SU"), weekly("b", "SU")}, "82800", "0"},
+		"one never opens":                  {[]client.Object{saturdays("a"), never("b")}, "-1", "0"},
+		"one is invalid":                   {[]client.Object{never("a"), onMars("b")}, "-2", "0"},
+		"one Machine's is further away":    {[]client.Object{saturdays("a"), weekly("b", "SA,SU", gpu), weekly("c", "SU", gpu)}, "-1", "0"},
+		"one Machine has none":             {[]client.Object{saturdays("a", gpu)}, "0", "1"},
+		"overrides are of no account":      {[]client.Object{saturdays("a"), cluster("c2", nil, map[string]string{restrictiveKey: "true"})}, "0", "0"},
+		"what was measured fits no window": {[]client.Object{took1(20*time.Hour, expects("20m"))}, "0", "0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, append(tc.policies, cluster("c1", nil, nil), worker("w1"), worker("w2", ofPool("gpu")))...)
+			want := ""
+			if tc.eta != "" {
+				want = `joint_next_change_eta_seconds{cluster="c1",namespace="fleet",role="Worker"} ` + tc.eta
+			}
+			require.Equal(t, want, w.collected("joint_next_change_eta_seconds"))
+			require.Equal(t, `unselected_machines{cluster="c1",namespace="fleet",role="Worker"} `+tc.unselected, w.collected("unselected_machines"))
+		})
 	}
-	return out
+}
+
+// TestSeriesStayWhenOneCollectionFails: an alert that ends because refit could not read says that all is well.
+func TestSeriesStayWhenOneCollectionFails(t *testing.T) {
+	w := newWorld(t, cluster("c1", nil, nil), worker("w1"), saturdays("a"))
+	c := &Collector{Client: w, Policies: w.policies, Clock: w.Clock}
+	before := gathered(t, c, "next_change_eta_seconds", "strategy_enabled", "joint_next_change_eta_seconds")
+	require.NotEmpty(t, before)
+	c.Client = failing{}
+	require.Equal(t, before, gathered(t, c, "next_change_eta_seconds", "strategy_enabled", "joint_next_change_eta_seconds"))
+	require.Equal(t, 1, c.errors)
 }
 
 func TestCollectedPending(t *testing.T) {

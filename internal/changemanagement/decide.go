@@ -25,6 +25,8 @@ type Decision struct {
 	By, Passed Overrides
 	// Stopped reports that people have stopped changes: by an override, or by a policy that is restrictive.
 	Stopped bool
+	// Probe reports that it is open, or will be, for one update of the kind in each window, so that how long they take is measured again.
+	Probe bool
 	// Frees reports that it is another update whose end opens it, so that nobody knows when.
 	Frees bool
 }

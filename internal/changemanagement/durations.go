@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
@@ -16,76 +17,159 @@ import (
 )
 
 const (
-	// enoughSamples is how many updates make a measurement.
-	enoughSamples = 5
-	// mostSamples is how many are looked at, the latest ones.
-	mostSamples = 100
+	// enoughSamples is how many updates make a measurement: with fewer, the 95th percentile is the longest.
+	enoughSamples = 20
+	// mostSamples is how many are kept, the latest ones.
+	mostSamples = 40
+	// memory is for how long one is kept.
+	memory = 90 * 24 * time.Hour
+	// outlier is how many times as long as expected, or as half of the others, an update counts as at most.
+	outlier = 3
 	// durationsRefresh is how old a measurement may be.
 	durationsRefresh = 30 * time.Second
 )
 
 // work is what durations are measured of.
 type work struct {
-	namespace string
-	role      refitv1.Role
+	policy types.NamespacedName
+	role   refitv1.Role
 	// worst is the worst action: what takes a restart takes longer than what takes none.
 	worst disruption.ActionType
 }
 
-// measured are durations of updates, out of the MachineUpdates that there are.
-type measured struct {
-	mu  sync.Mutex
-	at  map[string]time.Time // by namespace
-	p95 map[work]time.Duration
+// estimates are how long updates are expected to take by what was measured, as the policies' statuses have it.
+type estimates map[work]time.Duration
+
+// read reads the estimates of a policy.
+func (e estimates) read(p *refitv1.ChangeManagementPolicy) {
+	for _, d := range p.Status.Durations {
+		if d.Seconds != nil {
+			e[work{client.ObjectKeyFromObject(p), d.Role, disruption.ActionType(d.Disruption)}] = time.Duration(*d.Seconds) * time.Second
+		}
+	}
 }
 
-// expected returns how long the update is expected to take by those before it, or 0 when too few were measured. What it takes
+// longest returns the longest estimate of any work of a role under policies; 0: there is none.
+func (e estimates) longest(role refitv1.Role, policies ...*Policy) time.Duration {
+	var out time.Duration
+	for w, d := range e {
+		if w.role == role && slices.ContainsFunc(policies, func(p *Policy) bool { return p.NamespacedName == w.policy }) {
+			out = max(out, d)
+		}
+	}
+	return out
+}
+
+// measured are the estimates of namespaces.
+type measured struct {
+	mu sync.Mutex
+	of map[string]measurement
+}
+
+type measurement struct {
+	at time.Time
+	estimates
+}
+
+// expected returns how long the update is expected to take by those before it under its policies, or 0 when too few were measured. What it takes
 // on the node is known once the node has planned it.
-func (g *Gate) expected(ctx context.Context, s *Candidate, mu *refitv1.MachineUpdate) (time.Duration, error) {
+func (g *Gate) expected(ctx context.Context, r record, mu *refitv1.MachineUpdate) (time.Duration, error) {
 	if mu.Status.Plan == nil {
 		return 0, nil
 	}
 	m := &g.durations
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if now := g.Clock.Now(); m.at[s.Namespace].IsZero() || now.Sub(m.at[s.Namespace]) > durationsRefresh {
-		var list refitv1.MachineUpdateList
-		if err := g.Client.List(ctx, &list, client.InNamespace(s.Namespace)); err != nil {
-			return 0, fmt.Errorf("list MachineUpdates: %w", err)
+	namespace, now := r.candidate.Namespace, g.Clock.Now()
+	known, ok := m.of[namespace]
+	if !ok || now.Sub(known.at) > durationsRefresh {
+		var list refitv1.ChangeManagementPolicyList
+		if err := g.Client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+			return 0, fmt.Errorf("list ChangeManagementPolicies: %w", err)
 		}
-		if m.at == nil {
-			m.at, m.p95 = map[string]time.Time{}, map[work]time.Duration{}
+		known = measurement{now, estimates{}}
+		for i := range list.Items {
+			known.read(&list.Items[i])
 		}
-		m.at[s.Namespace] = now
-		measure(list.Items, m.p95)
+		if m.of == nil {
+			m.of = map[string]measurement{}
+		}
+		m.of[namespace] = known
 	}
-	return m.p95[work{s.Namespace, s.Role, worst(mu.Status.Plan.Actions)}], nil
+	var longest time.Duration
+	for _, p := range r.policies {
+		longest = max(longest, known.estimates[work{p.NamespacedName, r.candidate.Role, worst(mu.Status.Plan.Actions)}])
+	}
+	return longest, nil
 }
 
-// measure adds to p95 what 95 of 100 recent updates took at most, by kinds of work.
-func measure(updates []refitv1.MachineUpdate, p95 map[work]time.Duration) {
-	type sample struct {
-		took     time.Duration
-		finished time.Time
+// learner adds to a status what updates have taken, as they are seen.
+type learner struct {
+	now     time.Time
+	samples map[work][]refitv1.DurationSample
+}
+
+func newLearner(now time.Time, st *refitv1.ChangeManagementPolicyStatus) *learner {
+	l := &learner{now: now, samples: map[work][]refitv1.DurationSample{}}
+	for _, d := range st.Durations {
+		l.samples[work{role: d.Role, worst: disruption.ActionType(d.Disruption)}] = slices.Clone(d.Samples)
 	}
-	samples := map[work][]sample{}
-	for _, mu := range updates {
-		st := mu.Status
-		if st.Phase != refitv1.PhaseSucceeded || st.Admission == nil || st.FinishedAt == nil {
+	return l
+}
+
+// see takes an update that has succeeded. Each counts once.
+func (l *learner) see(mu *refitv1.MachineUpdate) {
+	st := mu.Status
+	if st.Phase != refitv1.PhaseSucceeded || st.Admission == nil || st.FinishedAt == nil {
+		return
+	}
+	s := refitv1.DurationSample{
+		Machine: mu.Name, FinishedAt: *st.FinishedAt,
+		Seconds: int64(max(time.Second, st.FinishedAt.Sub(st.Admission.AdmittedAt.Time)) / time.Second),
+	}
+	w := work{role: st.Admission.Role, worst: worst(st.Actions)}
+	known := func(o refitv1.DurationSample) bool {
+		return o.Machine == s.Machine && o.FinishedAt.Equal(&s.FinishedAt)
+	}
+	if !slices.ContainsFunc(l.samples[w], known) {
+		l.samples[w] = append(l.samples[w], s)
+	}
+}
+
+// write writes what is known into a status. prior is how long an update is expected to take where nothing was measured; 0: not known.
+func (l *learner) write(st *refitv1.ChangeManagementPolicyStatus, prior time.Duration) {
+	st.Durations = nil
+	for w, all := range l.samples {
+		all = slices.DeleteFunc(all, func(s refitv1.DurationSample) bool { return l.now.Sub(s.FinishedAt.Time) > memory })
+		slices.SortFunc(all, func(a, b refitv1.DurationSample) int {
+			return cmp.Or(b.FinishedAt.Compare(a.FinishedAt.Time), cmp.Compare(a.Machine, b.Machine))
+		})
+		if all = all[:min(len(all), mostSamples)]; len(all) == 0 {
 			continue
 		}
-		w := work{mu.Namespace, st.Admission.Role, worst(st.Actions)}
-		samples[w] = append(samples[w], sample{max(time.Second, st.FinishedAt.Sub(st.Admission.AdmittedAt.Time)), st.FinishedAt.Time})
+		st.Durations = append(st.Durations, refitv1.MeasuredDuration{
+			Role: w.role, Disruption: string(w.worst), Seconds: estimate(all, prior), Samples: all,
+		})
 	}
-	for w, all := range samples {
-		if len(all) < enoughSamples {
-			continue
-		}
-		slices.SortFunc(all, func(a, b sample) int { return b.finished.Compare(a.finished) })
-		all = all[:min(len(all), mostSamples)]
-		slices.SortFunc(all, func(a, b sample) int { return cmp.Compare(a.took, b.took) })
-		p95[w] = all[(len(all)*95+99)/100-1].took
+	slices.SortFunc(st.Durations, func(a, b refitv1.MeasuredDuration) int {
+		return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Disruption, b.Disruption))
+	})
+}
+
+// estimate returns in seconds what 95 of 100 updates took at most, nil if there are too few. One that took very long says that something was wrong,
+// and not how long the next one takes.
+func estimate(samples []refitv1.DurationSample, prior time.Duration) *int64 {
+	n := len(samples)
+	if n < enoughSamples {
+		return nil
 	}
+	took := make([]int64, n)
+	for i, s := range samples {
+		took[i] = s.Seconds
+	}
+	slices.Sort(took)
+	limit := outlier * max(took[n/2], int64(prior/time.Second))
+	return new(min(took[(n*95+99)/100-1], limit))
 }
 
 // worst returns the worst of actions as they are written in a status.

@@ -12,7 +12,12 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/schedule"
 )
+
+const restart, drain = "Restart containerd.service", "Drain"
+
+func minutes(n int) time.Duration { return time.Duration(n) * time.Minute }
 
 // took is an update that has succeeded. It finished some hours ago.
 func took(d time.Duration, hoursAgo int, role refitv1.Role, actions ...string) refitv1.MachineUpdate {
@@ -27,67 +32,108 @@ func times(n int, of func(i int) refitv1.MachineUpdate) []refitv1.MachineUpdate 
 	out := make([]refitv1.MachineUpdate, n)
 	for i := range out {
 		out[i] = of(i)
+		out[i].Name = fmt.Sprint("m", i)
 	}
 	return out
 }
 
-func TestMeasure(t *testing.T) {
-	const restart, drain = "Restart containerd.service", "Drain"
-	minutes := func(n int) time.Duration { return time.Duration(n) * time.Minute }
-	restarts := work{"fleet", refitv1.WorkerRole, disruption.Restart}
-	workers := func(d time.Duration) func(int) refitv1.MachineUpdate {
-		return func(int) refitv1.MachineUpdate { return took(d, 1, refitv1.WorkerRole, restart) }
+func TestLearn(t *testing.T) {
+	worker, controlPlane := refitv1.WorkerRole, refitv1.ControlPlaneRole
+	all := func(n int, d time.Duration) []refitv1.MachineUpdate {
+		return times(n, func(int) refitv1.MachineUpdate { return took(d, 1, worker, restart) })
+	}
+	rising := func(n int) []refitv1.MachineUpdate {
+		return times(n, func(i int) refitv1.MachineUpdate { return took(minutes(i+1), i, worker, restart) })
 	}
 	for name, tc := range map[string]struct {
 		updates []refitv1.MachineUpdate
-		want    map[work]time.Duration
+		prior   time.Duration
+		want    map[work]time.Duration // 0: too few
 	}{
-		"none":                   {nil, map[work]time.Duration{}},
-		"four are too few":       {times(4, workers(minutes(1))), map[work]time.Duration{}},
-		"five are enough":        {times(5, workers(minutes(1))), map[work]time.Duration{restarts: minutes(1)}},
-		"of a hundred, the 95th": {times(100, func(i int) refitv1.MachineUpdate { return took(minutes(i+1), 1, refitv1.WorkerRole, restart) }), map[work]time.Duration{restarts: minutes(95)}},
-		"of a few, the longest":  {times(6, func(i int) refitv1.MachineUpdate { return took(minutes(i+1), 1, refitv1.WorkerRole, restart) }), map[work]time.Duration{restarts: minutes(6)}},
-		"of many, the latest hundred": {times(150, func(i int) refitv1.MachineUpdate {
-			return took(minutes(i+1), i, refitv1.WorkerRole, restart)
-		}), map[work]time.Duration{restarts: minutes(95)}},
-		"by the role": {append(times(5, workers(minutes(1))), times(5, func(int) refitv1.MachineUpdate { return took(minutes(9), 1, refitv1.ControlPlaneRole, restart) })...),
-			map[work]time.Duration{restarts: minutes(1), {"fleet", refitv1.ControlPlaneRole, disruption.Restart}: minutes(9)}},
-		"by the worst action": {append(times(5, workers(minutes(1))), times(5, func(int) refitv1.MachineUpdate {
-			return took(minutes(9), 1, refitv1.WorkerRole, restart, drain, "DaemonReload")
-		})...), map[work]time.Duration{restarts: minutes(1), {"fleet", refitv1.WorkerRole, disruption.Drain}: minutes(9)}},
-		"of no action": {times(5, func(int) refitv1.MachineUpdate { return took(minutes(2), 1, refitv1.WorkerRole) }), map[work]time.Duration{{"fleet", refitv1.WorkerRole, disruption.None}: minutes(2)}},
-		"by the namespace": {times(8, func(i int) refitv1.MachineUpdate {
-			mu := took(minutes(1), 1, refitv1.WorkerRole, restart)
-			mu.Namespace = fmt.Sprint(i % 2)
+		"none":                     {nil, 0, map[work]time.Duration{}},
+		"19 are too few":           {all(19, minutes(1)), 0, map[work]time.Duration{{role: worker, worst: disruption.Restart}: 0}},
+		"20 are enough":            {all(20, minutes(1)), 0, map[work]time.Duration{{role: worker, worst: disruption.Restart}: minutes(1)}},
+		"the 95th of a hundred":    {rising(20), 0, map[work]time.Duration{{role: worker, worst: disruption.Restart}: minutes(19)}},
+		"the latest forty":         {rising(60), 0, map[work]time.Duration{{role: worker, worst: disruption.Restart}: minutes(38)}},
+		"one of 20 took very long": {append(all(19, minutes(5)), took(30*time.Hour, 1, worker, restart)), 0, map[work]time.Duration{{role: worker, worst: disruption.Restart}: minutes(5)}},
+		"three of 20 did":          {append(all(17, minutes(5)), times(3, func(i int) refitv1.MachineUpdate { return took(30*time.Hour, i+2, worker, restart) })...), 0, map[work]time.Duration{{role: worker, worst: disruption.Restart}: minutes(15)}},
+		"and more was expected":    {append(all(17, minutes(5)), times(3, func(i int) refitv1.MachineUpdate { return took(30*time.Hour, i+2, worker, restart) })...), minutes(20), map[work]time.Duration{{role: worker, worst: disruption.Restart}: minutes(60)}},
+		"longer ago than 90 days":  {times(20, func(int) refitv1.MachineUpdate { return took(minutes(1), 91*24, worker, restart) }), 0, map[work]time.Duration{}},
+		"by role and worst action": {append(all(20, minutes(1)), times(20, func(int) refitv1.MachineUpdate {
+			return took(minutes(9), 2, controlPlane, restart, drain, "DaemonReload")
+		})...), 0, map[work]time.Duration{{role: worker, worst: disruption.Restart}: minutes(1), {role: controlPlane, worst: disruption.Drain}: minutes(9)}},
+		"of no action":               {times(20, func(int) refitv1.MachineUpdate { return took(minutes(2), 1, worker) }), 0, map[work]time.Duration{{role: worker, worst: disruption.None}: minutes(2)}},
+		"clocks that have gone back": {all(20, -minutes(1)), 0, map[work]time.Duration{{role: worker, worst: disruption.Restart}: time.Second}},
+		"what has failed, or was never admitted": {times(20, func(i int) refitv1.MachineUpdate {
+			mu := took(minutes(1), 1, worker, restart)
+			if mu.Status.Phase = refitv1.PhaseFailed; i%2 == 0 {
+				mu.Status.Phase, mu.Status.Admission = refitv1.PhaseSucceeded, nil
+			}
 			return mu
-		}), map[work]time.Duration{}},
-		"what has failed is not measured": {times(5, func(int) refitv1.MachineUpdate {
-			mu := took(minutes(1), 1, refitv1.WorkerRole, restart)
-			mu.Status.Phase = refitv1.PhaseFailed
-			return mu
-		}), map[work]time.Duration{}},
-		"what was never admitted is not measured": {times(5, func(int) refitv1.MachineUpdate {
-			mu := took(minutes(1), 1, refitv1.WorkerRole, restart)
-			mu.Status.Admission = nil
-			return mu
-		}), map[work]time.Duration{}},
-		"clocks that went back make a second of it": {times(5, workers(-minutes(1))), map[work]time.Duration{restarts: time.Second}},
+		}), 0, map[work]time.Duration{}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			var st refitv1.ChangeManagementPolicyStatus
+			for range 2 { // what is seen again counts once
+				l := newLearner(inside, &st)
+				for i := range tc.updates {
+					l.see(&tc.updates[i])
+				}
+				l.write(&st, tc.prior)
+			}
 			got := map[work]time.Duration{}
-			measure(tc.updates, got)
+			for _, d := range st.Durations {
+				w := work{role: d.Role, worst: disruption.ActionType(d.Disruption)}
+				if got[w] = 0; d.Seconds != nil {
+					got[w] = time.Duration(*d.Seconds) * time.Second
+				}
+				require.LessOrEqual(t, len(d.Samples), mostSamples)
+			}
 			require.Equal(t, tc.want, got)
 		})
 	}
 }
 
+// TestWhatWasLearnedOutlivesItsUpdates: each Machine has one update, and a Machine with another one, or none, has not forgotten the one before.
+func TestWhatWasLearnedOutlivesItsUpdates(t *testing.T) {
+	var st refitv1.ChangeManagementPolicyStatus
+	for i := range 20 {
+		l := newLearner(inside, &st)
+		mu := took(minutes(3), 40-i, refitv1.WorkerRole, restart)
+		mu.Name = "w"
+		l.see(&mu)
+		l.write(&st, 0)
+	}
+	require.Len(t, st.Durations, 1)
+	require.EqualValues(t, 180, *st.Durations[0].Seconds)
+	l := newLearner(inside.Add(91*24*time.Hour), &st)
+	l.write(&st, 0)
+	require.Empty(t, st.Durations)
+}
+
+// planned has the node have planned actions.
+func planned(actions ...string) func(*refitv1.MachineUpdate) {
+	return func(mu *refitv1.MachineUpdate) {
+		mu.Status.Plan = &refitv1.PlannedWork{Material: true, Actions: actions}
+	}
+}
+
+// learned writes into the status of a policy that updates of workers have taken so long.
+func (w *world) learned(policy string, worst disruption.ActionType, took time.Duration, n int) {
+	w.T.Helper()
+	p := get(w, policy, &refitv1.ChangeManagementPolicy{})
+	d := refitv1.MeasuredDuration{Role: refitv1.WorkerRole, Disruption: string(worst)}
+	for i := range n {
+		d.Samples = append(d.Samples, refitv1.DurationSample{Machine: fmt.Sprint("m", i), FinishedAt: metav1.NewTime(inside), Seconds: int64(took / time.Second)})
+	}
+	d.Seconds = estimate(d.Samples, 0)
+	p.Status.Durations = append(p.Status.Durations, d)
+	require.NoError(w.T, w.Status().Update(w.T.Context(), p))
+}
+
 // TestTheGateKnowsHowLongItTakes asks an hour before the window closes, for what the policy expects to take two.
 func TestTheGateKnowsHowLongItTakes(t *testing.T) {
-	planned := func(actions ...string) func(*refitv1.MachineUpdate) {
-		return func(mu *refitv1.MachineUpdate) {
-			mu.Status.Plan = &refitv1.PlannedWork{Material: true, Actions: actions}
-		}
-	}
+	kubelet := "Restart kubelet.service"
 	for name, tc := range map[string]struct {
 		samples int
 		machine *clusterv1.Machine
@@ -95,19 +141,15 @@ func TestTheGateKnowsHowLongItTakes(t *testing.T) {
 		open    bool
 		says    string
 	}{
-		"too few were measured":              {4, worker("w"), states{planned("Restart kubelet.service")}, false, "shorter than 2h0m0s"},
-		"enough were measured":               {5, worker("w"), states{planned("Restart kubelet.service")}, true, "open"},
-		"the node has not planned it":        {5, worker("w"), nil, false, "shorter than 2h0m0s"},
-		"others were measured, with less":    {5, worker("w"), states{planned("Restart kubelet.service", "Reboot")}, false, "shorter than 2h0m0s"},
-		"others were measured, of this role": {5, controlPlane("w"), states{planned("Restart kubelet.service")}, false, "shorter than 2h0m0s"},
+		"too few were measured":              {19, worker("w"), states{planned(kubelet)}, false, "shorter than 2h0m0s"},
+		"enough were measured":               {20, worker("w"), states{planned(kubelet)}, true, "open"},
+		"the node has not planned it":        {20, worker("w"), nil, false, "shorter than 2h0m0s"},
+		"others were measured, with less":    {20, worker("w"), states{planned(kubelet, "Reboot")}, false, "shorter than 2h0m0s"},
+		"others were measured, of this role": {20, controlPlane("w"), states{planned(kubelet)}, false, "shorter than 2h0m0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, cluster("c1", nil, nil), saturdays("a", expects("2h")), tc.machine, update("w", tc.state...))
-			for i := range tc.samples {
-				mu := took(10*time.Minute, i, refitv1.WorkerRole, "Restart containerd.service")
-				require.NoError(t, w.Create(t.Context(), &mu))
-				require.NoError(t, w.Status().Update(t.Context(), &mu))
-			}
+			w.learned("a", disruption.Restart, minutes(10), tc.samples)
 			w.Clock.SetTime(closes.Add(-time.Hour))
 			d := w.ask("w")
 			require.Equal(t, tc.open, d.Open, d.Message)
@@ -116,16 +158,42 @@ func TestTheGateKnowsHowLongItTakes(t *testing.T) {
 	}
 }
 
-func TestMeasurementsAreMadeAgain(t *testing.T) {
-	w := newWorld(t, cluster("c1", nil, nil), saturdays("a", expects("7h")), worker("w"), update("w", func(mu *refitv1.MachineUpdate) { mu.Status.Plan = &refitv1.PlannedWork{} }))
+func TestMeasurementsAreReadAgain(t *testing.T) {
+	w := newWorld(t, cluster("c1", nil, nil), saturdays("a", expects("7h")), worker("w"), update("w", planned(restart)))
 	w.Clock.SetTime(inside.Add(time.Hour))
 	require.False(t, w.ask("w").Open)
-	for i := range 5 {
-		mu := took(time.Minute, i, refitv1.WorkerRole)
-		require.NoError(t, w.Create(t.Context(), &mu))
-		require.NoError(t, w.Status().Update(t.Context(), &mu))
-	}
-	require.False(t, w.ask("w").Open, "what was measured a moment ago is good enough")
+	w.learned("a", disruption.Restart, time.Minute, 20)
+	require.False(t, w.ask("w").Open, "what was read a moment ago is good enough")
 	w.Clock.SetTime(inside.Add(time.Hour + time.Minute))
 	require.True(t, w.ask("w").Open)
+}
+
+// TestNothingIsClosedForEverByWhatWasMeasured: windows of eight hours, updates that were measured to take nine, and ten minutes expected.
+func TestNothingIsClosedForEverByWhatWasMeasured(t *testing.T) {
+	w := newWorld(t, fleet(map[string]states{
+		"w": {waiting, planned("Reboot")}, "x": {waiting, planned("Reboot")}, "reload": {planned("Reload containerd.service")},
+	}, nil, saturdays("a", expects("10m")))...)
+	w.learned("a", disruption.Reboot, 9*time.Hour, 20)
+	w.Clock.SetTime(outside)
+	d := w.ask("w")
+	require.False(t, d.Open)
+	require.EqualValues(t, opened.Sub(outside)/time.Second, d.NextChangeETASeconds, "when one may start is known")
+	for _, window := range []time.Duration{0, 7 * 24 * time.Hour} {
+		w.Clock.SetTime(opened.Add(window))
+		require.True(t, w.admit("reload").Open, "others are not concerned")
+		d = w.admit("w")
+		require.True(t, d.Open, d.Message)
+		require.Contains(t, d.Message, "one starts in each window")
+		for _, name := range []string{"w", "x"} {
+			w.edit(name, func(mu *refitv1.MachineUpdate) {
+				mu.Status.Phase, mu.Status.Reason = refitv1.PhaseWaiting, refitv1.ReasonWindow
+			})
+			w.Clock.SetTime(opened.Add(window + time.Minute))
+			d = w.admit(name)
+			require.False(t, d.Open, "the window has had its one")
+			require.Equal(t, schedule.NeverFits, d.Reason)
+			require.Contains(t, d.Message, "the next one opens at "+text(opened.Add(window+7*24*time.Hour)))
+			require.EqualValues(t, (7*24*time.Hour-time.Minute)/time.Second, d.NextChangeETASeconds)
+		}
+	}
 }

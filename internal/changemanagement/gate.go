@@ -37,6 +37,7 @@ type Gate struct {
 	primed    map[string]bool                // namespaces whose updates were read from the API server
 	durations measured
 	recent    map[string]recently // by namespace
+	future    map[int64]time.Time // when starts that are in the future were seen first, by their seconds of Unix
 }
 
 // start is an admission that was written to a MachineUpdate, or may have been.
@@ -82,11 +83,11 @@ func (g *Gate) Admit(ctx context.Context, machine *clusterv1.Machine, mu *refitv
 	if err != nil {
 		return d, err
 	}
-	if limited(self.policies) {
+	if limited(self.policies) || d.Probe {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		// Others may have been admitted for a while: the window can have ended.
-		if d = Decide(g.Clock.Now(), self.candidate, self.policies, self.change); d.counted() {
+		if d = g.decideNow(self); d.counted() {
 			records, err := g.records(ctx, self.key.Namespace)
 			if err != nil {
 				return d, err
@@ -100,7 +101,7 @@ func (g *Gate) Admit(ctx context.Context, machine *clusterv1.Machine, mu *refitv
 	a := d.admission(g.Clock.Now(), self.candidate.Role)
 	err = write(a)
 	// One that was not answered may have been written.
-	if refused := apierrors.IsConflict(err) || apierrors.IsNotFound(err); !refused && limited(self.policies) {
+	if refused := apierrors.IsConflict(err) || apierrors.IsNotFound(err); !refused && (limited(self.policies) || d.Probe) {
 		s := start{update: mu.UID, at: a.AdmittedAt}
 		if err != nil {
 			s.unsure = g.Clock.Now()
@@ -126,10 +127,10 @@ func (g *Gate) decide(ctx context.Context, machine *clusterv1.Machine, mu *refit
 	if err != nil {
 		return Decision{}, self, err
 	}
-	if self.change.Expected, err = g.expected(ctx, self.candidate, mu); err != nil {
+	if self.change.Expected, err = g.expected(ctx, self, mu); err != nil {
 		return Decision{}, self, err
 	}
-	return Decide(g.Clock.Now(), self.candidate, self.policies, self.change), self, nil
+	return g.decideNow(self), self, nil
 }
 
 // record reads an update and its Machine as policies see them.
@@ -150,6 +151,9 @@ func (g *Gate) record(ctx context.Context, machine *clusterv1.Machine, mu *refit
 		r.starts = append(r.starts, t.Time)
 	}
 	r.running, r.failed, r.waiting = Runs(mu), HasFailed(mu), Holds(mu)
+	if st.Plan != nil {
+		r.worst = worst(st.Plan.Actions)
+	}
 	return r, nil
 }
 
@@ -173,9 +177,9 @@ func Holds(mu *refitv1.MachineUpdate) bool {
 	return mu.Status.Phase == refitv1.PhaseWaiting && (mu.Status.Reason == refitv1.ReasonWindow || mu.Status.Reason == refitv1.ReasonBudget)
 }
 
-// counted reports whether the decision is subject to a budget: one that an override made is not.
+// counted reports whether the decision is subject to a budget: one that an override made is not, and a probe is to one of its own.
 func (d *Decision) counted() bool {
-	return d.Open && d.Reason != schedule.Overridden && limited(d.Policies)
+	return d.Open && d.Reason != schedule.Overridden && (d.Probe || limited(d.Policies))
 }
 
 // limited reports whether one of the policies has a budget.
@@ -184,6 +188,10 @@ func limited(policies []*Policy) bool { return slices.ContainsFunc(policies, (*P
 // applyBudgets closes a decision that a budget does not allow.
 func (g *Gate) applyBudgets(d *Decision, self record, records []record) {
 	now := g.Clock.Now()
+	if d.Probe && self.probed(*d, records) {
+		d.waitForProbe(now)
+		return
+	}
 	if why := budgets(now, *d, self, records); why != nil {
 		d.Open, d.Reason, d.Message = false, schedule.BudgetExhausted, why.message
 		d.PermissiveRemainingSeconds, d.Frees = 0, why.eta == 0
@@ -236,8 +244,8 @@ func (g *Gate) Next(ctx context.Context, namespace string, most int) ([]types.Na
 	})
 	var out []types.NamespacedName
 	for _, r := range waiting[:min(len(waiting), examined)] {
-		d := Decide(now, r.candidate, r.policies, r.change)
-		if d.Open && (!d.counted() || budgets(now, d, r, records) == nil) {
+		d := g.decideNow(r)
+		if d.Open && (!d.counted() || budgets(now, d, r, records) == nil && !(d.Probe && r.probed(d, records))) {
 			out = append(out, r.key)
 		}
 		if len(out) == most {
@@ -256,6 +264,7 @@ func (g *Gate) records(ctx context.Context, namespace string) ([]record, error) 
 	if err := g.Client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("list MachineUpdates: %w", err)
 	}
+	now := g.Clock.Now()
 	var out []record
 	for i := range list.Items {
 		mu := list.Items[i].Restored()
@@ -281,9 +290,34 @@ func (g *Gate) records(ctx context.Context, namespace string) ([]record, error) 
 				r.running, r.waiting, r.starts = true, false, append(r.starts, s.at.Time)
 			}
 		}
+		for i, at := range r.starts {
+			r.starts[i] = g.ahead(now, at)
+		}
+		if r.waiting { // whether it could start takes how long it is expected to take
+			if r.change.Expected, err = g.expected(ctx, r, mu); err != nil {
+				return nil, err
+			}
+		}
 		out = append(out, r)
 	}
+	maps.DeleteFunc(g.future, func(at int64, _ time.Time) bool { return at <= now.Unix() })
 	return out, nil
+}
+
+// ahead returns when a start was, by this process's clock. One in the future was written before a clock was set back, or by one that is ahead: it
+// counts as from when it was seen first, so that nothing waits for as long as the clocks differ. Go's clock does not go back within a process.
+func (g *Gate) ahead(now, at time.Time) time.Time {
+	if !at.After(now) {
+		return at
+	}
+	if seen, ok := g.future[at.Unix()]; ok {
+		return seen
+	}
+	if g.future == nil {
+		g.future = map[int64]time.Time{}
+	}
+	g.future[at.Unix()] = now
+	return now
 }
 
 // known reports whether the cache knows of a start, or there is none to know of: the MachineUpdate is another one of the name, or the write

@@ -57,22 +57,23 @@ func (s *Status) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		}
 		st.ObservedGeneration = policy.Generation
 		now := s.Clock.Now()
-		if err := s.count(ctx, read, st); err != nil {
+		if err := s.count(ctx, now, read, st); err != nil {
 			return 0, err
 		}
-		read.show(now, st)
+		read.show(now, policy.CreationTimestamp.Time, st)
 		return untilNext(now, st), nil
 	})
 }
 
-// count counts the Machines that the policy selects, and those whose update waits.
-func (s *Status) count(ctx context.Context, p *Policy, st *refitv1.ChangeManagementPolicyStatus) error {
+// count counts the Machines that the policy selects, and those whose update waits, and learns how long the others' took.
+func (s *Status) count(ctx context.Context, now time.Time, p *Policy, st *refitv1.ChangeManagementPolicyStatus) error {
 	var machines clusterv1.MachineList
 	if err := s.Client.List(ctx, &machines, client.InNamespace(p.Namespace)); err != nil {
 		return fmt.Errorf("list Machines: %w", err)
 	}
 	clusters := map[string]*Candidate{}
 	var selected, pending int32
+	learn := newLearner(now, st)
 	for i := range machines.Items {
 		m := &machines.Items[i]
 		candidate := &Candidate{Subject: inplace.SubjectOf(m), Role: RoleOf(m.Labels)}
@@ -93,16 +94,19 @@ func (s *Status) count(ctx context.Context, p *Policy, st *refitv1.ChangeManagem
 		switch err := s.Client.Get(ctx, client.ObjectKeyFromObject(m), &mu); {
 		case err == nil && Holds(&mu):
 			pending++
+		case err == nil:
+			learn.see(&mu)
 		case client.IgnoreNotFound(err) != nil:
 			return err
 		}
 	}
 	st.SelectedMachines, st.PendingMachines = &selected, &pending
+	learn.write(st, p.Schedule.ExpectedDuration())
 	return nil
 }
 
-// show fills in what the policy means at an instant.
-func (p *Policy) show(now time.Time, st *refitv1.ChangeManagementPolicyStatus) {
+// show fills in what the policy means at an instant. Windows that had ended before it was made were none.
+func (p *Policy) show(now, made time.Time, st *refitv1.ChangeManagementPolicyStatus) {
 	st.Current, st.Next, st.NextChange, st.Recent = nil, nil, nil, nil
 	err := p.Schedule.Err(now)
 	for w := range schedule.Windows(now, now.Add(schedule.DefaultHorizon), p.Schedule) {
@@ -112,7 +116,11 @@ func (p *Policy) show(now time.Time, st *refitv1.ChangeManagementPolicyStatus) {
 		}
 		st.Current = WindowOf(w)
 	}
-	for w := range schedule.PastWindows(now, now.Add(-schedule.DefaultHorizon), p.Schedule) {
+	limit := now.Add(-schedule.DefaultHorizon)
+	if made.After(limit) {
+		limit = made
+	}
+	for w := range schedule.PastWindows(now, limit, p.Schedule) {
 		if st.Recent = append(st.Recent, *WindowOf(w)); len(st.Recent) == recentWindows {
 			break
 		}
@@ -129,11 +137,7 @@ func (p *Policy) show(now time.Time, st *refitv1.ChangeManagementPolicyStatus) {
 }
 
 func (p *Policy) conditions(now time.Time, invalid error, st *refitv1.ChangeManagementPolicyStatus) {
-	set := func(kind string, yes bool, reason, message string) {
-		status := metav1.ConditionFalse
-		if yes {
-			status = metav1.ConditionTrue
-		}
+	set := func(kind string, status metav1.ConditionStatus, reason, message string) {
 		meta.SetStatusCondition(&st.Conditions, metav1.Condition{
 			Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: st.ObservedGeneration,
 		})
@@ -141,23 +145,28 @@ func (p *Policy) conditions(now time.Time, invalid error, st *refitv1.ChangeMana
 	d := schedule.Decide(schedule.Query{Now: now}, p.Schedule)
 	meta.SetStatusCondition(&st.Conditions,
 		policykind.Ready(st.ObservedGeneration, "policy", invalid, string(schedule.InvalidPolicy), "is closed"))
-	// What is not Ready counts as restricted. A window that is open, but too short for an update, is not.
-	restricted := !*st.Open
-	message := d.Message
-	if !restricted {
-		d.Reason, message = schedule.Open, "changes may start"
+	// What is not Ready counts as restricted, and so does a window that no update ever fits into. One that is too short for what is left of it
+	// is open for those that take less than is expected.
+	switch {
+	case !*st.Open || d.Reason == schedule.NeverFits:
+		set(refitv1.ChangesRestrictedCondition, metav1.ConditionTrue, string(d.Reason), d.Message)
+	case d.Open:
+		set(refitv1.ChangesRestrictedCondition, metav1.ConditionFalse, string(schedule.Open), "changes may start")
+	default:
+		set(refitv1.ChangesRestrictedCondition, metav1.ConditionFalse, string(schedule.Open), "changes may start that take less than is expected: "+d.Message)
 	}
-	set(refitv1.ChangesRestrictedCondition, restricted, string(d.Reason), message)
-	paused := d.Reason == schedule.Paused || d.Reason == schedule.NoWindowWithinHorizon
-	if paused {
-		set(refitv1.ChangesPausedCondition, true, string(d.Reason), message)
-	} else {
-		set(refitv1.ChangesPausedCondition, false, "NotPaused", "")
+	switch d.Reason {
+	case schedule.Paused, schedule.NoWindowWithinHorizon:
+		set(refitv1.ChangesPausedCondition, metav1.ConditionTrue, string(d.Reason), d.Message)
+	case schedule.InvalidPolicy:
+		set(refitv1.ChangesPausedCondition, metav1.ConditionUnknown, string(d.Reason), d.Message)
+	default:
+		set(refitv1.ChangesPausedCondition, metav1.ConditionFalse, "NotPaused", "")
 	}
 	if n := *st.PendingMachines; n > 0 {
-		set(refitv1.ChangesPendingCondition, true, "Waiting", fmt.Sprintf("%d of %d Machines have an update that waits for a policy", n, *st.SelectedMachines))
+		set(refitv1.ChangesPendingCondition, metav1.ConditionTrue, "Waiting", fmt.Sprintf("%d of %d Machines have an update that waits for a policy", n, *st.SelectedMachines))
 	} else {
-		set(refitv1.ChangesPendingCondition, false, "None", "no update waits for a policy")
+		set(refitv1.ChangesPendingCondition, metav1.ConditionFalse, "None", "no update waits for a policy")
 	}
 }
 

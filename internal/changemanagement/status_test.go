@@ -27,6 +27,12 @@ func window(start, end string) *refitv1.Window {
 	return &refitv1.Window{Start: &metav1.Time{Time: instant(start)}, End: &metav1.Time{Time: instant(end)}}
 }
 
+// madeAt is a policy that was created at an instant.
+func madeAt(p *refitv1.ChangeManagementPolicy, created time.Time) *refitv1.ChangeManagementPolicy {
+	p.CreationTimestamp = metav1.NewTime(created)
+	return p
+}
+
 func at(s string) *metav1.Time { return &metav1.Time{Time: instant(s)} }
 
 func TestStatus(t *testing.T) {
@@ -53,7 +59,9 @@ func TestStatus(t *testing.T) {
 	}{
 		"open":                              {saturdays("a"), inside, true, october3, october10, october3.End, 5, map[string]metav1.ConditionStatus{ready: yes, restricted: no, paused: no}, schedule.Open, "changes may start"},
 		"its last moment":                   {saturdays("a"), closes.Add(-time.Second), true, october3, october10, october3.End, 5, map[string]metav1.ConditionStatus{ready: yes, restricted: no, paused: no}, schedule.Open, "changes may start"},
-		"too short for an update, but open": {saturdays("a", expects("20h")), inside, true, october3, october10, october3.End, 5, map[string]metav1.ConditionStatus{ready: yes, restricted: no, paused: no}, schedule.Open, "changes may start"},
+		"too short for any update":          {saturdays("a", expects("20h")), inside, true, october3, october10, october3.End, 5, map[string]metav1.ConditionStatus{ready: yes, restricted: yes, paused: no}, schedule.NeverFits, "no window within 1000 days is as long"},
+		"too short for one that starts now": {saturdays("a", expects("2h")), closes.Add(-time.Hour), true, october3, october10, october3.End, 5, map[string]metav1.ConditionStatus{ready: yes, restricted: no, paused: no}, schedule.Open, "that take less than is expected: what is left of the window is shorter than 2h0m0s"},
+		"a new one":                         {madeAt(saturdays("a"), opened.Add(-24*time.Hour)), closes, false, nil, october10, october10.Start, 1, map[string]metav1.ConditionStatus{ready: yes, restricted: yes, paused: no}, schedule.OutsideWindow, "opens at"},
 		"closed":                            {saturdays("a"), closes, false, nil, october10, october10.Start, 5, map[string]metav1.ConditionStatus{ready: yes, restricted: yes, paused: no}, schedule.OutsideWindow, "opens at 2026-10-10T20:00:00Z"},
 		"always":                            {anytime("a"), inside, true, &refitv1.Window{}, nil, nil, 0, map[string]metav1.ConditionStatus{ready: yes, restricted: no, paused: no}, schedule.Open, "changes may start"},
 		"never":                             {never("a"), inside, false, nil, nil, nil, 0, map[string]metav1.ConditionStatus{ready: yes, restricted: yes, paused: yes}, schedule.Paused, "is restrictive"},
@@ -62,7 +70,7 @@ func TestStatus(t *testing.T) {
 		"for the last time": {saturdays("a", func(s *spec) {
 			s.MaintenanceSchedule.Permit[0].Recurrence += ";UNTIL=20261003T235959Z"
 		}), closes, false, nil, nil, nil, 5, map[string]metav1.ConditionStatus{ready: yes, restricted: yes, paused: yes}, schedule.NoWindowWithinHorizon, "no window within 1000 days"},
-		"invalid": {onMars("a"), inside, false, nil, nil, nil, 0, map[string]metav1.ConditionStatus{ready: no, restricted: yes, paused: no}, schedule.InvalidPolicy, "maintenanceSchedule.timeZone: "},
+		"invalid": {onMars("a"), inside, false, nil, nil, nil, 0, map[string]metav1.ConditionStatus{ready: no, restricted: yes, paused: metav1.ConditionUnknown}, schedule.InvalidPolicy, "maintenanceSchedule.timeZone: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.policy.Generation = 7

@@ -1,0 +1,78 @@
+package changemanagement
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/schedule"
+)
+
+var (
+	machinesLabels = []string{"namespace", "cluster", "role"}
+
+	jointDesc = prometheus.NewDesc("refit_change_management_joint_next_change_eta_seconds",
+		"Seconds until all policies of a machine let changes start at once, of the machine for which that is longest: 0 now, -1 not within 1000 days or paused, -2 a policy is invalid.",
+		machinesLabels, nil)
+	unselectedDesc = prometheus.NewDesc("refit_change_management_unselected_machines",
+		"Machines that no policy selects, so that changes of them start at any time.", machinesLabels, nil)
+)
+
+// machinesKey are the machines of a cluster and a role.
+type machinesKey struct {
+	namespace, cluster string
+	role               refitv1.Role
+}
+
+// machinesOf is what all of their policies mean for them together.
+type machinesOf struct {
+	unselected int
+	eta        int64
+	asked      map[string]bool // sets of policies
+}
+
+// join asks what the policies that select a machine mean together, overrides aside. Many machines have the same ones.
+func (o *seen) join(s *Candidate, policies []*Policy, measured estimates) {
+	key := machinesKey{s.Namespace, s.Cluster, s.Role}
+	m := o.machines[key]
+	if m == nil {
+		m = &machinesOf{asked: map[string]bool{}}
+		o.machines[key] = m
+	}
+	if len(policies) == 0 {
+		m.unselected++
+		return
+	}
+	set := strings.Join(names(policies), " ")
+	if m.asked[set] {
+		return
+	}
+	m.asked[set] = true
+	expected := measured.longest(s.Role, policies...)
+	d := Decide(o.now, &Candidate{Subject: s.Subject, Role: s.Role}, policies, Change{Expected: expected})
+	if d.Reason == schedule.NeverFits && expected > 0 { // one starts in each window, to measure again
+		d = Decide(o.now, &Candidate{Subject: s.Subject, Role: s.Role}, policies, Change{})
+	}
+	m.eta = later(m.eta, d.NextChangeETASeconds)
+}
+
+// later returns which of two numbers of seconds is worse: one that stands for something is.
+func later(a, b int64) int64 {
+	if a < 0 || b < 0 {
+		return min(a, b)
+	}
+	return max(a, b)
+}
+
+func (o *seen) collectMachines(ch chan<- prometheus.Metric) {
+	for key, m := range o.machines {
+		gauge := func(d *prometheus.Desc, v float64) {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, key.namespace, key.cluster, string(key.role))
+		}
+		gauge(unselectedDesc, float64(m.unselected))
+		if len(m.asked) > 0 {
+			gauge(jointDesc, float64(m.eta))
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package changemanagement
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/capi-refit/refit/schedule"
+)
+
+// decideNow decides as of now. What was measured can be wrong for ever where it closes all windows, since nothing starts then and nothing is
+// measured again: if an update would fit that takes as long as the policies expect, one starts in each window.
+func (g *Gate) decideNow(r record) Decision {
+	now := g.Clock.Now()
+	d := Decide(now, r.candidate, r.policies, r.change)
+	if d.Reason != schedule.NeverFits || r.change.Expected == 0 {
+		return d
+	}
+	probe := Decide(now, r.candidate, r.policies, Change{Digest: r.change.Digest})
+	if probe.NextChangeETASeconds < 0 {
+		return d
+	}
+	probe.Probe = true
+	probe.Message = fmt.Sprintf("%s; no window is as long as such updates were measured to take, %s, so that one starts in each window, by expectedDuration, to measure again",
+		probe.Message, r.change.Expected)
+	return probe
+}
+
+// probed reports whether an update of the kind has started in the window already.
+func (r record) probed(d Decision, records []record) bool {
+	for _, o := range records {
+		if o.worst != r.worst || o.candidate.Role != r.candidate.Role || !shares(o.policies, r.policies) {
+			continue
+		}
+		for _, at := range o.starts {
+			if d.Window == nil || !at.Before(d.Window.Start) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func shares(a, b []*Policy) bool {
+	for _, p := range a {
+		if selectedBy(b, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// waitForProbe closes a decision whose window has had its probe.
+func (d *Decision) waitForProbe(now time.Time) {
+	d.Open, d.Reason, d.PermissiveRemainingSeconds = false, schedule.NeverFits, 0
+	d.NextChangeETASeconds = schedule.SecondsNone
+	d.Message += "; this window has had its one"
+	if d.Window == nil || d.Window.End.IsZero() {
+		return
+	}
+	schedules := make([]*schedule.Schedule, len(d.Policies))
+	for i, p := range d.Policies {
+		schedules[i] = p.Schedule
+	}
+	for w := range schedule.Windows(d.Window.End, d.Window.End.Add(schedule.DefaultHorizon), schedules...) {
+		d.NextChangeETASeconds = int64((w.Start.Sub(now) + time.Second - 1) / time.Second)
+		d.Message += ", and the next one opens at " + w.Start.UTC().Format(time.RFC3339)
+		break
+	}
+}
