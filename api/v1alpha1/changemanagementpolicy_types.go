@@ -97,6 +97,14 @@ type ChangeManagementPolicySpec struct {
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(h|m|s))+$`
 	MaxOverride string `json:"maxOverride,omitempty"`
+
+	// deletionGrace is for how long the policy goes on to count when it is deleted, such as 10m, so that what it holds back does not start because
+	// somebody has deleted it by mistake. One that has the same selector takes over at once. 0s: it is gone at once.
+	// +optional
+	// +kubebuilder:default="10m"
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(h|m|s))+$`
+	DeletionGrace string `json:"deletionGrace,omitempty"`
 }
 
 // MachinesSelector selects Machines. What is empty selects all.

@@ -36,6 +36,8 @@ const (
 	// UpdateFinalizer on a MachineUpdate keeps it until nothing of refit's is left on its Machine, on the Node and on the node itself. It is
 	// there from the start of an update to its end.
 	UpdateFinalizer = "capi-refit.dev/machineupdate"
+	// GraceFinalizer is on ChangeManagementPolicies that go on to count for a while when they are deleted.
+	GraceFinalizer = "capi-refit.dev/deletion-grace"
 
 	// RetryAnnotation on a MachineUpdate asks for another try of an update that has failed. Each new value is one try.
 	RetryAnnotation = "capi-refit.dev/retry"

@@ -2,6 +2,7 @@ package changemanagement
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"k8s.io/utils/lru"
@@ -10,6 +11,9 @@ import (
 	"github.com/capi-refit/refit/internal/policykind"
 	"github.com/capi-refit/refit/schedule"
 )
+
+// defaultGrace is for how long a policy counts that is deleted, where it does not say.
+const defaultGrace = 10 * time.Minute
 
 // defaultMaxOverride is how far ahead permissive-until may lie where a policy does not say.
 const defaultMaxOverride = 48 * time.Hour
@@ -30,6 +34,8 @@ type Policy struct {
 	Refuse bool
 	// Forbid has machines stay that can't be updated in place.
 	Forbid bool
+	// DeletionGrace is for how long it counts when it is deleted.
+	DeletionGrace time.Duration
 	// HoldAll holds back what does not disturb a node, too.
 	HoldAll bool
 
@@ -70,6 +76,13 @@ func Compile(p *refitv1.ChangeManagementPolicy, calendars schedule.Calendars) (*
 		return d
 	}
 	out.Jitter, out.MaxOverride = duration("jitter", s.Jitter, 0), duration("maxOverride", s.MaxOverride, defaultMaxOverride)
+	if out.DeletionGrace = defaultGrace; s.DeletionGrace != "" {
+		var err error
+		if out.DeletionGrace, err = time.ParseDuration(s.DeletionGrace); err != nil || out.DeletionGrace < 0 {
+			errs = append(errs, &schedule.FieldError{Field: "deletionGrace", Err: fmt.Errorf("%q is no duration such as 10m", s.DeletionGrace)})
+			out.DeletionGrace = defaultGrace
+		}
+	}
 	out.Budget.MinSpacing = duration("budget.minSpacing", s.Budget.MinSpacing, 0)
 	compiled, err := schedule.Compile(p.Name, s.Policy, calendars)
 	errs = append(errs, err, out.check(&s))

@@ -2,6 +2,7 @@ package changemanagement
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -32,7 +33,9 @@ const (
 
 // Status shows in each policy's status what it means now. It runs in the leader only.
 type Status struct {
-	Client   client.Client
+	Client client.Client
+	// Live reads from the API server.
+	Live     client.Reader
 	Policies *Policies
 	Recorder events.EventRecorder
 	Clock    clock.PassiveClock
@@ -50,7 +53,7 @@ func (s *Status) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	shown := policykind.Shown{
 		Client: s.Client, Recorder: s.Recorder, Kind: "ChangeManagementPolicy", Policy: &policy, Conditions: &st.Conditions,
 	}
-	return shown.Show(ctx, req, func() (time.Duration, error) {
+	result, err := shown.Show(ctx, req, func() (time.Duration, error) {
 		read, ok := s.Policies.Of(&policy)
 		if !ok {
 			return time.Second, nil // it is about to be read
@@ -61,8 +64,20 @@ func (s *Status) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 			return 0, err
 		}
 		read.show(now, policy.CreationTimestamp.Time, st)
-		return untilNext(now, st), nil
+		left, err := s.grace(ctx, &policy, read)
+		if err != nil || left == 0 {
+			return untilNext(now, st), err
+		}
+		meta.SetStatusCondition(&st.Conditions, metav1.Condition{
+			Type: refitv1.ReadyCondition, Status: metav1.ConditionTrue, Reason: "Deleting", ObservedGeneration: policy.Generation,
+			Message: "the policy is being deleted, and counts until " + now.Add(left).UTC().Format(time.RFC3339) + " (deletionGrace); one with the same selector takes over at once",
+		})
+		return min(left, untilNext(now, st)), nil
 	})
+	if errors.Is(err, errGone) {
+		return ctrl.Result{}, nil
+	}
+	return result, err
 }
 
 // count counts the Machines that the policy selects, and those whose update waits, and learns how long the others' took.

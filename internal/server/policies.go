@@ -42,7 +42,7 @@ func addChangeManagement(mgr shard.Manager, versions changemanagement.Versions) 
 	now := clock.RealClock{}
 	counters := changemanagement.NewMetrics(metrics.Registry)
 	policies := changemanagement.NewPolicies(mgr.GetClient(), mgr.GetAPIReader(), now)
-	status := &changemanagement.Status{Client: mgr.GetClient(), Policies: policies, Recorder: mgr.GetEventRecorder("refit"), Clock: now}
+	status := &changemanagement.Status{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Policies: policies, Recorder: mgr.GetEventRecorder("refit"), Clock: now}
 	since := &changemanagement.Since{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: now}
 	if err := errors.Join(
 		policies.SetupWithManager(mgr), status.SetupWithManager(mgr), since.SetupWithManager(mgr),

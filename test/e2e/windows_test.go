@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -33,6 +34,9 @@ func sysctlFile(content string) bootstrapv1.File {
 func (u *suite) policy(ctx context.Context, t *testing.T, name string, spec refitv1.ChangeManagementPolicySpec) *refitv1.ChangeManagementPolicy {
 	t.Helper()
 	p := &refitv1.ChangeManagementPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: u.Cluster.Namespace, Name: name}, Spec: spec}
+	if p.Spec.DeletionGrace == "" {
+		p.Spec.DeletionGrace = "0s" // the next scenario begins at once
+	}
 	if p.Spec.Selector.Roles == nil {
 		p.Spec.Selector.Roles = []refitv1.Role{refitv1.WorkerRole}
 	}
@@ -233,6 +237,32 @@ func (u *suite) shows(ctx context.Context, series, value string) error {
 			return err == nil && sample.MatchString(text)
 		}), nil
 	})
+}
+
+// aDeletedPolicyCounts deletes the policy that holds an update back, and puts another one in its place.
+func (u *suite) aDeletedPolicyCounts(ctx context.Context, t *testing.T) {
+	before := u.identities(ctx, t)
+	spec := restrictive()
+	spec.DeletionGrace = "1h"
+	old := u.policy(ctx, t, "before", spec)
+	f := file(app+"/deleted-policy", "waits\n")
+	require.NoError(t, u.Cluster.SetWorkerFiles(ctx, f))
+	u.anyWorker(ctx, t, waiting(refitv1.ReasonWindow))
+	require.NoError(t, u.Client.Delete(ctx, old))
+	require.NoError(t, poll(ctx, 250*time.Millisecond, func(ctx context.Context) (bool, error) {
+		err := u.Client.Get(ctx, client.ObjectKeyFromObject(old), old)
+		ready := meta.FindStatusCondition(old.Status.Conditions, refitv1.ReadyCondition)
+		return ready != nil && ready.Reason == "Deleting", err
+	}), "the policy does not say that it still counts")
+	time.Sleep(3 * time.Second) // time to begin, were it allowed
+	u.nowhere(ctx, t, f.Path)
+
+	u.policy(ctx, t, "in-its-place", refitv1.ChangeManagementPolicySpec{Policy: schedule.Policy{Strategy: schedule.PermissiveStrategy}})
+	u.rollOut(ctx, t, before) // within less than an hour
+	for _, name := range u.workers(ctx, t) {
+		require.NoError(t, u.CheckFile(ctx, name, f))
+	}
+	require.True(t, apierrors.IsNotFound(u.Client.Get(ctx, client.ObjectKeyFromObject(old), old)), "its successor has taken over")
 }
 
 // aStopHoldsEverything stops the workers, has one of them permissive still from before, and changes what disturbs no node.

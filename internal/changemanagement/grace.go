@@ -1,0 +1,86 @@
+package changemanagement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+)
+
+// +kubebuilder:rbac:groups=capi-refit.dev,resources=changemanagementpolicies,verbs=patch
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
+
+// grace has a policy go on to count for a while when it is deleted, by a finalizer. It returns how long it still does, and errGone when it is over.
+func (s *Status) grace(ctx context.Context, policy *refitv1.ChangeManagementPolicy, read *Policy) (time.Duration, error) {
+	has := controllerutil.ContainsFinalizer(policy, refitv1.GraceFinalizer)
+	if policy.DeletionTimestamp.IsZero() {
+		if wants := read.DeletionGrace > 0; wants != has {
+			return 0, s.setFinalizer(ctx, policy, wants)
+		}
+		return 0, nil
+	}
+	if !has {
+		return 0, nil
+	}
+	left := read.DeletionGrace - s.Clock.Now().Sub(policy.DeletionTimestamp.Time)
+	if left > 0 {
+		over, err := s.succeeded(ctx, policy)
+		if err != nil || !over {
+			return left, err
+		}
+	}
+	if err := s.setFinalizer(ctx, policy, false); client.IgnoreNotFound(err) != nil {
+		return 0, err
+	}
+	return 0, errGone
+}
+
+// errGone says that a policy is there no more.
+var errGone = errors.New("the policy is gone")
+
+func (s *Status) setFinalizer(ctx context.Context, policy *refitv1.ChangeManagementPolicy, on bool) error {
+	changed := policy.DeepCopy()
+	if on {
+		controllerutil.AddFinalizer(changed, refitv1.GraceFinalizer)
+	} else {
+		controllerutil.RemoveFinalizer(changed, refitv1.GraceFinalizer)
+	}
+	if err := s.Client.Patch(ctx, changed, client.MergeFromWithOptions(policy, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("change the finalizers of ChangeManagementPolicy %s: %w", client.ObjectKeyFromObject(policy), err)
+	}
+	policy.ResourceVersion, policy.Finalizers = changed.ResourceVersion, changed.Finalizers
+	return nil
+}
+
+// succeeded reports whether nothing is left for a policy that is deleted to hold: another one has the same selector, and counts already, or its
+// namespace goes as a whole.
+func (s *Status) succeeded(ctx context.Context, policy *refitv1.ChangeManagementPolicy) (bool, error) {
+	var others refitv1.ChangeManagementPolicyList
+	if err := s.Client.List(ctx, &others, client.InNamespace(policy.Namespace)); err != nil {
+		return false, fmt.Errorf("list ChangeManagementPolicies: %w", err)
+	}
+	for i := range others.Items {
+		o := &others.Items[i]
+		if o.UID == policy.UID || !o.DeletionTimestamp.IsZero() || !equality.Semantic.DeepEqual(o.Spec.Selector, policy.Spec.Selector) {
+			continue
+		}
+		if _, counts := s.Policies.Of(o); counts {
+			return true, nil
+		}
+	}
+	var namespace corev1.Namespace
+	err := s.Live.Get(ctx, types.NamespacedName{Name: policy.Namespace}, &namespace)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, fmt.Errorf("read Namespace %s: %w", policy.Namespace, err)
+	}
+	return err == nil && !namespace.DeletionTimestamp.IsZero(), nil
+}
