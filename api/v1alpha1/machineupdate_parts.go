@@ -96,9 +96,9 @@ type Admission struct {
 
 // Change is a change that was made on the node.
 type Change struct {
-	// kind of what was changed.
+	// kind of what was changed, such as File, as the node names it.
 	// +required
-	// +kubebuilder:validation:Enum=File;Unit;NTP;User;Kubelet;ControlPlane;Version;Node
+	// +kubebuilder:validation:MaxLength=64
 	Kind string `json:"kind"`
 
 	// name of what was changed: the path of a file, the name of a unit or user. None: a node has one of the kind.
@@ -108,7 +108,7 @@ type Change struct {
 
 	// operation is Write, Remove or Restore.
 	// +required
-	// +kubebuilder:validation:Enum=Write;Remove;Restore
+	// +kubebuilder:validation:MaxLength=32
 	Operation string `json:"operation"`
 
 	// conflict reports that somebody on the node had changed it, too. A copy of their file is kept on the node.

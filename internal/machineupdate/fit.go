@@ -67,7 +67,8 @@ func fitChanges(s *refitv1.MachineUpdateStatus) {
 		s.Changes[maxChanges-1].Name = andMore
 	}
 	for i := range s.Changes {
-		s.Changes[i].Name = shorten(s.Changes[i].Name, maxName)
+		c := &s.Changes[i]
+		c.Kind, c.Operation, c.Name = shorten(c.Kind, 64), shorten(c.Operation, 32), shorten(c.Name, maxName)
 	}
 }
 

@@ -58,11 +58,18 @@ var notCut = map[string]bool{
 	"status.observedDigest": true, "status.appliedDigest": true, "status.nodeRecords[]": true, "status.node.name": true, "status.hostKey": true,
 }
 
+// ownWords are what refit itself says. What nodes say is of any words: an agent may know more of them than the definition.
+var ownWords = map[string]bool{
+	"status.phase": true, "status.admission.role": true, "status.rollback.state": true, "status.conditions[].status": true,
+}
+
 // valueOf returns a value that a schema takes but for its limits, all of which it exceeds if it is to be long.
 func valueOf(path string, s *apiextensions.JSONSchemaProps, long bool) any {
 	switch {
-	case len(s.Enum) > 0:
+	case len(s.Enum) > 0 && ownWords[path]:
 		return s.Enum[0]
+	case len(s.Enum) > 0:
+		panic(path + " takes some words only: one that a node says would stop its update for good")
 	case s.Type == "object":
 		out := map[string]any{}
 		for name := range s.Properties {
