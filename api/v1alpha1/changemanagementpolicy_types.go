@@ -215,12 +215,50 @@ type ChangeManagementPolicyStatus struct {
 	// +kubebuilder:validation:MaxItems=64
 	Durations []MeasuredDuration `json:"durations,omitempty"`
 
+	// ledger is what counts against the policy's budget. It outlives the Machines.
+	// +optional
+	Ledger *Ledger `json:"ledger,omitempty"`
+
 	// conditions of the policy: Ready, ChangesPending, ChangesRestricted, ChangesPaused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Ledger is what counts against a budget, whether or not the Machines are still there.
+type Ledger struct {
+	// starts of updates that count against maxStartsPerWindow and minSpacing, the latest first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=500
+	Starts []LedgerEntry `json:"starts,omitempty"`
+
+	// failures are updates that have failed and count against stopAfterFailures, the latest first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	Failures []LedgerEntry `json:"failures,omitempty"`
+}
+
+// LedgerEntry is something that an update did.
+type LedgerEntry struct {
+	// machine whose update it was.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Machine string `json:"machine"`
+
+	// update is the UID of the MachineUpdate.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	Update string `json:"update"`
+
+	// at is when it was.
+	// +required
+	At metav1.Time `json:"at"`
 }
 
 // MeasuredDuration is what updates of a kind have taken.

@@ -70,6 +70,10 @@ const (
 	// override is.
 	OverrideReasonSuffix = "-reason"
 
+	// FailuresSeenAnnotation on a ChangeManagementPolicy says until when (RFC 3339) somebody has looked at the failures of Machines that are gone:
+	// they count against stopAfterFailures no more.
+	FailuresSeenAnnotation = "capi-refit.dev/failures-seen"
+
 	// CalendarUpdatedAnnotation on a ConfigMap with calendars is when they were last known to be right (RFC 3339). Without it
 	// they are as old as the last change of the ConfigMap.
 	CalendarUpdatedAnnotation = "capi-refit.dev/calendar-updated"

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/schedule"
 )
@@ -13,6 +14,7 @@ import (
 // record is an update as budgets see it.
 type record struct {
 	key       types.NamespacedName
+	uid       types.UID
 	candidate *Candidate
 	change    Change
 	policies  []*Policy
@@ -29,6 +31,12 @@ type record struct {
 	configured time.Time
 }
 
+// books are what counts against the budgets of a namespace.
+type books struct {
+	records []record
+	ledgers map[types.NamespacedName]ledger // by policy
+}
+
 // exhausted is a budget that does not let an update start.
 type exhausted struct {
 	// message has limits and no counts: those change with each start, and each change of a message is a write.
@@ -40,13 +48,15 @@ type exhausted struct {
 // tally is what counts against the budget of one policy.
 type tally struct {
 	running, starts, failed int
-	last                    time.Time
+	// gone are those of the failed ones whose Machines are.
+	gone int
+	last time.Time
 }
 
 // count counts what is under the policy, but for the update that asks.
-func (p *Policy) count(records []record, self types.NamespacedName, since time.Time) tally {
+func (p *Policy) count(b books, self types.NamespacedName, since time.Time) tally {
 	var t tally
-	for _, r := range records {
+	for _, r := range b.records {
 		if !selectedBy(r.policies, p) {
 			continue
 		}
@@ -68,6 +78,7 @@ func (p *Policy) count(records []record, self types.NamespacedName, since time.T
 			t.failed++
 		}
 	}
+	b.ledgers[p.NamespacedName].count(&t, b.records, since)
 	return t
 }
 
@@ -84,7 +95,11 @@ func selectedBy(policies []*Policy, p *Policy) bool {
 func (b Budget) slots(name string, now time.Time, t tally, next func() time.Time) (int, *exhausted) {
 	free := 1 << 30
 	if b.StopAfterFailures > 0 && t.failed >= b.StopAfterFailures {
-		return 0, &exhausted{message: fmt.Sprintf("policy %s: %d updates or more have failed, so no more start (stopAfterFailures); look at them with: kubectl get machineupdates", name, b.StopAfterFailures)}
+		why := fmt.Sprintf("policy %s: %d updates or more have failed, so no more start (stopAfterFailures); look at them with: kubectl get machineupdates", name, b.StopAfterFailures)
+		if t.gone > 0 {
+			why += "; of some the Machine is gone: they are in the policy's status.ledger, and count no more once its annotation " + refitv1.FailuresSeenAnnotation + " has a later time"
+		}
+		return 0, &exhausted{message: why}
 	}
 	if b.MaxConcurrent > 0 {
 		if free = min(free, b.MaxConcurrent-t.running); free <= 0 {
@@ -157,23 +172,23 @@ func (p *Policy) opens(from time.Time) time.Time {
 }
 
 // slots returns how many updates may start now under the policy. With none, it says why.
-func (p *Policy) slots(now time.Time, self types.NamespacedName, records []record) (int, *exhausted) {
+func (p *Policy) slots(now time.Time, self types.NamespacedName, b books) (int, *exhausted) {
 	from, next := p.period(now)
-	return p.Budget.slots(p.Name, now, p.count(records, self, from), next)
+	return p.Budget.slots(p.Name, now, p.count(b, self, from), next)
 }
 
 // budgets returns which budget does not let the update start, or nil. Among those that wait for the same budget the ones with the
 // oldest configuration go first, so that none starves.
-func budgets(now time.Time, d Decision, self record, records []record) *exhausted {
+func budgets(now time.Time, d Decision, self record, b books) *exhausted {
 	for _, p := range d.Policies {
 		if !p.limited() {
 			continue
 		}
-		free, why := p.slots(now, self.key, records)
+		free, why := p.slots(now, self.key, b)
 		if why != nil {
 			return why
 		}
-		if ahead := p.ahead(now, self, records, free); ahead >= free {
+		if ahead := p.ahead(now, self, b, free); ahead >= free {
 			return &exhausted{message: fmt.Sprintf("policy %s: the updates that its budget lets start now are those of Machines whose configuration is older", p.Name)}
 		}
 	}
@@ -181,9 +196,9 @@ func budgets(now time.Time, d Decision, self record, records []record) *exhauste
 }
 
 // ahead counts the updates that wait, could start, and have an older configuration, up to a limit.
-func (p *Policy) ahead(now time.Time, self record, records []record, limit int) int {
+func (p *Policy) ahead(now time.Time, self record, b books, limit int) int {
 	n, used := 0, map[types.NamespacedName]bool{}
-	for _, r := range records {
+	for _, r := range b.records {
 		if n >= limit {
 			break
 		}
@@ -191,7 +206,7 @@ func (p *Policy) ahead(now time.Time, self record, records []record, limit int) 
 			continue
 		}
 		// One that starts to measure again is not before others: it may be long.
-		if Decide(now, r.candidate, r.policies, r.change).Open && !p.elsewhere(now, r, records, used) {
+		if Decide(now, r.candidate, r.policies, r.change).Open && !p.elsewhere(now, r, b, used) {
 			n++
 		}
 	}
@@ -200,14 +215,14 @@ func (p *Policy) ahead(now time.Time, self record, records []record, limit int) 
 
 // elsewhere reports whether an update that waits is held back by the budget of another policy: it must not take a slot of this one,
 // perhaps for ever. Budgets that were looked at are in used.
-func (p *Policy) elsewhere(now time.Time, r record, records []record, used map[types.NamespacedName]bool) bool {
+func (p *Policy) elsewhere(now time.Time, r record, b books, used map[types.NamespacedName]bool) bool {
 	for _, o := range r.policies {
 		if !o.limited() || o.NamespacedName == p.NamespacedName {
 			continue
 		}
 		full, ok := used[o.NamespacedName]
 		if !ok {
-			_, why := o.slots(now, r.key, records)
+			_, why := o.slots(now, r.key, b)
 			full = why != nil
 			used[o.NamespacedName] = full
 		}

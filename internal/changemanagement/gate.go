@@ -32,6 +32,8 @@ type Gate struct {
 	Clock   clock.PassiveClock
 	Metrics *Metrics
 
+	departed departures
+
 	mu        sync.Mutex
 	admitted  map[types.NamespacedName]start // that the cache may not know yet
 	primed    map[string]bool                // namespaces whose updates were read from the API server
@@ -53,8 +55,8 @@ const settled = 2 * time.Minute
 
 // recently are the updates of a namespace as they were read last.
 type recently struct {
-	records []record
-	at      time.Time
+	books
+	at time.Time
 }
 
 // recentlyFor is how old records may be for a question whose answer admits nothing: many ask at once.
@@ -68,11 +70,11 @@ func (g *Gate) Ask(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	records, err := g.glance(ctx, self.key.Namespace)
+	b, err := g.glance(ctx, self.key.Namespace)
 	if err != nil {
 		return d, err
 	}
-	g.applyBudgets(&d, self, records)
+	g.applyBudgets(&d, self, b)
 	return d, nil
 }
 
@@ -88,11 +90,11 @@ func (g *Gate) Admit(ctx context.Context, machine *clusterv1.Machine, mu *refitv
 		defer g.mu.Unlock()
 		// Others may have been admitted for a while: the window can have ended.
 		if d = g.decideNow(self); d.counted() {
-			records, err := g.records(ctx, self.key.Namespace)
+			b, err := g.books(ctx, self.key.Namespace)
 			if err != nil {
 				return d, err
 			}
-			g.applyBudgets(&d, self, records)
+			g.applyBudgets(&d, self, b)
 		}
 	}
 	if !d.Open {
@@ -135,7 +137,7 @@ func (g *Gate) decide(ctx context.Context, machine *clusterv1.Machine, mu *refit
 
 // record reads an update and its Machine as policies see them.
 func (g *Gate) record(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) (record, error) {
-	r := record{key: client.ObjectKeyFromObject(mu), change: Change{Digest: mu.ChangeID()}, configured: machine.CreationTimestamp.Time}
+	r := record{key: client.ObjectKeyFromObject(mu), uid: mu.UID, change: Change{Digest: mu.ChangeID()}, configured: machine.CreationTimestamp.Time}
 	var err error
 	if r.candidate, err = (Candidates{g.Client}).Machine(ctx, machine); err != nil {
 		return r, err
@@ -186,35 +188,35 @@ func (d *Decision) counted() bool {
 func limited(policies []*Policy) bool { return slices.ContainsFunc(policies, (*Policy).limited) }
 
 // applyBudgets closes a decision that a budget does not allow.
-func (g *Gate) applyBudgets(d *Decision, self record, records []record) {
+func (g *Gate) applyBudgets(d *Decision, self record, b books) {
 	now := g.Clock.Now()
-	if d.Probe && self.probed(*d, records) {
+	if d.Probe && self.probed(*d, b.records) {
 		d.waitForProbe(now)
 		return
 	}
-	if why := budgets(now, *d, self, records); why != nil {
+	if why := budgets(now, *d, self, b); why != nil {
 		d.Open, d.Reason, d.Message = false, schedule.BudgetExhausted, why.message
 		d.PermissiveRemainingSeconds, d.Frees = 0, why.eta == 0
 		d.NextChangeETASeconds = max(1, int64((why.eta+time.Second-1)/time.Second))
 	}
 }
 
-// glance returns the updates of a namespace as they were a moment ago.
-func (g *Gate) glance(ctx context.Context, namespace string) ([]record, error) {
+// glance returns what counts in a namespace as it was a moment ago.
+func (g *Gate) glance(ctx context.Context, namespace string) (books, error) {
 	now := g.Clock.Now()
 	last := g.recent[namespace]
 	if age := now.Sub(last.at); age > 0 && age < recentlyFor {
-		return last.records, nil
+		return last.books, nil
 	}
-	records, err := g.records(ctx, namespace)
+	b, err := g.books(ctx, namespace)
 	if err != nil {
-		return nil, err
+		return books{}, err
 	}
 	if g.recent == nil {
 		g.recent = map[string]recently{}
 	}
-	g.recent[namespace] = recently{records, now}
-	return records, nil
+	g.recent[namespace] = recently{b, now}
+	return b, nil
 }
 
 // examined bounds how many updates are looked at to find those that a budget lets start.
@@ -230,12 +232,12 @@ func (g *Gate) Next(ctx context.Context, namespace string, most int) ([]types.Na
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.recent, namespace)
-	records, err := g.glance(ctx, namespace)
+	b, err := g.glance(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
 	now := g.Clock.Now()
-	waiting := slices.DeleteFunc(slices.Clone(records), func(r record) bool { return !r.waiting || !limited(r.policies) })
+	waiting := slices.DeleteFunc(slices.Clone(b.records), func(r record) bool { return !r.waiting || !limited(r.policies) })
 	slices.SortFunc(waiting, func(a, b record) int {
 		if a.before(b) {
 			return -1
@@ -245,7 +247,7 @@ func (g *Gate) Next(ctx context.Context, namespace string, most int) ([]types.Na
 	var out []types.NamespacedName
 	for _, r := range waiting[:min(len(waiting), examined)] {
 		d := g.decideNow(r)
-		if d.Open && (!d.counted() || budgets(now, d, r, records) == nil && !(d.Probe && r.probed(d, records))) {
+		if d.Open && (!d.counted() || budgets(now, d, r, b) == nil && !(d.Probe && r.probed(d, b.records))) {
 			out = append(out, r.key)
 		}
 		if len(out) == most {
@@ -253,6 +255,28 @@ func (g *Gate) Next(ctx context.Context, namespace string, most int) ([]types.Na
 		}
 	}
 	return out, nil
+}
+
+// books returns what counts in a namespace: its updates, and what the ledgers know of those that are gone.
+func (g *Gate) books(ctx context.Context, namespace string) (books, error) {
+	records, err := g.records(ctx, namespace)
+	if err != nil {
+		return books{}, err
+	}
+	var policies refitv1.ChangeManagementPolicyList
+	if err := g.Client.List(ctx, &policies, client.InNamespace(namespace)); err != nil {
+		return books{}, fmt.Errorf("list ChangeManagementPolicies: %w", err)
+	}
+	b, now := books{records, make(map[types.NamespacedName]ledger, len(policies.Items))}, g.Clock.Now()
+	for i := range policies.Items {
+		p := &policies.Items[i]
+		l := ledgerOf(p, g.departed.of(p))
+		for j := range l.starts {
+			l.starts[j].At.Time = g.ahead(now, l.starts[j].At.Time)
+		}
+		b.ledgers[client.ObjectKeyFromObject(p)] = l
+	}
+	return b, nil
 }
 
 // records returns the updates of a namespace, with what was admitted and the cache does not know yet.

@@ -8,10 +8,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -39,11 +43,33 @@ type Status struct {
 	Policies *Policies
 	Recorder events.EventRecorder
 	Clock    clock.PassiveClock
+	// Gate is told of updates that are gone.
+	Gate *Gate
 }
 
 // SetupWithManager has the manager run the Status.
 func (s *Status) SetupWithManager(mgr ctrl.Manager) error {
-	return shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("changemanagementpolicy-status").For(&refitv1.ChangeManagementPolicy{}), s, &refitv1.ChangeManagementPolicyList{})
+	gone := handler.Funcs{DeleteFunc: func(_ context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[ctrl.Request]) {
+		if mu, ok := e.Object.(*refitv1.MachineUpdate); ok {
+			s.depart(mu, q.AddAfter)
+		}
+	}}
+	controller := ctrl.NewControllerManagedBy(mgr).Named("changemanagementpolicy-status").For(&refitv1.ChangeManagementPolicy{}).Watches(&refitv1.MachineUpdate{}, gone)
+	return shard.Complete(mgr, controller, s, &refitv1.ChangeManagementPolicyList{})
+}
+
+// ledgerDelay is how long after an update is gone ledgers are written: many may go at once.
+const ledgerDelay = time.Second
+
+// depart has the ledgers keep what an update has done that is gone.
+func (s *Status) depart(mu *refitv1.MachineUpdate, again func(ctrl.Request, time.Duration)) {
+	mu = mu.Restored()
+	s.Gate.departed.note(s.Clock.Now(), mu)
+	if a := mu.Status.Admission; a != nil {
+		for _, name := range a.Policies {
+			again(ctrl.Request{NamespacedName: types.NamespacedName{Namespace: mu.Namespace, Name: name}}, ledgerDelay)
+		}
+	}
 }
 
 // Reconcile writes the status of a policy, and comes back when it changes.
@@ -60,7 +86,7 @@ func (s *Status) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		}
 		st.ObservedGeneration = policy.Generation
 		now := s.Clock.Now()
-		if err := s.count(ctx, now, read, st); err != nil {
+		if err := s.count(ctx, now, read, &policy); err != nil {
 			return 0, err
 		}
 		read.show(now, policy.CreationTimestamp.Time, st)
@@ -81,14 +107,15 @@ func (s *Status) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 }
 
 // count counts the Machines that the policy selects, and those whose update waits, and learns how long the others' took.
-func (s *Status) count(ctx context.Context, now time.Time, p *Policy, st *refitv1.ChangeManagementPolicyStatus) error {
+func (s *Status) count(ctx context.Context, now time.Time, p *Policy, policy *refitv1.ChangeManagementPolicy) error {
+	st := &policy.Status
 	var machines clusterv1.MachineList
 	if err := s.Client.List(ctx, &machines, client.InNamespace(p.Namespace)); err != nil {
 		return fmt.Errorf("list Machines: %w", err)
 	}
 	clusters := map[string]*Candidate{}
 	var selected, pending int32
-	learn := newLearner(now, st)
+	learn, keep := newLearner(now, st), newKeeper(now, p, policy, s.Gate.departed.of(policy))
 	for i := range machines.Items {
 		m := &machines.Items[i]
 		candidate := &Candidate{Subject: inplace.SubjectOf(m), Role: RoleOf(m.Labels)}
@@ -107,16 +134,18 @@ func (s *Status) count(ctx context.Context, now time.Time, p *Policy, st *refitv
 		selected++
 		var mu refitv1.MachineUpdate
 		switch err := s.Client.Get(ctx, client.ObjectKeyFromObject(m), &mu); {
-		case err == nil && Holds(&mu):
-			pending++
-		case err == nil:
-			learn.see(&mu)
 		case client.IgnoreNotFound(err) != nil:
 			return err
+		case err == nil:
+			if keep.see(mu.Restored()); Holds(&mu) {
+				pending++
+			}
+			learn.see(&mu)
 		}
 	}
 	st.SelectedMachines, st.PendingMachines = &selected, &pending
 	learn.write(st, p.Schedule.ExpectedDuration())
+	st.Ledger = keep.ledger(now, p.Budget)
 	return nil
 }
 

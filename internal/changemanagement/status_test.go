@@ -20,7 +20,7 @@ func (w *world) show(s *Status) (refitv1.ChangeManagementPolicyStatus, time.Dura
 }
 
 func (w *world) status() *Status {
-	return &Status{Client: w, Live: w.Client, Policies: w.policies, Recorder: w.Events, Clock: w.Clock}
+	return &Status{Client: w, Live: w.Client, Policies: w.policies, Recorder: w.Events, Clock: w.Clock, Gate: w.gate}
 }
 
 func window(start, end string) *refitv1.Window {

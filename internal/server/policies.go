@@ -42,7 +42,8 @@ func addChangeManagement(mgr shard.Manager, versions changemanagement.Versions) 
 	now := clock.RealClock{}
 	counters := changemanagement.NewMetrics(metrics.Registry)
 	policies := changemanagement.NewPolicies(mgr.GetClient(), mgr.GetAPIReader(), now)
-	status := &changemanagement.Status{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Policies: policies, Recorder: mgr.GetEventRecorder("refit"), Clock: now}
+	gate := &changemanagement.Gate{Policies: policies, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: now, Metrics: counters}
+	status := &changemanagement.Status{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Policies: policies, Recorder: mgr.GetEventRecorder("refit"), Clock: now, Gate: gate}
 	since := &changemanagement.Since{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: now}
 	if err := errors.Join(
 		policies.SetupWithManager(mgr), status.SetupWithManager(mgr), since.SetupWithManager(mgr),
@@ -52,9 +53,7 @@ func addChangeManagement(mgr shard.Manager, versions changemanagement.Versions) 
 	}
 	whenLeading(mgr, &changemanagement.Collector{Client: mgr.GetClient(), Policies: policies, Clock: now})
 	return &changeManagement{
-		gate: &changemanagement.Gate{
-			Policies: policies, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: now, Metrics: counters,
-		},
+		gate: gate,
 		hooks: &changemanagement.Hooks{
 			Policies: policies, Client: mgr.GetClient(), Versions: versions, Clock: now, Recorder: mgr.GetEventRecorder("refit"),
 		},
