@@ -28,7 +28,8 @@ const (
 
 // full returns why self gets no slot, or may not use the one that it has; "" if it may. held are the nodes that others disturb, and who
 // does. A node that is down already takes nothing from anybody, and its update may be what mends it: it needs a slot, so that only as
-// many are mended at once, but does not wait until others that are ill as well are mended by somebody else.
+// many are mended at once, but does not wait until others that are ill as well are mended by somebody else. Nor does it wait for one whose update
+// has failed: nobody works there, and the slot that is kept for it is to spare those that are well.
 func (l Limits) full(q question, c census, self member, held map[string]string) (string, error) {
 	why, err := "", error(nil)
 	if self.role == refitv1.ControlPlaneRole {
@@ -77,7 +78,7 @@ func controlPlaneFull(q question, members []member, self member, held map[string
 		}
 		n++
 		switch engaged := m.slot != none || m.holder(held) != ""; {
-		case engaged && q == toTake:
+		case engaged && q == toTake && !(self.down && m.idle(held)):
 			taken = append(taken, m)
 		case engaged, m.ill != "":
 			ill = append(ill, m)
@@ -128,6 +129,7 @@ func (s scope) full(q question, members []member, self member, held map[string]s
 		}
 		total++
 		switch engaged := m.slot != none || m.holder(held) != ""; {
+		case self.down && m.idle(held):
 		case engaged && m.before(self, q, held), !engaged && m.ill != "" && !self.down:
 			out = append(out, m)
 		}
@@ -142,6 +144,9 @@ func (s scope) full(q question, members []member, self member, held map[string]s
 	}
 	return fmt.Sprintf("workers: %d of %d %s may be out at once (%s %s), and these are: %s", most, total, nodes, s.flag, s.limit.String(), list(out, held)), nil
 }
+
+// idle reports whether a member has a slot because its update has failed, and nobody works on its node.
+func (m *member) idle(held map[string]string) bool { return m.slot == failed && m.holder(held) == "" }
 
 // before reports whether a worker that is engaged counts against another one. Those that have slots must not wait for each other: one that
 // may be half changed waits for none of them. Of those that can still give their nodes back only as many do as are too many, the last by

@@ -67,6 +67,8 @@ func TestWorkers(t *testing.T) {
 		"held and not ready":        {limits: two, objects: join(all(worker("b", notReady), worker("c")), others(1)), held: map[string]string{"node-b": "x", "node-c": "y"}, want: start + "b (held by x), c (held by y)"},
 		"itself does not count":     {limits: two, objects: join(with(worker("b"), holds), others(2)), self: []editMachine{notReady}, held: map[string]string{"node-a": "x"}},
 		"but it needs a slot":       {limits: two, objects: join(with(worker("b"), holds), with(worker("c"), holds), others(1)), self: []editMachine{notReady}, want: start + "b (updating), c (updating)"},
+		"nor waits for failed ones": {limits: two, objects: join(with(worker("b"), holds, fails), with(worker("c", notReady), holds, fails), others(1)), self: []editMachine{notReady}},
+		"but for who works there":   {limits: two, objects: join(with(worker("b"), holds, fails), with(worker("c"), holds, fails), others(1)), self: []editMachine{notReady}, held: map[string]string{"node-b": "x", "node-c": "y"}, want: start + "b (its update failed; refit retry or refit abandon b), c (its update failed; refit retry or refit abandon c)"},
 		"nodes of nobody's":         {limits: two, objects: others(3), held: map[string]string{"other-1": "x", "other-2": "x", "": "x"}},
 		"no node is nobody's":       {limits: atMost(3), objects: join(all(worker("b", noNode), worker("c", noNode)), others(1)), held: map[string]string{"": "x"}},
 		"control planes are apart":  {limits: two, objects: join(with(controlPlane("b"), holds), with(controlPlane("c", notReady), holds), others(3))},
