@@ -14,7 +14,7 @@ import (
 // parseCalendar returns what the events of an iCalendar file cover. Times without a zone, and days, are of loc.
 //
 // A calendar takes windows away, so that what is doubtful is kept: the first occurrence also where it does not match its rule,
-// and an instance that was moved both where it was and where it is. Only what was cancelled does not count.
+// and an instance that was moved both where it was and where it is. Only what was cancelled does not count: an event, or one instance of it.
 func parseCalendar(data []byte, loc *time.Location) (set, error) {
 	// The parser takes a file that ends too early for a whole one; half a calendar would open what the other half closes.
 	text := bytes.ToUpper(bytes.TrimSpace(data))
@@ -28,15 +28,25 @@ func parseCalendar(data []byte, loc *time.Location) (set, error) {
 	if n := bytes.Count(text, []byte("BEGIN:VEVENT")); n != len(parsed.Events()) {
 		return nil, fmt.Errorf("only %d of %d events can be read", len(parsed.Events()), n)
 	}
-	var once []span
-	var all union
+	var events []*event
+	cancelled := map[string][]moment{} // instances, by the UID of their event
 	for i, v := range parsed.Events() {
-		e := event{loc: loc}
+		e := &event{loc: loc}
 		if err := e.read(v.Properties); err != nil {
 			return nil, fmt.Errorf("event %d: %w", i+1, err)
 		}
-		if e.cancelled {
-			continue
+		switch {
+		case !e.cancelled:
+			events = append(events, e)
+		case e.instance != nil && e.uid != "":
+			cancelled[e.uid] = append(cancelled[e.uid], *e.instance)
+		}
+	}
+	var once []span
+	var all union
+	for _, e := range events {
+		if e.instance == nil {
+			e.except = append(e.except, cancelled[e.uid]...)
 		}
 		once = append(once, e.once()...)
 		if e.rule != nil {
@@ -66,6 +76,9 @@ type event struct {
 	except    []moment
 	also      []moment
 	cancelled bool
+	uid       string
+	// instance is which occurrence of the event with this UID it is about; nil: about all.
+	instance *moment
 }
 
 func (e *event) read(properties []ics.IANAProperty) error {
@@ -134,6 +147,14 @@ func (e *event) property(p ics.IANAProperty) error {
 		return err
 	case "EXRULE":
 		return errors.New("it is not supported")
+	case "UID":
+		e.uid = p.Value
+	case "RECURRENCE-ID":
+		m, err := e.moment(p.BaseProperty, p.Value)
+		if e.instance = &m; len(p.ICalParameters["RANGE"]) > 0 { // and all after it: they are kept
+			e.uid = ""
+		}
+		return err
 	case "STATUS":
 		e.cancelled = strings.EqualFold(p.Value, "CANCELLED")
 	}
@@ -159,7 +180,11 @@ func (e *event) moment(p ics.BaseProperty, value string) (moment, error) {
 			continue
 		}
 		var err error
-		if m.loc, err = loadZone(values[0]); err != nil {
+		zone := values[0]
+		if iana, ok := windowsZones[zone]; ok {
+			zone = iana
+		}
+		if m.loc, err = loadZone(zone); err != nil {
 			return moment{}, fmt.Errorf("TZID: %w", err)
 		}
 	}

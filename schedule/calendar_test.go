@@ -56,6 +56,26 @@ func TestWhatEventsCover(t *testing.T) {
 			[]string{"DTSTART;VALUE=DATE:20261225", "RDATE;VALUE=DATE:20261227,20261229"},
 			[]string{"2026-12-27T12:00:00Z", "2026-12-29T12:00:00Z"}, []string{"2026-12-26T12:00:00Z"},
 		},
+		"one that was cancelled": {
+			[]string{"DTSTART;VALUE=DATE:20261225", "RRULE:FREQ=DAILY", "END:VEVENT", "BEGIN:VEVENT", "UID:1", "DTSTART;VALUE=DATE:20261226", "RECURRENCE-ID;VALUE=DATE:20261226", "STATUS:CANCELLED"},
+			[]string{"2026-12-25T12:00:00Z", "2026-12-27T12:00:00Z"}, []string{"2026-12-26T12:00:00Z"},
+		},
+		"one that was cancelled, of another event": {
+			[]string{"DTSTART;VALUE=DATE:20261225", "RRULE:FREQ=DAILY", "END:VEVENT", "BEGIN:VEVENT", "UID:2", "DTSTART;VALUE=DATE:20261226", "RECURRENCE-ID;VALUE=DATE:20261226", "STATUS:CANCELLED"},
+			[]string{"2026-12-26T12:00:00Z"}, nil,
+		},
+		"one and all after it that were cancelled are kept": {
+			[]string{"DTSTART;VALUE=DATE:20261225", "RRULE:FREQ=DAILY", "END:VEVENT", "BEGIN:VEVENT", "UID:1", "DTSTART;VALUE=DATE:20261226", "RECURRENCE-ID;RANGE=THISANDFUTURE;VALUE=DATE:20261226", "STATUS:CANCELLED"},
+			[]string{"2026-12-26T12:00:00Z", "2026-12-27T12:00:00Z"}, nil,
+		},
+		"one that was moved is kept in both places": {
+			[]string{"DTSTART;VALUE=DATE:20261225", "RRULE:FREQ=WEEKLY", "END:VEVENT", "BEGIN:VEVENT", "UID:1", "DTSTART;VALUE=DATE:20270102", "RECURRENCE-ID;VALUE=DATE:20270101"},
+			[]string{"2027-01-01T12:00:00Z", "2027-01-02T12:00:00Z"}, []string{"2027-01-03T12:00:00Z"},
+		},
+		"Outlook's names of zones": {
+			[]string{"DTSTART;TZID=W. Europe Standard Time:20260701T100000", "DURATION:PT1H"},
+			[]string{"2026-07-01T08:00:00Z"}, []string{"2026-07-01T09:00:00Z"},
+		},
 		"what was cancelled": {
 			[]string{"DTSTART;VALUE=DATE:20261225", "STATUS:CANCELLED"}, nil, []string{"2026-12-25T12:00:00Z"},
 		},
@@ -108,4 +128,13 @@ func TestACalendarThatIsStaleCloses(t *testing.T) {
 	d := Decide(Query{Now: read.Add(24*time.Hour + time.Second)}, s)
 	require.Equal(t, InvalidPolicy, d.Reason)
 	require.Contains(t, d.Message, "maintenanceSchedule.exclude[0].calendar.maxAge")
+}
+
+// TestZonesOfWindowsAreThere demands that each stands for a zone that is known.
+func TestZonesOfWindowsAreThere(t *testing.T) {
+	require.Greater(t, len(windowsZones), 130)
+	for windows, iana := range windowsZones {
+		_, err := loadZone(iana)
+		require.NoError(t, err, windows)
+	}
 }

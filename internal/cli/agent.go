@@ -17,9 +17,7 @@ import (
 )
 
 func newAgentCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "agent", Short: "Sign the agents that refit brings to nodes"}
-	cmd.AddCommand(newAgentSignCommand())
-	return cmd
+	return subcommands(&cobra.Command{Use: "agent", Short: "Sign the agents that refit brings to nodes"}, newAgentSignCommand())
 }
 
 func newAgentSignCommand() *cobra.Command {

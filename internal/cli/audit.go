@@ -27,9 +27,7 @@ const auditExample = `  # Is the log as it was written?
     refit audit verify --head - --public-key refit-audit.pub audit.jsonl`
 
 func newAuditCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "audit", Short: "Look at the log of what was sent to nodes"}
-	cmd.AddCommand(newAuditVerifyCommand())
-	return cmd
+	return subcommands(&cobra.Command{Use: "audit", Short: "Look at the log of what was sent to nodes"}, newAuditVerifyCommand())
 }
 
 func newAuditVerifyCommand() *cobra.Command {

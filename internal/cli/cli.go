@@ -2,6 +2,8 @@
 package cli
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"unicode"
@@ -16,14 +18,37 @@ import (
 // version is that of the program, as Main was told.
 var version = "dev"
 
-// Main runs the command that the arguments of the program name, and exits with 1 if it fails. Others' updaters judge after refit's own.
+// Main runs the command that the arguments of the program name, and exits with 1 if it fails, or with what the command says. Others' updaters judge
+// after refit's own.
 func Main(programVersion string, others ...updaters.Constructor) {
 	version = programVersion
 	root := newRootCommand(others...)
 	if err := root.ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
+		var status *exitStatus
+		if errors.As(err, &status) {
+			os.Exit(status.code)
+		}
 		root.PrintErrln("refit:", printable(err.Error()))
 		os.Exit(1)
 	}
+}
+
+// exitStatus is an answer that a script reads out of the exit status. All that there is to say has been printed.
+type exitStatus struct{ code int }
+
+func (e *exitStatus) Error() string { return fmt.Sprintf("exit status %d", e.code) }
+
+// subcommands makes a command of others, which does nothing by itself.
+func subcommands(cmd *cobra.Command, of ...*cobra.Command) *cobra.Command {
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("unknown command %q for %q; see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.AddCommand(of...)
+	return cmd
 }
 
 // printable leaves control characters out of a text, which may come from objects, but for those that separate lines and columns.

@@ -13,7 +13,7 @@ import (
 
 // addFiles adds the flag with the files that a command reads. All of them count.
 func addFiles(fs *pflag.FlagSet, files *[]string) {
-	fs.StringArrayVarP(files, "filename", "f", nil, "File with the policies, in JSON or YAML; - for standard input. Can be there more than once.")
+	fs.StringArrayVarP(files, "filename", "f", nil, "File with the policies, in JSON or YAML, or directory of such files, in which other objects are left out; - for standard input. Can be there more than once.")
 }
 
 // checkFiles returns an error if standard input would have to be read twice.

@@ -19,13 +19,15 @@ const scheduleEvalExample = `  # May changes start now, and if not, when?
   # The same for an instant and an update that takes an hour and a half, for programs
   refit schedule eval -f policies.yaml --now 2026-10-03T20:00:00Z --expected-duration 90m -o json
 
+  # For a script: exits with 1 while changes may not start
+  refit schedule eval -f policies/ --role Worker --labels pool=gpu --exit-code
+
   # Do the worked cases of a file still come out as they say?
   refit schedule eval --vectors vectors.json`
 
 func newScheduleCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "schedule", Short: "Ask when changes may start"}
-	cmd.AddCommand(newScheduleEvalCommand(), newScheduleNextCommand(), newScheduleSimulateCommand(), newScheduleLintCommand())
-	return cmd
+	return subcommands(&cobra.Command{Use: "schedule", Short: "Ask when changes may start"},
+		newScheduleEvalCommand(), newScheduleNextCommand(), newScheduleSimulateCommand(), newScheduleLintCommand())
 }
 
 // evalFlags are the flags of schedule eval.
@@ -34,6 +36,8 @@ type evalFlags struct {
 	vectors, now, output string
 	expected             time.Duration
 	horizonDays          int
+	exitCode             bool
+	of                   subjectFlags
 }
 
 func newScheduleEvalCommand() *cobra.Command {
@@ -44,6 +48,8 @@ func newScheduleEvalCommand() *cobra.Command {
 		Long: `Reads ChangeManagementPolicy objects, or their specs, and says whether all of them together let changes start. They may be
 a list or several documents. Calendars are taken from the ConfigMaps among them. It is the server's own engine, and needs no
 cluster.
+
+Where the policies select different machines, say about which one you ask: --role, --labels, --cluster-labels, or --policy.
 
 A policy that can't be read is closed, and the answer says why: nextChangeETASeconds is -2 then. It is -1 if there is no
 window within the horizon, and permissiveRemainingSeconds is -1 if there is no end within it.`,
@@ -61,6 +67,8 @@ window within the horizon, and permissiveRemainingSeconds is -1 if there is no e
 	}
 	fs := cmd.Flags()
 	addFiles(fs, &flags.files)
+	flags.of.add(fs)
+	fs.BoolVar(&flags.exitCode, "exit-code", false, "Exit with 0 if changes may start, 1 if they may not, and 2 if a policy is invalid.")
 	fs.StringVar(&flags.vectors, "vectors", "", "File with worked cases; those that come out differently are listed.")
 	fs.StringVar(&flags.now, "now", "", "Instant to ask about, in RFC 3339. By default it is now.")
 	fs.DurationVar(&flags.expected, "expected-duration", 0, "How long the update takes. By default it is what the policies say.")
@@ -94,7 +102,22 @@ func (f *evalFlags) eval(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return printDecision(cmd.OutOrStdout(), schedule.Decide(q, docs.schedules()...), f.output)
+	p, err := f.of.choose(newPolicies(docs, q.Now))
+	if err != nil {
+		return err
+	}
+	d := schedule.Decide(q, p.schedules...)
+	if err := printDecision(cmd.OutOrStdout(), d, f.output); err != nil || !f.exitCode {
+		return err
+	}
+	switch {
+	case d.Open:
+		return nil
+	case d.Reason == schedule.InvalidPolicy:
+		return &exitStatus{2}
+	default:
+		return &exitStatus{1}
+	}
 }
 
 // decisionOutput is a decision as programs read it. A bound of the window that lies beyond the horizon is null.

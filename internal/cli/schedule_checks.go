@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -69,6 +70,9 @@ func within(w schedule.Window, from, until time.Time) time.Duration {
 func (p *policies) overlaps() []finding {
 	var all []finding
 	permits := p.schedules[0].Permits()
+	if len(permits) < 2 {
+		return nil
+	}
 	windows := make([][]schedule.Window, len(permits))
 	for i, permit := range permits {
 		windows[i] = slices.Collect(permit.Windows(p.now, p.now.Add(schedule.DefaultHorizon)))
@@ -162,22 +166,44 @@ func (p *policies) together() []finding {
 	return all
 }
 
+// mostPairs is how many pairs of policies that never meet are named.
+const mostPairs = 100
+
 // neverMeet warns of policies that have windows each, but none together. It names pairs where a pair is enough. Policies that
 // can't select the same machine need not meet.
 func (p *policies) neverMeet() []finding {
 	var some []*schedule.Schedule
 	for _, s := range p.schedules {
-		if p.only(s).opens() {
+		if p.kinds.opens(p.only(s)) {
 			some = append(some, s)
 		}
 	}
 	var all []finding
-	for i, a := range some {
-		for _, b := range some[:i] {
-			if pair := p.only(b, a); pair.share() && !pair.opens() {
-				all = append(all, pair.neverMeetFinding())
+	more := 0
+	for _, together := range p.inNamespaces(some) {
+		known := map[int][]schedule.Window{} // of each kind
+		windows := func(s *schedule.Schedule) []schedule.Window {
+			id := p.kinds.of[s]
+			if _, ok := known[id]; !ok {
+				known[id] = p.only(s).ahead(schedule.DefaultHorizon)
+			}
+			return known[id]
+		}
+		for i, a := range together {
+			for _, b := range together[:i] {
+				if !p.kinds.share(p.only(b, a)) {
+					continue
+				}
+				if _, meet := firstCommon(windows(b), windows(a)); !meet {
+					if more++; more <= mostPairs {
+						all = append(all, p.only(b, a).neverMeetFinding())
+					}
+				}
 			}
 		}
+	}
+	if more > mostPairs {
+		all[mostPairs-1].Message += fmt.Sprintf("; and so have %d other pairs", more-mostPairs)
 	}
 	if every := p.only(some...); len(all) == 0 && every.share() && !every.opens() {
 		return []finding{every.neverMeetFinding()}
@@ -185,16 +211,87 @@ func (p *policies) neverMeet() []finding {
 	return all
 }
 
+// inNamespaces returns policies by their namespaces: those of different ones never select the same machine.
+func (p *policies) inNamespaces(some []*schedule.Schedule) [][]*schedule.Schedule {
+	var out [][]*schedule.Schedule
+	at := map[string]int{}
+	for _, s := range some {
+		namespace := p.selectors[s].Namespace
+		i, ok := at[namespace]
+		if !ok {
+			i, at[namespace] = len(out), len(out)
+			out = append(out, nil)
+		}
+		out[i] = append(out[i], s)
+	}
+	return out
+}
+
 // share reports whether the policies, each with each, can select the same machine.
 func (p *policies) share() bool {
+	if len(p.inNamespaces(p.schedules)) > 1 {
+		return false
+	}
 	for i, a := range p.schedules {
 		for _, b := range p.schedules[:i] {
-			if !p.selectors[a].Selector.CanMeet(p.selectors[b].Selector) {
+			if !p.kinds.share(p.only(b, a)) {
 				return false
 			}
 		}
 	}
 	return true
+}
+
+// kinds know what was found out about policies that say the same: a fleet has thousands of a few kinds.
+type kinds struct {
+	// of are kinds by their windows, and selecting by their selectors.
+	of, selecting map[*schedule.Schedule]int
+	opened        map[int]bool
+	shares        map[[2]int]bool
+}
+
+func newKinds(p *policies) *kinds {
+	k := &kinds{of: map[*schedule.Schedule]int{}, selecting: map[*schedule.Schedule]int{}, opened: map[int]bool{}, shares: map[[2]int]bool{}}
+	windows, selectors := map[string]int{}, map[string]int{}
+	kind := func(known map[string]int, of any, namespace string) int {
+		text, _ := json.Marshal(of)
+		if key := string(text) + namespace; known[key] == 0 {
+			known[key] = len(known) + 1
+		}
+		return known[string(text)+namespace]
+	}
+	for s, spec := range p.specs {
+		namespace := ""
+		if m := spec.MaintenanceSchedule; m != nil && slices.ContainsFunc(m.Exclude, func(x schedule.Exclude) bool { return x.Calendar != nil }) {
+			namespace = p.selectors[s].Namespace // whose calendars they are
+		}
+		k.of[s] = kind(windows, []any{spec.Strategy, spec.MaintenanceSchedule}, namespace)
+		k.selecting[s] = kind(selectors, spec.Selector, "")
+	}
+	return k
+}
+
+// opens reports whether a policy opens within the horizon.
+func (k *kinds) opens(p *policies) bool {
+	id := k.of[p.schedules[0]]
+	answer, ok := k.opened[id]
+	if !ok {
+		answer = p.opens()
+		k.opened[id] = answer
+	}
+	return answer
+}
+
+// share reports whether two policies can select the same machine.
+func (k *kinds) share(p *policies) bool {
+	a, b := p.schedules[0], p.schedules[1]
+	key := [2]int{k.selecting[a], k.selecting[b]}
+	answer, ok := k.shares[key]
+	if !ok {
+		answer = p.selectors[a].Selector.CanMeet(p.selectors[b].Selector)
+		k.shares[key] = answer
+	}
+	return answer
 }
 
 func (p *policies) opens() bool {

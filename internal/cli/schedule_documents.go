@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -26,11 +29,14 @@ type policyDocuments struct {
 	policies []policyDocument
 	maps     map[string]map[string]string
 	schemas  apischema.Checker
+	// amongOthers: objects of other kinds are left out.
+	amongOthers bool
 }
 
 // policyDocument is the spec of a policy, or why it can't be read.
 type policyDocument struct {
-	name string
+	name, namespace string
+
 	spec refitv1.ChangeManagementPolicySpec
 	err  error
 	// refused is why API servers don't take it, which is said if nothing else is wrong with it.
@@ -43,6 +49,13 @@ func newPolicyDocument(name string, spec []byte) policyDocument {
 	d := policyDocument{name: name}
 	strict, err := sigsjson.UnmarshalStrict(spec, &d.spec)
 	d.err = errors.Join(append(strict, err)...)
+	var fields struct {
+		Fit any `json:"fit"`
+	}
+	_ = json.Unmarshal(spec, &fields) // what is wrong with it has been told
+	if _, boolean := fields.Fit.(bool); boolean {
+		d.err = errors.New(`fit: without quotes YAML takes Off for false; write it as fit: "Off"`)
+	}
 	return d
 }
 
@@ -53,18 +66,47 @@ func readPolicies(stdin io.Reader, files []string, now time.Time) (*policyDocume
 	}
 	docs := &policyDocuments{now: now}
 	for _, name := range files {
-		data, err := readFile(stdin, name)
-		if err != nil {
+		if err := docs.addPath(stdin, name); err != nil {
 			return nil, err
-		}
-		if err := docs.addFile(data); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	if len(docs.policies) == 0 {
 		return nil, fmt.Errorf("%s: there is no ChangeManagementPolicy", strings.Join(files, ", "))
 	}
 	return docs, nil
+}
+
+// addPath adds a file, or the files of a directory.
+func (d *policyDocuments) addPath(stdin io.Reader, name string) error {
+	if info, err := os.Stat(name); name == "-" || err != nil || !info.IsDir() {
+		return d.read(stdin, name)
+	}
+	entries, err := os.ReadDir(name)
+	if err != nil {
+		return err
+	}
+	d.amongOthers = true
+	defer func() { d.amongOthers = false }()
+	for _, e := range entries {
+		if ext := filepath.Ext(e.Name()); e.IsDir() || ext != ".yaml" && ext != ".yml" && ext != ".json" {
+			continue
+		}
+		if err := d.read(stdin, filepath.Join(name, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *policyDocuments) read(stdin io.Reader, name string) error {
+	data, err := readFile(stdin, name)
+	if err != nil {
+		return err
+	}
+	if err := d.addFile(data); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
 }
 
 // addFile adds the documents of a file. One in which nothing is, is taken for a mistake.
@@ -87,7 +129,7 @@ func (d *policyDocuments) addFile(data []byte) error {
 			return err
 		}
 	}
-	if len(d.policies)+len(d.maps) == before {
+	if len(d.policies)+len(d.maps) == before && !d.amongOthers {
 		return errors.New("there is no ChangeManagementPolicy and no ConfigMap")
 	}
 	return nil
@@ -116,11 +158,14 @@ func (d *policyDocuments) addJSON(doc []byte) error {
 type scheduleObject struct {
 	Kind     string `json:"kind"`
 	Metadata struct {
-		Name string `json:"name"`
+		Name      string `json:"name"`
+		Namespace string `json:"namespace"`
 	} `json:"metadata"`
 	Items []json.RawMessage `json:"items"`
 	Spec  json.RawMessage   `json:"spec"`
 	Data  map[string]string `json:"data"`
+	// BinaryData is decoded.
+	BinaryData map[string][]byte `json:"binaryData"`
 }
 
 // addObject adds an object, which doc holds as it was written.
@@ -130,7 +175,16 @@ func (d *policyDocuments) addObject(object scheduleObject, doc []byte) error {
 		if d.maps == nil {
 			d.maps = map[string]map[string]string{}
 		}
-		d.maps[object.Metadata.Name] = object.Data
+		all := maps.Clone(object.Data)
+		if all == nil {
+			all = map[string]string{}
+		}
+		for key, data := range object.BinaryData {
+			if _, ok := all[key]; !ok {
+				all[key] = string(data)
+			}
+		}
+		d.maps[object.Metadata.Namespace+"/"+object.Metadata.Name] = all
 	case "List", "ChangeManagementPolicyList":
 		return d.addAll(object.Items)
 	case "ChangeManagementPolicy":
@@ -139,9 +193,12 @@ func (d *policyDocuments) addObject(object scheduleObject, doc []byte) error {
 			spec = []byte("{}")
 		}
 		policy := newPolicyDocument(object.Metadata.Name, spec)
-		policy.refused = d.schemas.Check(doc)
+		policy.namespace, policy.refused = object.Metadata.Namespace, d.schemas.Check(doc)
 		d.policies = append(d.policies, policy)
 	case "":
+		if d.amongOthers {
+			return nil // what has no kind is no object
+		}
 		if object.Spec != nil {
 			doc = object.Spec
 		}
@@ -149,6 +206,9 @@ func (d *policyDocuments) addObject(object scheduleObject, doc []byte) error {
 		policy.refused = new(apischema.Checker).Check(fmt.Appendf(nil, `{"apiVersion": %q, "kind": "ChangeManagementPolicy", "metadata": {"name": "spec"}, "spec": %s}`, refitv1.GroupVersion, doc))
 		d.policies = append(d.policies, policy)
 	default:
+		if d.amongOthers {
+			return nil
+		}
 		return fmt.Errorf("%s is neither a ChangeManagementPolicy nor a ConfigMap", object.Kind)
 	}
 	return nil
@@ -168,8 +228,8 @@ func (d *policyDocuments) compile() []*changemanagement.Policy {
 	var all []*changemanagement.Policy
 	for _, p := range d.policies {
 		object := &refitv1.ChangeManagementPolicy{Spec: p.spec}
-		object.Name = p.name
-		policy, err := changemanagement.Compile(object, d) // who asks it is told what is wrong
+		object.Name, object.Namespace = p.name, p.namespace
+		policy, err := changemanagement.Compile(object, d.calendarsOf(p.namespace)) // who asks it is told what is wrong
 		switch {
 		case p.err != nil:
 			policy.Schedule = schedule.Invalid(p.name, p.err)
@@ -190,13 +250,22 @@ func (d *policyDocuments) schedules() []*schedule.Schedule {
 	return all
 }
 
-var _ schedule.Calendars = (*policyDocuments)(nil)
-
-// Calendar finds a calendar among the ConfigMaps. A file does not say how old it is: it counts as new.
-func (d *policyDocuments) Calendar(ref schedule.ConfigMapKey) (schedule.Calendar, error) {
-	data, ok := d.maps[ref.Name][ref.Key]
-	if !ok {
+// calendarsOf returns the calendars of a namespace, among the ConfigMaps of the files. One that names no namespace is of any. A file does not say how
+// old it is: it counts as new.
+func (d *policyDocuments) calendarsOf(namespace string) schedule.Calendars {
+	return schedule.CalendarsFunc(func(ref schedule.ConfigMapKey) (schedule.Calendar, error) {
+		for _, in := range []string{namespace, ""} {
+			if data, ok := d.maps[in+"/"+ref.Name][ref.Key]; ok {
+				return schedule.Calendar{Data: []byte(data), Modified: d.now}, nil
+			}
+		}
+		if namespace == "" { // a spec is of whatever namespace
+			for name, keys := range d.maps {
+				if data, ok := keys[ref.Key]; ok && strings.HasSuffix(name, "/"+ref.Name) {
+					return schedule.Calendar{Data: []byte(data), Modified: d.now}, nil
+				}
+			}
+		}
 		return schedule.NoCalendars.Calendar(ref)
-	}
-	return schedule.Calendar{Data: []byte(data), Modified: d.now}, nil
+	})
 }

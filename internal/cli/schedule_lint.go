@@ -20,7 +20,7 @@ const scheduleLintExample = `  # Will these policies do what they are meant to d
   refit schedule lint -f policies.yaml -o json | jq '.findings[] | select(.severity == "error")'`
 
 func newScheduleLintCommand() *cobra.Command {
-	var flags policyFlags
+	flags := policyFlags{all: true}
 	var strict bool
 	cmd := &cobra.Command{
 		Use:   "lint -f POLICIES",
@@ -32,6 +32,10 @@ func newScheduleLintCommand() *cobra.Command {
   Overlap      two permits of a policy are open at the same time
   NeverMeet    policies that have windows have none together within 1000 days
   TooShort     a window is shorter than an update is expected to take
+  Over         a permit has had its last window (UNTIL, COUNT)
+  NoDate       a permit names days that there are not, such as February 30
+  NoDay        a permit is weekly and names no day: it is on Mondays, or on the weekday of its startDate
+  NoStart      a permit is each second or third time (INTERVAL) and does not say from when on
 
 What is said of policies together holds for machines that all of them select. The exit status is 1 if there are errors, and
 with --strict also if there are warnings.`,
@@ -141,7 +145,7 @@ func (p *policies) lint() lintReport {
 		}
 		valid.schedules = append(valid.schedules, s)
 		one := p.only(s)
-		report.Findings = append(report.Findings, slices.Concat(one.littleTime(), one.overlaps(), one.tooShort())...)
+		report.Findings = append(report.Findings, slices.Concat(one.littleTime(), one.overlaps(), one.tooShort(), one.recurrences())...)
 	}
 	if len(valid.schedules) > 1 {
 		report.Findings = append(report.Findings, valid.together()...)

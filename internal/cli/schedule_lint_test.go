@@ -43,7 +43,7 @@ func TestPoliciesForDifferentMachinesNeedNotMeet(t *testing.T) {
 		"labels of other keys": {"{machines: {matchLabels: {a: b}}}", "{machines: {matchLabels: {b: a}}}", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := policyFlags{files: []string{"-"}, now: "2026-10-03T20:00:00Z"}
+			f := policyFlags{all: true, files: []string{"-"}, now: "2026-10-03T20:00:00Z"}
 			p, err := f.load(strings.NewReader(fmt.Sprintf(one, "SA", test.a) + fmt.Sprintf(one, "SU", test.b)))
 			require.NoError(t, err)
 			require.Equal(t, test.warn, len(p.neverMeet()) > 0)

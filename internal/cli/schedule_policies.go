@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/schedule"
 )
@@ -18,11 +19,17 @@ import (
 type policyFlags struct {
 	files             []string
 	now, output, zone string
+	of                subjectFlags
+	// all: the command looks at policies that select different machines, too.
+	all bool
 }
 
 func (f *policyFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	addFiles(fs, &f.files)
+	if !f.all {
+		f.of.add(fs)
+	}
 	fs.StringVar(&f.now, "now", "", "Instant to look from, in RFC 3339. By default it is now.")
 	fs.StringVar(&f.zone, "time-zone", "", "Zone to show times in, such as Europe/Berlin. By default it is that of the first policy.")
 	fs.StringVarP(&f.output, "output", "o", "", "json, for programs.")
@@ -36,6 +43,8 @@ type policies struct {
 	schedules []*schedule.Schedule
 	// selectors are what the schedules are of.
 	selectors map[*schedule.Schedule]*changemanagement.Policy
+	specs     map[*schedule.Schedule]*refitv1.ChangeManagementPolicySpec
+	kinds     *kinds
 }
 
 func (f *policyFlags) load(stdin io.Reader) (*policies, error) {
@@ -47,8 +56,16 @@ func (f *policyFlags) load(stdin io.Reader) (*policies, error) {
 		return nil, err
 	}
 	p, err := loadPolicies(stdin, f.files, now)
-	if err != nil || f.zone == "" {
-		return p, err
+	if err != nil {
+		return nil, err
+	}
+	if !f.all {
+		if p, err = f.of.choose(p); err != nil {
+			return nil, err
+		}
+	}
+	if f.zone == "" {
+		return p, nil
 	}
 	if p.loc, err = time.LoadLocation(f.zone); err != nil {
 		return nil, fmt.Errorf("--time-zone is %q, which is not an IANA time zone, such as Europe/Berlin", f.zone)
@@ -61,13 +78,19 @@ func loadPolicies(stdin io.Reader, files []string, now time.Time) (*policies, er
 	if err != nil {
 		return nil, err
 	}
-	p := &policies{now: now, selectors: map[*schedule.Schedule]*changemanagement.Policy{}}
-	for _, policy := range docs.compile() {
+	return newPolicies(docs, now), nil
+}
+
+func newPolicies(docs *policyDocuments, now time.Time) *policies {
+	p := &policies{now: now, selectors: map[*schedule.Schedule]*changemanagement.Policy{}, specs: map[*schedule.Schedule]*refitv1.ChangeManagementPolicySpec{}}
+	for i, policy := range docs.compile() {
 		p.schedules = append(p.schedules, policy.Schedule)
 		p.selectors[policy.Schedule] = policy
+		p.specs[policy.Schedule] = &docs.policies[i].spec
 	}
+	p.kinds = newKinds(p)
 	p.loc = p.schedules[0].Location()
-	return p, nil
+	return p
 }
 
 func parseNow(s string) (time.Time, error) {
@@ -94,7 +117,7 @@ func (p *policies) check() error {
 
 // only returns some of the policies, asked at the same instant.
 func (p *policies) only(schedules ...*schedule.Schedule) *policies {
-	return &policies{now: p.now, loc: p.loc, schedules: schedules, selectors: p.selectors}
+	return &policies{now: p.now, loc: p.loc, schedules: schedules, selectors: p.selectors, specs: p.specs, kinds: p.kinds}
 }
 
 // names returns the names of the policies, as one.

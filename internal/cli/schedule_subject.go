@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/labels"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/schedule"
+)
+
+// subjectFlags say about which machine policies are asked.
+type subjectFlags struct {
+	policies                    []string
+	role, labels, clusterLabels string
+}
+
+func (f *subjectFlags) add(fs *pflag.FlagSet) {
+	fs.StringArrayVar(&f.policies, "policy", nil, "Name of a policy to ask; the others are left out. Can be there more than once.")
+	fs.StringVar(&f.role, "role", "", "Ask the policies that select a machine of the role: ControlPlane or Worker.")
+	fs.StringVar(&f.labels, "labels", "", "Ask the policies that select a machine with these labels, such as pool=gpu,zone=a.")
+	fs.StringVar(&f.clusterLabels, "cluster-labels", "", "Ask the policies that select the machines of a cluster with these labels.")
+}
+
+// choose returns the policies that are asked: those that are named, or that select the machine. All of them are asked together, so that they have to
+// be for one machine.
+func (f *subjectFlags) choose(p *policies) (*policies, error) {
+	keep, err := f.selects(p)
+	if err != nil {
+		return nil, err
+	}
+	some := p.only(slices.DeleteFunc(slices.Clone(p.schedules), func(s *schedule.Schedule) bool { return !keep(s) })...)
+	if len(some.schedules) == 0 {
+		return nil, errors.New("none of the policies selects such a machine, so that its changes start at any time")
+	}
+	if len(f.policies) == 0 && !some.share() {
+		return nil, fmt.Errorf("no machine is selected by all of %s, so that they are never asked together: say about which machine you ask, by --role, --labels, --cluster-labels, or by --policy", some.names())
+	}
+	some.loc = some.schedules[0].Location()
+	return some, nil
+}
+
+// selects returns what keeps a policy.
+func (f *subjectFlags) selects(p *policies) (func(*schedule.Schedule) bool, error) {
+	for _, name := range f.policies {
+		if !slices.ContainsFunc(p.schedules, func(s *schedule.Schedule) bool { return s.Name() == name }) {
+			return nil, fmt.Errorf("--policy is %q, and there are %s", name, p.names())
+		}
+	}
+	role := refitv1.Role(f.role)
+	if role != "" && role != refitv1.ControlPlaneRole && role != refitv1.WorkerRole {
+		return nil, fmt.Errorf("--role is %q and can be ControlPlane or Worker", f.role)
+	}
+	machine, err := parseLabels("labels", f.labels)
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := parseLabels("cluster-labels", f.clusterLabels)
+	if err != nil {
+		return nil, err
+	}
+	return func(s *schedule.Schedule) bool {
+		if len(f.policies) > 0 && !slices.Contains(f.policies, s.Name()) {
+			return false
+		}
+		selector := p.selectors[s].Selector
+		if f.clusterLabels != "" && !selector.Cluster(cluster) {
+			return false
+		}
+		switch {
+		case f.labels != "" && role != "":
+			return selector.Machine(role, machine)
+		case f.labels != "":
+			return selector.Machine(refitv1.ControlPlaneRole, machine) || selector.Machine(refitv1.WorkerRole, machine)
+		case role != "":
+			return len(p.specs[s].Selector.Roles) == 0 || slices.Contains(p.specs[s].Selector.Roles, role)
+		}
+		return true
+	}, nil
+}
+
+func parseLabels(flag, text string) (labels.Set, error) {
+	if text == "" {
+		return nil, nil
+	}
+	set, err := labels.ConvertSelectorToLabelsMap(text)
+	if err != nil {
+		return nil, fmt.Errorf("--%s is %q and is to be such as pool=gpu,zone=a: %s", flag, text, strings.TrimPrefix(err.Error(), "invalid selector: "))
+	}
+	return set, nil
+}
