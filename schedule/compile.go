@@ -102,12 +102,12 @@ func (s *Schedule) decideBy(strategy Strategy, m *MaintenanceSchedule) error {
 	case PermissiveStrategy:
 		s.permit, s.excludes = everything{}, nil
 		s.permits = []Source{{Policy: s.name, Field: "strategy", Text: string(strategy), set: s.permit}}
-	case RestrictiveStrategy:
+	case RestrictiveStrategy, ManualStrategy:
 		s.paused = true
 	case MaintenanceScheduleStrategy:
 		s.paused = m == nil || len(m.Permit) == 0 && len(m.Exclude) == 0
 	default:
-		return at("strategy", fmt.Errorf("%q is none of MaintenanceSchedule, Permissive and Restrictive", strategy))
+		return at("strategy", fmt.Errorf("%q is none of MaintenanceSchedule, Permissive, Restrictive and Manual", strategy))
 	}
 	if s.paused {
 		s.permit, s.permits, s.excludes = union(nil), nil, nil

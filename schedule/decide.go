@@ -17,6 +17,7 @@ const (
 	OutsideWindow         Reason = "OutsideWindow"
 	Excluded              Reason = "Excluded"
 	Paused                Reason = "Paused"
+	Manual                Reason = "Manual" // nobody has permitted the change
 	Overridden            Reason = "Overridden"
 	NoWindowWithinHorizon Reason = "NoWindowWithinHorizon"
 	NeverFits             Reason = "NeverFits"
@@ -129,8 +130,11 @@ func meet(schedules []*Schedule) set {
 	return all
 }
 
+// restrictive reports whether a policy lets nothing start, whoever permits it.
+func restrictive(s *Schedule) bool { return s.Paused() && !s.Manual() }
+
 func (i *inquiry) decide() Decision {
-	permissive, restrictive := i.unix < i.PermissiveUntil.Unix(), i.Now.Before(i.RestrictiveUntil)
+	permissive, stopped := i.unix < i.PermissiveUntil.Unix(), i.Now.Before(i.RestrictiveUntil)
 	required, wanted := i.required(), i.wanted()
 	some, short := false, false
 	for from, last := i.unix, i.unix+i.horizon; ; {
@@ -142,7 +146,7 @@ func (i *inquiry) decide() Decision {
 		end, bounded := endOf(i.open, start, start+i.horizon)
 		length := i.length(start, end, bounded)
 		if length >= required || start < i.PermissiveUntil.Unix() {
-			d := i.found(start, end, bounded, length >= wanted, permissive, restrictive)
+			d := i.found(start, end, bounded, length >= wanted, permissive, stopped)
 			d.Short = short
 			return d
 		}
@@ -153,11 +157,14 @@ func (i *inquiry) decide() Decision {
 	if some {
 		d.Reason = NeverFits
 	}
-	if slices.ContainsFunc(i.schedules, (*Schedule).Paused) {
+	if slices.ContainsFunc(i.schedules, (*Schedule).Manual) {
+		d.Reason = Manual
+	}
+	if slices.ContainsFunc(i.schedules, restrictive) {
 		d.Reason = Paused
 	}
 	d.Message = i.explain(d.Reason, required)
-	if restrictive {
+	if stopped {
 		d.Reason, d.Message = Overridden, i.stopped(d.Message)
 	}
 	return d

@@ -39,6 +39,11 @@ func (i *inquiry) tellOpen(d Decision) string {
 	}
 }
 
+// those returns the policies that are of a kind.
+func (i *inquiry) those(are func(*Schedule) bool) []*Schedule {
+	return slices.DeleteFunc(slices.Clone(i.schedules), func(s *Schedule) bool { return !are(s) })
+}
+
 // stopped returns that a restrictive override is in force, and what comes after it; nothing does if that is beyond the horizon.
 func (i *inquiry) stopped(after string) string {
 	if i.RestrictiveUntil.Unix() > i.unix+i.horizon {
@@ -52,8 +57,9 @@ func (i *inquiry) explain(reason Reason, required time.Duration) string {
 	within := fmt.Sprintf("within %d days", i.horizon/secondsPerDay)
 	switch reason {
 	case Paused:
-		paused := slices.DeleteFunc(slices.Clone(i.schedules), func(s *Schedule) bool { return !s.Paused() })
-		return named(paused, nil) + " is restrictive"
+		return named(i.those(restrictive), nil) + " is restrictive"
+	case Manual:
+		return named(i.those((*Schedule).Manual), nil) + " is manual, and nobody has permitted this change"
 	case NeverFits:
 		return fmt.Sprintf("no window %s is as long as the update is expected to take, %s", within, required)
 	default:

@@ -13,6 +13,7 @@ const (
 	MaintenanceScheduleStrategy Strategy = "MaintenanceSchedule" // in the windows of the maintenance schedule
 	PermissiveStrategy          Strategy = "Permissive"          // always
 	RestrictiveStrategy         Strategy = "Restrictive"         // never
+	ManualStrategy              Strategy = "Manual"              // when somebody permits the change
 )
 
 // Fit is what becomes of an update that is expected to take longer than what is left of the window.
@@ -32,9 +33,9 @@ const (
 // +kubebuilder:object:generate=true
 type Policy struct {
 	// strategy says how the policy decides: MaintenanceSchedule in the windows of maintenanceSchedule, Permissive always,
-	// Restrictive never.
+	// Restrictive never, Manual when somebody has permitted the change (refit permit).
 	// +required
-	// +kubebuilder:validation:Enum=MaintenanceSchedule;Permissive;Restrictive
+	// +kubebuilder:validation:Enum=MaintenanceSchedule;Permissive;Restrictive;Manual
 	Strategy Strategy `json:"strategy,omitempty"`
 
 	// maintenanceSchedule has the windows. With neither permit nor exclude the policy is restrictive.

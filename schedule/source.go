@@ -117,5 +117,8 @@ func (x Exclude) text(zone string) string {
 	}
 }
 
-// Paused reports whether the policy lets nothing start: its strategy is Restrictive, or it has neither permits nor excludes.
+// Manual reports whether the policy lets start what somebody has permitted. Asked, it is closed: who knows of a permission leaves it out.
+func (s *Schedule) Manual() bool { return s != nil && s.strategy == ManualStrategy }
+
+// Paused reports whether the policy lets nothing start by itself: its strategy is Restrictive or Manual, or it has neither permits nor excludes.
 func (s *Schedule) Paused() bool { return s != nil && s.paused }

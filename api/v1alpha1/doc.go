@@ -46,6 +46,10 @@ const (
 	// goes. Each new value is acted upon once.
 	AbandonAnnotation = "capi-refit.dev/abandon"
 
+	// PermitAnnotation on a MachineUpdate permits the one change whose ID it has, where policies are Manual: an instant (RFC 3339), the ID, until
+	// when it holds (RFC 3339, or - for always), and who permits it, with blanks between.
+	PermitAnnotation = "capi-refit.dev/permit"
+
 	// HoldAnnotation on a Machine, or on its Node, holds the node: until an instant (RFC 3339), or with any other value until
 	// the annotation is removed. HoldAnnotation with OverrideReasonSuffix says why; so can a value that is neither an instant
 	// nor "true".

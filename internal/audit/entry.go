@@ -24,6 +24,8 @@ const (
 	EventTorn Event = "torn"
 	// EventOverridden: an update is about to start that policies, or a stop, would have held back.
 	EventOverridden Event = "overridden"
+	// EventPermitted: an update is about to start that a policy of the strategy Manual has left to somebody, who has permitted it.
+	EventPermitted Event = "permitted"
 	// EventLost: the log is not the one whose head was published. It was cut off, or replaced, while refit did not run.
 	EventLost Event = "lost"
 )
@@ -52,7 +54,8 @@ type Entry struct {
 	Outcome string `json:"outcome,omitempty"`
 	// Millis is how long the command took.
 	Millis int64 `json:"millis,omitempty"`
-	// Note is for people. Only EventOverridden has it: which overrides let the update start, who gave which reason, and which stops they pass.
+	// Note is for people. Only EventOverridden has it: which overrides let the update start, who gave which reason, and which stops they
+	// pass; and EventPermitted: who has permitted it.
 	Note string `json:"note,omitempty"`
 	// Torn is the number of lines before this one that are no entries.
 	Torn int `json:"torn,omitempty"`

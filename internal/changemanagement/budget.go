@@ -234,6 +234,9 @@ func (p *Policy) elsewhere(now time.Time, r record, b books, used map[types.Name
 }
 
 func (r record) before(o record) bool {
+	if a, b := r.change.Permit.At, o.change.Permit.At; !a.Equal(b) && !a.IsZero() && !b.IsZero() { // in the order that somebody says
+		return a.Before(b)
+	}
 	if !r.configured.Equal(o.configured) {
 		return r.configured.Before(o.configured)
 	}

@@ -94,7 +94,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, policies := range all {
 		for _, p := range policies {
-			for _, s := range []schedule.Strategy{schedule.MaintenanceScheduleStrategy, schedule.PermissiveStrategy, schedule.RestrictiveStrategy} {
+			for _, s := range []schedule.Strategy{schedule.MaintenanceScheduleStrategy, schedule.PermissiveStrategy, schedule.RestrictiveStrategy, schedule.ManualStrategy} {
 				ch <- prometheus.MustNewConstMetric(strategyDesc, prometheus.GaugeValue, boolean(p.Strategy == s), p.Namespace, p.Name, string(s))
 			}
 		}

@@ -1,6 +1,7 @@
 package changemanagement
 
 import (
+	"context"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -15,6 +16,8 @@ type Change struct {
 	Digest string
 	// Expected is how long it was measured to take. 0: not known; then the policies say.
 	Expected time.Duration
+	// Permit is somebody's permission, for policies that are Manual.
+	Permit Permit
 }
 
 // Decision is whether a change may start, by the policies that select the Machine, budgets aside.
@@ -23,6 +26,10 @@ type Decision struct {
 	Policies []*Policy
 	// By are the overrides that made it, and Passed the stops that it passes: only a bypass of this very change does.
 	By, Passed Overrides
+	// Permit is the permission by which policies that are Manual let it start; none if there are no such policies.
+	Permit Permit
+	// started tells that it has let an update start.
+	started func(context.Context)
 	// Stopped reports that people have stopped changes: by an override, or by a policy that is restrictive.
 	Stopped bool
 	// Probe reports that it is open, or will be, for one update of the kind in each window, so that how long they take is measured again.
@@ -33,10 +40,15 @@ type Decision struct {
 
 // Decide reports whether a change of a Machine may start, by the policies that select it.
 func Decide(now time.Time, s *Candidate, policies []*Policy, c Change) Decision {
-	schedules := make([]*schedule.Schedule, len(policies))
+	schedules := make([]*schedule.Schedule, 0, len(policies))
 	maxOverride := defaultMaxOverride
+	permitted := Permit{}
 	for i, p := range policies {
-		schedules[i] = p.Schedule
+		if p.Schedule.Manual() && !c.Permit.At.IsZero() {
+			permitted = c.Permit // it asks for nothing more
+		} else {
+			schedules = append(schedules, p.Schedule)
+		}
 		if i == 0 || p.MaxOverride < maxOverride {
 			maxOverride = p.MaxOverride
 		}
@@ -46,7 +58,14 @@ func Decide(now time.Time, s *Candidate, policies []*Policy, c Change) Decision 
 		Now: now, ExpectedDuration: c.Expected,
 		Bypass: f.bypass, PermissiveUntil: f.permissiveUntil, RestrictiveUntil: f.restrictedTo,
 	}
-	d := Decision{Decision: ask(q, policies, schedules), Policies: policies}
+	d := Decision{Decision: ask(q, policies, schedules), Policies: policies, Permit: permitted}
+	if d.Open && !permitted.At.IsZero() {
+		by := fmt.Sprintf("permitted by %s at %s", permitted.By, permitted.At.UTC().Format(time.RFC3339))
+		if len(schedules) > 0 {
+			by += "; " + d.Message
+		}
+		d.Message = by
+	}
 	if d.Reason == schedule.Open {
 		d.spread(now, s, c)
 	}
@@ -96,7 +115,7 @@ type closedSince struct {
 func ask(q schedule.Query, policies []*Policy, schedules []*schedule.Schedule) schedule.Decision {
 	key := together{expected: q.ExpectedDuration}
 	overridden := q.Bypass || !q.PermissiveUntil.IsZero() || !q.RestrictiveUntil.IsZero()
-	if len(policies) < 2 || overridden || copy(key.policies[:], policies) < len(policies) {
+	if len(schedules) < 2 || len(schedules) < len(policies) || overridden || copy(key.policies[:], policies) < len(policies) {
 		return schedule.Decide(q, schedules...)
 	}
 	if v, ok := policies[0].closed.Get(key); ok {
@@ -164,6 +183,16 @@ func names(policies []*Policy) []string {
 		out[i] = p.Name
 	}
 	return out
+}
+
+// Special reports whether somebody has let it be open: by an override, or by their permission.
+func (d *Decision) Special() bool { return len(d.By) > 0 || !d.Permit.At.IsZero() }
+
+// TellStart logs and counts that it has let an update start, where Admit was not asked.
+func (d *Decision) TellStart(ctx context.Context) {
+	if d.started != nil {
+		d.started(ctx)
+	}
 }
 
 // KeepsOff reports whether refit does not even look at the node: a policy holds all, or what it would hold can't be told.

@@ -132,12 +132,14 @@ func (g *Gate) decide(ctx context.Context, machine *clusterv1.Machine, mu *refit
 	if self.change.Expected, err = g.expected(ctx, self, mu); err != nil {
 		return Decision{}, self, err
 	}
-	return g.decideNow(self), self, nil
+	d := g.decideNow(self)
+	d.started = func(ctx context.Context) { g.tell(ctx, self, &d) }
+	return d, self, nil
 }
 
 // record reads an update and its Machine as policies see them.
 func (g *Gate) record(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) (record, error) {
-	r := record{key: client.ObjectKeyFromObject(mu), uid: mu.UID, change: Change{Digest: mu.ChangeID()}, configured: machine.CreationTimestamp.Time}
+	r := record{key: client.ObjectKeyFromObject(mu), uid: mu.UID, change: Change{Digest: mu.ChangeID(), Permit: PermitOf(mu, g.Clock.Now())}, configured: machine.CreationTimestamp.Time}
 	var err error
 	if r.candidate, err = (Candidates{g.Client}).Machine(ctx, machine); err != nil {
 		return r, err

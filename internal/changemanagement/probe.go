@@ -15,7 +15,7 @@ func (g *Gate) decideNow(r record) Decision {
 	if d.Reason != schedule.NeverFits || r.change.Expected == 0 {
 		return d
 	}
-	probe := Decide(now, r.candidate, r.policies, Change{Digest: r.change.Digest})
+	probe := Decide(now, r.candidate, r.policies, Change{Digest: r.change.Digest, Permit: r.change.Permit})
 	if probe.NextChangeETASeconds < 0 {
 		return d
 	}

@@ -200,7 +200,7 @@ func (p *Policy) conditions(now time.Time, invalid error, st *refitv1.ChangeMana
 		set(refitv1.ChangesRestrictedCondition, metav1.ConditionFalse, string(schedule.Open), "changes may start that take less than is expected: "+d.Message)
 	}
 	switch d.Reason {
-	case schedule.Paused, schedule.NoWindowWithinHorizon:
+	case schedule.Paused, schedule.Manual, schedule.NoWindowWithinHorizon:
 		set(refitv1.ChangesPausedCondition, metav1.ConditionTrue, string(d.Reason), d.Message)
 	case schedule.InvalidPolicy:
 		set(refitv1.ChangesPausedCondition, metav1.ConditionUnknown, string(d.Reason), d.Message)

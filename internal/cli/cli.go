@@ -70,7 +70,7 @@ func newRootCommand(others ...updaters.Constructor) *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(server.NewCommand(version, others...), newExplainCommand(others...), newScheduleCommand(), newStatusCommand(),
-		newHoldCommand(), newReleaseCommand(), newRetryCommand(), newRollbackCommand(), newAbandonCommand(), newDriftCommand(), newAuditCommand(), newRestoreEtcdCommand(), newAgentCommand())
+		newHoldCommand(), newReleaseCommand(), newRetryCommand(), newPermitCommand(), newRollbackCommand(), newAbandonCommand(), newDriftCommand(), newAuditCommand(), newRestoreEtcdCommand(), newAgentCommand())
 	takeOnce(root)
 	return root
 }

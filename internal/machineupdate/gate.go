@@ -114,6 +114,7 @@ func (u *update) askPolicies(ctx context.Context) (*wait, error) {
 	}
 	u.seen.Window = flow.Open
 	if d.Open {
+		u.opened = d
 		return nil, nil
 	}
 	u.closed, u.seen.Window = heldBy(d, u.regarding, u.mu), flow.Closed
@@ -131,10 +132,30 @@ func (u *update) goOn(ctx context.Context) error {
 
 // admitQuiet records that work starts that does not disturb the node.
 func (u *update) admitQuiet(ctx context.Context) error {
-	return u.claim(ctx, refitv1.Admission{
+	a := refitv1.Admission{
 		AdmittedAt: u.now(), Reason: refitv1.NotMaterial,
 		Message: "the change does not disturb the node", Role: changemanagement.RoleOf(u.regarding.Labels),
-	})
+	}
+	if !u.opened.Special() {
+		return u.claim(ctx, a)
+	}
+	a.Message += "; " + u.opened.Message
+	if err := u.auditStart(a, u.opened); err != nil {
+		return err
+	}
+	if err := u.claim(ctx, a); err != nil {
+		return err
+	}
+	u.opened.TellStart(ctx)
+	u.tellOverride(u.opened)
+	return nil
+}
+
+// tellOverride has an Event for an override that has let the update start.
+func (u *update) tellOverride(d changemanagement.Decision) {
+	if len(d.By) > 0 {
+		u.event(corev1.EventTypeWarning, "ChangeManagementOverridden", "Override", d.Message)
+	}
 }
 
 // admit asks the policies for the last time, and takes a slot for what disturbs the node. It returns what holds the update back, or
@@ -150,7 +171,7 @@ func (u *update) admit(ctx context.Context) (*wait, error) {
 			return w, err
 		}
 		write := func(a refitv1.Admission) error {
-			if err := u.auditOverride(a); err != nil {
+			if err := u.auditStart(a, d); err != nil {
 				return err
 			}
 			return u.claim(ctx, a)
@@ -162,20 +183,22 @@ func (u *update) admit(ctx context.Context) (*wait, error) {
 	if !d.Open {
 		return heldBy(d, u.regarding, u.mu), nil
 	}
-	if len(d.By) > 0 {
-		u.event(corev1.EventTypeWarning, "ChangeManagementOverridden", "Override", d.Message)
-	}
+	u.tellOverride(d)
 	return nil, nil
 }
 
-// auditOverride records that an override lets the update start. What can't be recorded does not start.
-func (u *update) auditOverride(a refitv1.Admission) error {
-	if u.Audit == nil || a.Reason != string(schedule.Overridden) {
+// auditStart records that an override, or somebody's permission, lets the update start. What can't be recorded does not start.
+func (u *update) auditStart(a refitv1.Admission, d changemanagement.Decision) error {
+	if u.Audit == nil || !d.Special() {
 		return nil
+	}
+	event := audit.EventPermitted
+	if len(d.By) > 0 {
+		event = audit.EventOverridden
 	}
 	s := u.subject()
 	_, err := u.Audit.Append(audit.Entry{
-		Event: audit.EventOverridden, Machine: &audit.Machine{Namespace: s.Namespace, Name: s.Name, UID: string(u.regarding.UID)}, Note: a.Message,
+		Event: event, Machine: &audit.Machine{Namespace: s.Namespace, Name: s.Name, UID: string(u.regarding.UID)}, Note: a.Message,
 	})
 	return err
 }

@@ -14,6 +14,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/audit"
+	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/schedule"
@@ -186,6 +187,12 @@ func TestOverrideIsToldOf(t *testing.T) {
 // TestAStopStopsWhatDoesNotDisturb: what people stop by an override is everything, and only a bypass of this change passes it, which is recorded
 // for whoever asks later.
 func TestAStopStopsWhatDoesNotDisturb(t *testing.T) {
+	for name, plan := range map[string]node.Plan{"a restart": restartA, "what does not disturb": writeA} {
+		t.Run(name, func(t *testing.T) { stopAndPass(t, plan) })
+	}
+}
+
+func stopAndPass(t *testing.T, plan node.Plan) {
 	w := under(t, writeA)
 	log := &overrideLog{}
 	w.reconciler.Audit = log
@@ -199,7 +206,7 @@ func TestAStopStopsWhatDoesNotDisturb(t *testing.T) {
 	require.Empty(t, w.node.calls)
 	require.Empty(t, log.entries)
 
-	w.node.plans = []node.Plan{restartA, restartA, {}}
+	w.node.plans = []node.Plan{plan, plan, {}}
 	stop[refitv1.BypassAnnotation] = w.update().Spec.Digest
 	annotate(stop)
 	log.err = errRefused
@@ -208,13 +215,49 @@ func TestAStopStopsWhatDoesNotDisturb(t *testing.T) {
 	require.NotContains(t, w.node.calls, "apply", "what can't be recorded does not start")
 
 	log.err = nil
-	w.node.plans = []node.Plan{restartA, {}}
+	w.node.plans = []node.Plan{plan, {}}
 	w.reconcile()
 	w.requirePhase(refitv1.PhaseSucceeded)
 	require.Len(t, log.entries, 1)
 	require.Equal(t, audit.EventOverridden, log.entries[0].Event)
 	require.Equal(t, key.Name, log.entries[0].Machine.Name)
+	var told string
+	for len(w.events.Events) > 0 {
+		told += <-w.events.Events + "\n"
+	}
+	require.Regexp(t, "ChangeManagementOverridden .*which passes restrictive-until", told)
 	require.Contains(t, log.entries[0].Note, "which passes restrictive-until=true on Machine "+key.Name+" (incident 7)")
+}
+
+// TestAPermitIsForOneChange: under a manual policy nothing begins before somebody permits it, whatever it does.
+func TestAPermitIsForOneChange(t *testing.T) {
+	for name, plan := range map[string]node.Plan{"a restart": restartA, "what does not disturb": writeA} {
+		t.Run(name, func(t *testing.T) {
+			manual := nightly()
+			manual.Spec = refitv1.ChangeManagementPolicySpec{Policy: schedule.Policy{Strategy: schedule.ManualStrategy}}
+			w := under(t, plan, manual)
+			log := &overrideLog{}
+			w.reconciler.Audit = log
+			w.reconcile()
+			require.Equal(t, "False Manual", permittedReason(w.update()))
+			require.Empty(t, w.node.calls)
+
+			mu := w.update()
+			metav1.SetMetaDataAnnotation(&mu.ObjectMeta, refitv1.PermitAnnotation, changemanagement.PermitValue(w.clock.Now(), mu.ChangeID(), time.Time{}, "ann"))
+			require.NoError(t, w.Update(t.Context(), mu))
+			w.node.plans = []node.Plan{plan, {}}
+			w.reconcile()
+			w.requirePhase(refitv1.PhaseSucceeded)
+			require.Contains(t, w.update().Status.Admission.Message, "permitted by ann at ")
+			require.Len(t, log.entries, 1)
+			require.Equal(t, audit.EventPermitted, log.entries[0].Event)
+
+			w.change()
+			w.ask()
+			w.reconcile()
+			require.Equal(t, "False Manual", permittedReason(w.update()), "other specs are another change")
+		})
+	}
 }
 
 // overrideLog is a fake of the audit log.

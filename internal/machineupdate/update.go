@@ -11,6 +11,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/baseline"
+	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/internal/machineupdate/flow"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
@@ -34,7 +35,9 @@ type update struct {
 	// origin is where another version of Kubernetes comes from. It is there before the node is connected to.
 	origin origin
 	// closed is what holds the update back if it has not started yet and disturbs the node. The node tells.
-	closed   *wait
+	closed *wait
+	// opened is what lets it start, if nothing holds it back.
+	opened   changemanagement.Decision
 	login    login
 	occupied occupancy
 	// saidLast is what the node has said of its last work before it was released. Nil: nothing.

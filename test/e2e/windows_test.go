@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"io/fs"
 	"regexp"
 	"slices"
 	"strings"
@@ -237,6 +238,32 @@ func (u *suite) shows(ctx context.Context, series, value string) error {
 			return err == nil && sample.MatchString(text)
 		}), nil
 	})
+}
+
+// manualWaitsForAPerson has each of the workers wait until somebody permits its change.
+func (u *suite) manualWaitsForAPerson(ctx context.Context, t *testing.T) {
+	before := u.identities(ctx, t)
+	u.policy(ctx, t, "by-hand", refitv1.ChangeManagementPolicySpec{Policy: schedule.Policy{Strategy: schedule.ManualStrategy}})
+	f := file(app+"/by-hand", "permitted\n")
+	require.NoError(t, u.Cluster.SetWorkerFiles(ctx, f))
+	mu := u.anyWorker(ctx, t, waiting(refitv1.ReasonWindow))
+	require.Equal(t, string(schedule.Manual), permitted(mu))
+	time.Sleep(3 * time.Second) // time to begin, were it allowed
+	u.nowhere(ctx, t, f.Path)
+
+	t.Log(u.refit(ctx, t, "permit", mu.Name))
+	done, err := u.AwaitUpdate(ctx, mu.Name, system.Succeeded)
+	require.NoError(t, err)
+	require.Contains(t, done.Status.Admission.Message, "permitted by ")
+	require.NoError(t, u.CheckFile(ctx, mu.Name, f))
+	other := u.anyWorker(ctx, t, func(o *refitv1.MachineUpdate) bool {
+		return o.Name != mu.Name && waiting(refitv1.ReasonWindow)(o)
+	})
+	_, err = u.Fleet.Node(other.Name).ReadFile(ctx, f.Path)
+	require.ErrorIs(t, err, fs.ErrNotExist, "a permission is for one change")
+	t.Log(u.refit(ctx, t, "permit", "--cluster", u.Cluster.Name, "--all"))
+	u.rollOut(ctx, t, before)
+	require.NoError(t, u.CheckFile(ctx, other.Name, f))
 }
 
 // aDeletedPolicyCounts deletes the policy that holds an update back, and puts another one in its place.

@@ -1,0 +1,43 @@
+package changemanagement
+
+import (
+	"strings"
+	"time"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+)
+
+// Permit is somebody's permission for one change, where a policy is Manual.
+type Permit struct {
+	// At is when it was given: who was permitted first is first. It is zero if there is none.
+	At time.Time
+	// By is who has given it.
+	By string
+}
+
+// PermitOf returns the permission of an update for the change that is asked for; none if it is over, or was for another change.
+func PermitOf(mu *refitv1.MachineUpdate, now time.Time) Permit {
+	parts := strings.SplitN(mu.Annotations[refitv1.PermitAnnotation], " ", 4)
+	if len(parts) < 4 || parts[1] != mu.ChangeID() {
+		return Permit{}
+	}
+	at, err := time.Parse(time.RFC3339, parts[0])
+	if err != nil {
+		return Permit{}
+	}
+	if parts[2] != "-" {
+		if until, err := time.Parse(time.RFC3339, parts[2]); err != nil || !now.Before(until) {
+			return Permit{}
+		}
+	}
+	return Permit{At: at, By: parts[3]}
+}
+
+// PermitValue returns the value of the annotation that permits a change. A zero until is for always.
+func PermitValue(now time.Time, change string, until time.Time, by string) string {
+	end := "-"
+	if !until.IsZero() {
+		end = until.UTC().Format(time.RFC3339)
+	}
+	return strings.Join([]string{now.UTC().Format(time.RFC3339Nano), change, end, by}, " ")
+}
