@@ -45,6 +45,15 @@ func (s *Schedule) Location() *time.Location {
 	return s.loc
 }
 
+// Day returns when the day of an instant begins in the policy's zone, and when the next one does. Where a clock never shows midnight it is the moment
+// at which the day begins.
+func (s *Schedule) Day(t time.Time) (from, next time.Time) {
+	loc := s.Location()
+	day := NewDate(t.In(loc).Date())
+	at := func(day Date) time.Time { return time.Unix(resolve(loc, day, 0), 0).UTC() }
+	return at(day), at(day + 1)
+}
+
 // Strategy returns how the policy decides. It is empty if the policy could not be read.
 func (s *Schedule) Strategy() Strategy {
 	if s == nil {

@@ -146,6 +146,7 @@ type Budget struct {
 	// one of them tried again, or its desired specs change.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
 	StopAfterFailures int32 `json:"stopAfterFailures,omitempty"`
 }
 

@@ -153,11 +153,8 @@ func (p *Policy) period(now time.Time) (from time.Time, next func() time.Time) {
 	if known := !w.Start.IsZero() && !w.End.IsZero(); known && !now.Before(w.Start) && w.End.Sub(w.Start) <= longestPeriod {
 		return w.Start, func() time.Time { return p.opens(w.End) }
 	}
-	local := now.In(p.Schedule.Location())
-	day := time.Date(local.Year(), local.Month(), local.Day(), 0, 0, 0, 0, local.Location())
-	return day, func() time.Time {
-		return p.opens(time.Date(local.Year(), local.Month(), local.Day()+1, 0, 0, 0, 0, local.Location()))
-	}
+	day, tomorrow := p.Schedule.Day(now)
+	return day, func() time.Time { return p.opens(tomorrow) }
 }
 
 // opens returns when the policy is open from an instant on, zero if it is not within the horizon.

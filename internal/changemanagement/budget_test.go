@@ -156,8 +156,24 @@ func freeze(name string, edits ...edit) *refitv1.ChangeManagementPolicy {
 func TestAClockThatWasSetBackHoldsNothingForLong(t *testing.T) {
 	w := newWorld(t, fleet(map[string]states{"w": {}, "x": {started(inside.Add(6 * time.Hour)), ended}}, nil, anytime("a", budget(refitv1.Budget{MinSpacing: "1m"})))...)
 	require.False(t, w.ask("w").Open)
-	w.Clock.SetTime(inside.Add(time.Minute))
-	require.True(t, w.ask("w").Open)
+	for _, after := range []time.Duration{time.Minute, 6*time.Hour + time.Second} { // also when the clock comes to it
+		w.Clock.SetTime(inside.Add(after))
+		require.True(t, w.ask("w").Open, after)
+	}
+}
+
+// TestTheDayOfABudgetWhereThereIsNoMidnight: clocks in Chile go from 24:00 to 1:00.
+func TestTheDayOfABudgetWhereThereIsNoMidnight(t *testing.T) {
+	p := read(anytime("a", budget(refitv1.Budget{MaxStartsPerWindow: 1}), func(s *spec) {
+		s.MaintenanceSchedule = &schedule.MaintenanceSchedule{TimeZone: "America/Santiago"}
+	}))[0]
+	evening := instant("2026-09-06T03:30:00Z") // 23:30 of the 5th
+	from, next := p.period(evening)
+	require.Equal(t, "2026-09-05T04:00:00Z", text(from))
+	require.Equal(t, "2026-09-06T04:00:00Z", text(next()))
+	from, next = p.period(instant("2026-09-06T04:30:00Z"))
+	require.Equal(t, "2026-09-06T04:00:00Z", text(from))
+	require.Equal(t, "2026-09-07T03:00:00Z", text(next()))
 }
 
 // TestWhoNeverFitsBlocksNobody: who has the oldest configuration goes first only where it could start.

@@ -34,6 +34,8 @@ type Decision struct {
 	Stopped bool
 	// Probe reports that it is open, or will be, for one update of the kind in each window, so that how long they take is measured again.
 	Probe bool
+	// measuredWhy is why, for a Probe.
+	measuredWhy string
 	// Frees reports that it is another update whose end opens it, so that nobody knows when.
 	Frees bool
 }

@@ -120,7 +120,7 @@ func newLearner(now time.Time, st *refitv1.ChangeManagementPolicyStatus) *learne
 // see takes an update that has succeeded. Each counts once.
 func (l *learner) see(mu *refitv1.MachineUpdate) {
 	st := mu.Status
-	if st.Phase != refitv1.PhaseSucceeded || st.Admission == nil || st.FinishedAt == nil {
+	if st.Phase != refitv1.PhaseSucceeded || st.Admission == nil || st.Admission.Role == "" || st.FinishedAt == nil {
 		return
 	}
 	s := refitv1.DurationSample{
@@ -179,5 +179,8 @@ func worst(actions []string) disruption.ActionType {
 		name, _, _ := strings.Cut(a, " ")
 		types[i] = disruption.ActionType(name)
 	}
-	return disruption.Worst(types...)
+	if worst := disruption.Worst(types...); worst.Known() {
+		return worst
+	}
+	return disruption.Replace // a node says what refit does not know: the worst is assumed
 }

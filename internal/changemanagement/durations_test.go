@@ -2,6 +2,7 @@ package changemanagement
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,8 +63,9 @@ func TestLearn(t *testing.T) {
 		"by role and worst action": {append(all(20, minutes(1)), times(20, func(int) refitv1.MachineUpdate {
 			return took(minutes(9), 2, controlPlane, restart, drain, "DaemonReload")
 		})...), 0, map[work]time.Duration{{role: worker, worst: disruption.Restart}: minutes(1), {role: controlPlane, worst: disruption.Drain}: minutes(9)}},
-		"of no action":               {times(20, func(int) refitv1.MachineUpdate { return took(minutes(2), 1, worker) }), 0, map[work]time.Duration{{role: worker, worst: disruption.None}: minutes(2)}},
-		"clocks that have gone back": {all(20, -minutes(1)), 0, map[work]time.Duration{{role: worker, worst: disruption.Restart}: time.Second}},
+		"of no action":                   {times(20, func(int) refitv1.MachineUpdate { return took(minutes(2), 1, worker) }), 0, map[work]time.Duration{{role: worker, worst: disruption.None}: minutes(2)}},
+		"what nobody knows is the worst": {times(20, func(int) refitv1.MachineUpdate { return took(minutes(2), 1, worker, strings.Repeat("X", 100), "") }), 0, map[work]time.Duration{{role: worker, worst: disruption.Replace}: minutes(2)}},
+		"clocks that have gone back":     {all(20, -minutes(1)), 0, map[work]time.Duration{{role: worker, worst: disruption.Restart}: time.Second}},
 		"what has failed, or was never admitted": {times(20, func(i int) refitv1.MachineUpdate {
 			mu := took(minutes(1), 1, worker, restart)
 			if mu.Status.Phase = refitv1.PhaseFailed; i%2 == 0 {

@@ -2,6 +2,7 @@ package changemanagement
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -103,7 +104,7 @@ func (g *Gate) Admit(ctx context.Context, machine *clusterv1.Machine, mu *refitv
 	a := d.admission(g.Clock.Now(), self.candidate.Role)
 	err = write(a)
 	// One that was not answered may have been written.
-	if refused := apierrors.IsConflict(err) || apierrors.IsNotFound(err); !refused && (limited(self.policies) || d.Probe) {
+	if refused := apierrors.IsConflict(err) || apierrors.IsNotFound(err) || errors.Is(err, ErrNotTried); !refused && (limited(self.policies) || d.Probe) {
 		s := start{update: mu.UID, at: a.AdmittedAt}
 		if err != nil {
 			s.unsure = g.Clock.Now()
@@ -115,6 +116,9 @@ func (g *Gate) Admit(ctx context.Context, machine *clusterv1.Machine, mu *refitv
 	}
 	return d, err
 }
+
+// ErrNotTried says that a write was not tried.
+var ErrNotTried = errors.New("nothing was written")
 
 // tell tells about the overrides that have let an update start.
 func (g *Gate) tell(ctx context.Context, self record, d *Decision) {
@@ -265,18 +269,27 @@ func (g *Gate) books(ctx context.Context, namespace string) (books, error) {
 	if err != nil {
 		return books{}, err
 	}
-	var policies refitv1.ChangeManagementPolicyList
-	if err := g.Client.List(ctx, &policies, client.InNamespace(namespace)); err != nil {
-		return books{}, fmt.Errorf("list ChangeManagementPolicies: %w", err)
+	policies, err := g.Policies.In(namespace)
+	if err != nil {
+		return books{}, err
 	}
-	b, now := books{records, make(map[types.NamespacedName]ledger, len(policies.Items))}, g.Clock.Now()
-	for i := range policies.Items {
-		p := &policies.Items[i]
-		l := ledgerOf(p, g.departed.of(p))
-		for j := range l.starts {
-			l.starts[j].At.Time = g.ahead(now, l.starts[j].At.Time)
+	b, now := books{records, map[types.NamespacedName]ledger{}}, g.Clock.Now()
+	for _, p := range policies {
+		if !p.limited() {
+			continue
 		}
-		b.ledgers[client.ObjectKeyFromObject(p)] = l
+		var policy refitv1.ChangeManagementPolicy
+		if err := g.Client.Get(ctx, p.NamespacedName, &policy); client.IgnoreNotFound(err) != nil {
+			return books{}, fmt.Errorf("read ChangeManagementPolicy %s: %w", p.NamespacedName, err)
+		}
+		policy.Namespace, policy.Name = p.Namespace, p.Name
+		l := ledgerOf(now, p.since(now), &policy, g.departed.of(&policy))
+		for _, starts := range l.starts {
+			for i := range starts {
+				starts[i].At.Time = g.ahead(now, starts[i].At.Time)
+			}
+		}
+		b.ledgers[p.NamespacedName] = l
 	}
 	return b, nil
 }
@@ -326,18 +339,18 @@ func (g *Gate) records(ctx context.Context, namespace string) ([]record, error) 
 		}
 		out = append(out, r)
 	}
-	maps.DeleteFunc(g.future, func(at int64, _ time.Time) bool { return at <= now.Unix() })
+	maps.DeleteFunc(g.future, func(at int64, _ time.Time) bool { return now.Sub(time.Unix(at, 0)) > longestPeriod })
 	return out, nil
 }
 
 // ahead returns when a start was, by this process's clock. One in the future was written before a clock was set back, or by one that is ahead: it
 // counts as from when it was seen first, so that nothing waits for as long as the clocks differ. Go's clock does not go back within a process.
 func (g *Gate) ahead(now, at time.Time) time.Time {
-	if !at.After(now) {
-		return at
-	}
 	if seen, ok := g.future[at.Unix()]; ok {
 		return seen
+	}
+	if !at.After(now) {
+		return at
 	}
 	if g.future == nil {
 		g.future = map[int64]time.Time{}

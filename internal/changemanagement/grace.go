@@ -33,7 +33,7 @@ func (s *Status) grace(ctx context.Context, policy *refitv1.ChangeManagementPoli
 	}
 	left := read.DeletionGrace - s.Clock.Now().Sub(policy.DeletionTimestamp.Time)
 	if left > 0 {
-		over, err := s.succeeded(ctx, policy)
+		over, err := s.succeeded(ctx, policy, read.DeletionGrace)
 		if err != nil || !over {
 			return left, err
 		}
@@ -61,16 +61,18 @@ func (s *Status) setFinalizer(ctx context.Context, policy *refitv1.ChangeManagem
 	return nil
 }
 
-// succeeded reports whether nothing is left for a policy that is deleted to hold: another one has the same selector, and counts already, or its
-// namespace goes as a whole.
-func (s *Status) succeeded(ctx context.Context, policy *refitv1.ChangeManagementPolicy) (bool, error) {
+// succeeded reports whether nothing is left for a policy that is deleted to hold: another one that was made about then has the same selector, and
+// counts already, or its namespace goes as a whole. One that was there before is no successor: policies are joined by AND, and the usual selector
+// is the empty one.
+func (s *Status) succeeded(ctx context.Context, policy *refitv1.ChangeManagementPolicy, grace time.Duration) (bool, error) {
+	about := policy.DeletionTimestamp.Add(-grace)
 	var others refitv1.ChangeManagementPolicyList
 	if err := s.Client.List(ctx, &others, client.InNamespace(policy.Namespace)); err != nil {
 		return false, fmt.Errorf("list ChangeManagementPolicies: %w", err)
 	}
 	for i := range others.Items {
 		o := &others.Items[i]
-		if o.UID == policy.UID || !o.DeletionTimestamp.IsZero() || !equality.Semantic.DeepEqual(o.Spec.Selector, policy.Spec.Selector) {
+		if o.UID == policy.UID || !o.DeletionTimestamp.IsZero() || o.CreationTimestamp.Time.Before(about) || !equality.Semantic.DeepEqual(o.Spec.Selector, policy.Spec.Selector) {
 			continue
 		}
 		if _, counts := s.Policies.Of(o); counts {

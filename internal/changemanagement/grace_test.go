@@ -23,13 +23,15 @@ func TestAPolicyThatIsDeletedCountsForAWhile(t *testing.T) {
 		after  func(w *world) // what happens when it has been deleted
 		counts time.Duration
 	}{
-		"ten minutes by default":              {saturdays("a"), nil, 10 * minute},
-		"as long as it says":                  {saturdays("a", grace("1h30m")), nil, 90 * minute},
-		"not at all":                          {saturdays("a", grace("0s")), nil, 0},
-		"until another one is in its place":   {saturdays("a"), func(w *world) { w.addPolicy(anytime("b")) }, 0},
-		"another one has another selector":    {saturdays("a"), func(w *world) { w.addPolicy(anytime("b", roles(refitv1.WorkerRole))) }, 10 * minute},
-		"another one is in another namespace": {saturdays("a"), func(w *world) { w.addPolicy(of("other", anytime("b"))) }, 10 * minute},
-		"another one that was not read":       {saturdays("a"), func(w *world) { require.NoError(w.T, w.Create(w.T.Context(), anytime("b"))) }, 10 * minute},
+		"ten minutes by default":                                      {saturdays("a"), nil, 10 * minute},
+		"as long as it says":                                          {saturdays("a", grace("1h30m")), nil, 90 * minute},
+		"not at all":                                                  {saturdays("a", grace("0s")), nil, 0},
+		"until another one is in its place":                           {saturdays("a"), func(w *world) { w.addPolicy(madeAt(anytime("b"), time.Now())) }, 0},
+		"until another one is, that was made before":                  {saturdays("a"), func(w *world) { w.addPolicy(madeAt(anytime("b"), time.Now().Add(-9*minute))) }, 0},
+		"another one has been there for long, which is joined by AND": {saturdays("a"), func(w *world) { w.addPolicy(madeAt(anytime("b"), time.Now().Add(-11*minute))) }, 10 * minute},
+		"another one has another selector":                            {saturdays("a"), func(w *world) { w.addPolicy(anytime("b", roles(refitv1.WorkerRole))) }, 10 * minute},
+		"another one is in another namespace":                         {saturdays("a"), func(w *world) { w.addPolicy(of("other", anytime("b"))) }, 10 * minute},
+		"another one that was not read":                               {saturdays("a"), func(w *world) { require.NoError(w.T, w.Create(w.T.Context(), anytime("b"))) }, 10 * minute},
 		"another one that is being deleted": {saturdays("a"), func(w *world) {
 			b := anytime("b")
 			b.Finalizers = []string{"example.com/other"}

@@ -2,6 +2,7 @@ package changemanagement
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,26 +15,62 @@ const (
 	mostFailures = 100
 )
 
+// startsKept is how many starts a MachineUpdate keeps. One that has as many may have had others before.
+const startsKept = 10
+
 // ledger is what counts against the budget of a policy besides the MachineUpdates that there are: they go with their Machines, and who replaces
 // one that has failed must not have the next one fail, too.
 type ledger struct {
-	starts, failures []refitv1.LedgerEntry
+	starts   map[string][]refitv1.LedgerEntry // by update
+	failures map[string]refitv1.LedgerEntry   // by update
 }
 
-// ledgerOf returns the ledger of a policy, with updates that are gone and may not be in it yet.
-func ledgerOf(p *refitv1.ChangeManagementPolicy, gone []*refitv1.MachineUpdate) ledger {
-	var k keeper
-	if l := p.Status.Ledger; l != nil {
-		k.starts, k.failures = slices.Clone(l.Starts), slices.Clone(l.Failures)
+// since returns from when on starts count under a policy at all. One that can't be read for the moment forgets nothing.
+func (p *Policy) since(now time.Time) time.Time {
+	from, _ := p.period(now)
+	if day := now.Add(-longestPeriod); p.Schedule.Err(now) != nil && day.Before(from) {
+		from = day
+	}
+	if spaced := now.Add(-p.Budget.MinSpacing); spaced.Before(from) {
+		from = spaced
+	}
+	return from
+}
+
+// ledgerOf returns the ledger of a policy, with updates that are gone and may not be in it yet. Starts count since then.
+func ledgerOf(now, since time.Time, p *refitv1.ChangeManagementPolicy, gone []*refitv1.MachineUpdate) ledger {
+	l := ledger{map[string][]refitv1.LedgerEntry{}, map[string]refitv1.LedgerEntry{}}
+	if known := p.Status.Ledger; known != nil {
+		for _, e := range known.Starts {
+			if !e.At.Time.Before(since) {
+				l.starts[e.Update] = append(l.starts[e.Update], e)
+			}
+		}
+		for _, e := range known.Failures {
+			l.failures[e.Update] = e
+		}
 	}
 	for _, mu := range gone {
-		k.see(mu)
+		l.see(mu, since)
 	}
-	// Those that somebody has looked at count no more.
-	if seen, err := time.Parse(time.RFC3339, p.Annotations[refitv1.FailuresSeenAnnotation]); err == nil {
-		k.failures = slices.DeleteFunc(k.failures, func(e refitv1.LedgerEntry) bool { return !e.At.After(seen) })
+	if seen, ok := failuresSeen(now, p); ok {
+		maps.DeleteFunc(l.failures, func(_ string, e refitv1.LedgerEntry) bool { return !e.At.After(seen) })
 	}
-	return ledger{starts: k.starts, failures: k.failures}
+	return l
+}
+
+// failuresSeen returns until when somebody has looked at failures. A time to come would excuse what has not happened yet, and counts as now.
+func failuresSeen(now time.Time, p *refitv1.ChangeManagementPolicy) (time.Time, bool) {
+	seen, err := time.Parse(time.RFC3339, p.Annotations[refitv1.FailuresSeenAnnotation])
+	if err == nil && seen.After(now.Add(clockSkew)) {
+		return time.Time{}, false
+	}
+	return seen, err == nil
+}
+
+// older reports whether a start may have been left out of those that an update keeps. The others it would have, were they not taken back.
+func older(at time.Time, starts []time.Time) bool {
+	return len(starts) >= startsKept && at.Before(slices.MinFunc(starts, time.Time.Compare))
 }
 
 // count adds to a tally what is not among records: those say themselves what they have done.
@@ -45,75 +82,79 @@ func (l ledger) count(t *tally, records []record, since time.Time) {
 	for _, r := range records {
 		known[string(r.uid)] = r
 	}
-	for _, e := range l.starts {
-		r, ok := known[e.Update]
-		if ok && slices.ContainsFunc(r.starts, e.At.Time.Equal) {
-			continue
-		}
-		if !e.At.Time.Before(since) {
-			t.starts++
-		}
-		if e.At.After(t.last) {
-			t.last = e.At.Time
+	for update, starts := range l.starts {
+		r, there := known[update]
+		for _, e := range starts {
+			if there && !older(e.At.Time, r.starts) {
+				continue
+			}
+			if !e.At.Time.Before(since) {
+				t.starts++
+			}
+			if e.At.After(t.last) {
+				t.last = e.At.Time
+			}
 		}
 	}
-	for _, e := range l.failures {
-		if _, ok := known[e.Update]; !ok {
+	for update := range l.failures {
+		if _, there := known[update]; !there {
 			t.failed++
 			t.gone++
 		}
 	}
 }
 
-// keeper brings a ledger up to date.
-type keeper struct {
-	since            time.Time // starts count from then on
-	starts, failures []refitv1.LedgerEntry
-}
-
-// newKeeper returns a keeper of a policy's ledger, with updates that are gone.
-func newKeeper(now time.Time, p *Policy, policy *refitv1.ChangeManagementPolicy, gone []*refitv1.MachineUpdate) *keeper {
-	since, _ := p.period(now)
-	if spaced := now.Add(-p.Budget.MinSpacing); spaced.Before(since) {
-		since = spaced
+// see takes an update as it is, or was at last. What it says of itself counts.
+func (l ledger) see(mu *refitv1.MachineUpdate, since time.Time) {
+	uid, starts := string(mu.UID), make([]time.Time, len(mu.Status.Starts))
+	for i, at := range mu.Status.Starts {
+		starts[i] = at.Time
 	}
-	before := ledgerOf(policy, gone)
-	return &keeper{since: since, starts: before.starts, failures: before.failures}
-}
-
-// see takes an update of a Machine that is there. What it says of itself counts.
-func (k *keeper) see(mu *refitv1.MachineUpdate) {
-	entry := refitv1.LedgerEntry{Machine: mu.Name, Update: string(mu.UID)}
+	kept := slices.DeleteFunc(l.starts[uid], func(e refitv1.LedgerEntry) bool { return !older(e.At.Time, starts) })
 	for _, at := range mu.Status.Starts {
-		entry.At = at
-		if !at.Time.Before(k.since) && !slices.ContainsFunc(k.starts, func(e refitv1.LedgerEntry) bool { return e.Update == entry.Update && e.At.Equal(&at) }) {
-			k.starts = append(k.starts, entry)
+		if !at.Time.Before(since) {
+			kept = append(kept, refitv1.LedgerEntry{Machine: mu.Name, Update: uid, At: at})
 		}
 	}
-	k.failures = slices.DeleteFunc(k.failures, func(e refitv1.LedgerEntry) bool { return e.Update == string(mu.UID) })
-	if HasFailed(mu) {
-		if entry.At = mu.CreationTimestamp; mu.Status.FinishedAt != nil {
-			entry.At = *mu.Status.FinishedAt
-		}
-		k.failures = append(k.failures, entry)
+	if l.starts[uid] = kept; len(kept) == 0 {
+		delete(l.starts, uid)
 	}
+	if !HasFailed(mu) {
+		delete(l.failures, uid)
+		return
+	}
+	at := mu.CreationTimestamp
+	if mu.Status.FinishedAt != nil {
+		at = *mu.Status.FinishedAt
+	}
+	l.failures[uid] = refitv1.LedgerEntry{Machine: mu.Name, Update: uid, At: at}
 }
 
-// ledger returns what is known. now bounds how old a failure may be.
-func (k *keeper) ledger(now time.Time, b Budget) *refitv1.Ledger {
-	latest := func(all []refitv1.LedgerEntry, since time.Time, most int, wanted bool) []refitv1.LedgerEntry {
-		if !wanted {
-			return nil
-		}
-		all = slices.DeleteFunc(all, func(e refitv1.LedgerEntry) bool { return e.At.Time.Before(since) })
+// settle forgets the failures of Machines that are there, but for those that were seen just now: what has become of them they say themselves, and one
+// that is no longer selected says nothing. made are when Machines were created, by their names: a new one of the name is another one.
+func (l ledger) settle(made map[string]time.Time, seen map[string]bool) {
+	maps.DeleteFunc(l.failures, func(update string, e refitv1.LedgerEntry) bool {
+		created, there := made[e.Machine]
+		return !seen[update] && there && !created.After(e.At.Time)
+	})
+}
+
+// status returns what is known as a status has it. now bounds how old a failure may be.
+func (l ledger) status(now time.Time, b Budget) *refitv1.Ledger {
+	latest := func(all []refitv1.LedgerEntry, most int) []refitv1.LedgerEntry {
 		slices.SortFunc(all, func(a, b refitv1.LedgerEntry) int {
 			return cmp.Or(b.At.Compare(a.At.Time), cmp.Compare(a.Machine, b.Machine), cmp.Compare(a.Update, b.Update))
 		})
 		return all[:min(len(all), most)]
 	}
-	out := &refitv1.Ledger{
-		Starts:   latest(k.starts, k.since, mostStarts, b.MaxStartsPerWindow > 0 || b.MinSpacing > 0),
-		Failures: latest(k.failures, now.Add(-memory), mostFailures, b.StopAfterFailures > 0),
+	out := &refitv1.Ledger{}
+	if b.MaxStartsPerWindow > 0 || b.MinSpacing > 0 {
+		out.Starts = latest(slices.Concat(slices.Collect(maps.Values(l.starts))...), mostStarts)
+	}
+	if b.StopAfterFailures > 0 {
+		failures := slices.Collect(maps.Values(l.failures))
+		failures = slices.DeleteFunc(failures, func(e refitv1.LedgerEntry) bool { return now.Sub(e.At.Time) > memory })
+		out.Failures = latest(failures, mostFailures)
 	}
 	if len(out.Starts) == 0 && len(out.Failures) == 0 {
 		return nil

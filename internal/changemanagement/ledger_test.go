@@ -108,16 +108,91 @@ func TestWhoIsThereSaysItself(t *testing.T) {
 }
 
 func TestALedgerIsBounded(t *testing.T) {
-	k := &keeper{}
+	l := ledgerOf(inside, created, saturdays("a"), nil)
 	for i := range 2 * mostStarts {
 		mu := update("m", started(inside.Add(time.Duration(i)*time.Second)), failed)
 		mu.UID = types.UID(text(inside.Add(time.Duration(i) * time.Second)))
 		mu.Status.FinishedAt = &metav1.Time{Time: inside}
-		k.see(mu)
+		l.see(mu, created)
 	}
-	l := k.ledger(inside, Budget{MaxStartsPerWindow: 1, StopAfterFailures: 1})
-	require.Len(t, l.Starts, mostStarts)
-	require.Equal(t, inside.Add((2*mostStarts-1)*time.Second), l.Starts[0].At.Time, "the latest are kept")
-	require.Len(t, l.Failures, mostFailures)
-	require.Nil(t, k.ledger(inside, Budget{MaxConcurrent: 1}), "nobody asks for it")
+	st := l.status(inside, Budget{MaxStartsPerWindow: 1, StopAfterFailures: 1})
+	require.Len(t, st.Starts, mostStarts)
+	require.Equal(t, inside.Add((2*mostStarts-1)*time.Second), st.Starts[0].At.Time, "the latest are kept")
+	require.Len(t, st.Failures, mostFailures)
+	require.Nil(t, l.status(inside, Budget{MaxConcurrent: 1}), "nobody asks for it")
+}
+
+// TestAStartThatWasTakenBackIsNone: a drain that gave up has changed nothing, and spends no budget.
+func TestAStartThatWasTakenBackIsNone(t *testing.T) {
+	w := newWorld(t, fleet(map[string]states{"w": {waiting, identified}, "x": {started(inside.Add(-time.Minute)), identified}}, nil,
+		saturdays("a", budget(refitv1.Budget{MaxStartsPerWindow: 1})))...)
+	s := w.status()
+	w.show(s)
+	require.False(t, w.ask("w").Open)
+	w.edit("x", waiting, func(mu *refitv1.MachineUpdate) { mu.Status.Admission, mu.Status.Starts = nil, nil })
+	w.Clock.SetTime(inside.Add(2 * time.Second))
+	require.True(t, w.ask("w").Open, "also before the ledger is written again")
+	st, _ := w.show(s)
+	require.Nil(t, st.Ledger)
+}
+
+// TestFailuresOfMachinesThatAreThere end as they say, whatever the ledger has.
+func TestFailuresOfMachinesThatAreThere(t *testing.T) {
+	for name, mend := range map[string]func(w *world){
+		"it is no longer selected, and mended": func(w *world) {
+			m := get(w, "x", &clusterv1.Machine{})
+			m.Labels["pool"] = "other"
+			require.NoError(w.T, w.Update(w.T.Context(), m))
+			w.edit("x", ended)
+		},
+		"its update was made again": func(w *world) {
+			require.NoError(w.T, w.Delete(w.T.Context(), get(w, "x", &refitv1.MachineUpdate{})))
+			again := update("x", ended)
+			again.UID = "uid-again"
+			require.NoError(w.T, w.Create(w.T.Context(), again))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, fleet(map[string]states{"w": {waiting, identified}, "x": {started(opened), failed, identified, func(mu *refitv1.MachineUpdate) {
+				mu.Status.FinishedAt = &metav1.Time{Time: inside}
+			}}}, map[string]func(*clusterv1.Machine){"w": ofPool("gpu"), "x": ofPool("gpu")}, saturdays("a", machines(map[string]string{"pool": "gpu"}), budget(refitv1.Budget{StopAfterFailures: 1})))...)
+			s := w.status()
+			w.show(s)
+			require.False(t, w.ask("w").Open)
+			mend(w)
+			w.show(s)
+			w.goes("x")
+			w.show(s)
+			w.Clock.SetTime(inside.Add(2 * time.Second))
+			d := w.ask("w")
+			require.True(t, d.Open, d.Message)
+		})
+	}
+}
+
+// TestAPolicyThatCanNotBeReadForgetsNothing: a calendar that is missing for a moment is no new window.
+func TestAPolicyThatCanNotBeReadForgetsNothing(t *testing.T) {
+	w := newWorld(t, fleet(map[string]states{"w": {waiting, identified}, "x": {started(opened.Add(time.Minute)), ended, identified}}, nil,
+		saturdays("a", budget(refitv1.Budget{MaxStartsPerWindow: 1})))...)
+	s := w.status()
+	w.show(s)
+	w.goes("x")
+	zone := func(zone string, now time.Time) {
+		w.Clock.SetTime(now)
+		w.Change("a", func(s *spec) { s.MaintenanceSchedule.TimeZone = zone })
+		w.Reread("a")
+		w.show(s)
+	}
+	zone("Mars/Olympus", opened.Add(5*time.Hour)) // another day
+	zone("UTC", opened.Add(5*time.Hour+time.Minute))
+	require.False(t, w.ask("w").Open)
+}
+
+func TestFailuresSeen(t *testing.T) {
+	for value, forgiven := range map[string]bool{"": false, "true": false, text(inside.Add(-time.Hour)): false, text(inside): true, text(inside.Add(time.Hour)): false} {
+		p := saturdays("a")
+		p.Annotations = map[string]string{refitv1.FailuresSeenAnnotation: value}
+		p.Status.Ledger = &refitv1.Ledger{Failures: []refitv1.LedgerEntry{{Machine: "x", Update: "uid-x", At: metav1.NewTime(inside.Add(-time.Minute))}}}
+		require.Equal(t, forgiven, len(ledgerOf(inside, created, p, nil).failures) == 0, value)
+	}
 }

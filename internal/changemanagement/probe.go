@@ -20,8 +20,9 @@ func (g *Gate) decideNow(r record) Decision {
 		return d
 	}
 	probe.Probe = true
-	probe.Message = fmt.Sprintf("%s; no window is as long as such updates were measured to take, %s, so that one starts in each window, by expectedDuration, to measure again",
-		probe.Message, r.change.Expected)
+	probe.measuredWhy = fmt.Sprintf("no window is as long as such updates were measured to take, %s, so that one starts in each window, by expectedDuration, to measure again",
+		r.change.Expected)
+	probe.Message += "; " + probe.measuredWhy
 	return probe
 }
 
@@ -53,7 +54,7 @@ func shares(a, b []*Policy) bool {
 func (d *Decision) waitForProbe(now time.Time) {
 	d.Open, d.Reason, d.PermissiveRemainingSeconds = false, schedule.NeverFits, 0
 	d.NextChangeETASeconds = schedule.SecondsNone
-	d.Message += "; this window has had its one"
+	d.Message = d.measuredWhy + "; this window has had its one"
 	if d.Window == nil || d.Window.End.IsZero() {
 		return
 	}

@@ -94,9 +94,12 @@ func (s *Status) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		if err != nil || left == 0 {
 			return untilNext(now, st), err
 		}
+		if read.Schedule.Err(now) != nil {
+			return min(left, untilNext(now, st)), nil // what is wrong with it is said
+		}
 		meta.SetStatusCondition(&st.Conditions, metav1.Condition{
 			Type: refitv1.ReadyCondition, Status: metav1.ConditionTrue, Reason: "Deleting", ObservedGeneration: policy.Generation,
-			Message: "the policy is being deleted, and counts until " + now.Add(left).UTC().Format(time.RFC3339) + " (deletionGrace); one with the same selector takes over at once",
+			Message: "the policy is being deleted, and counts until " + now.Add(left).UTC().Format(time.RFC3339) + " (deletionGrace); a new one with the same selector and another name takes over at once",
 		})
 		return min(left, untilNext(now, st)), nil
 	})
@@ -115,9 +118,12 @@ func (s *Status) count(ctx context.Context, now time.Time, p *Policy, policy *re
 	}
 	clusters := map[string]*Candidate{}
 	var selected, pending int32
-	learn, keep := newLearner(now, st), newKeeper(now, p, policy, s.Gate.departed.of(policy))
+	since := p.since(now)
+	learn, keep := newLearner(now, st), ledgerOf(now, since, policy, s.Gate.departed.of(policy))
+	made, seen := make(map[string]time.Time, len(machines.Items)), map[string]bool{}
 	for i := range machines.Items {
 		m := &machines.Items[i]
+		made[m.Name] = m.CreationTimestamp.Time
 		candidate := &Candidate{Subject: inplace.SubjectOf(m), Role: RoleOf(m.Labels)}
 		known := clusters[candidate.Cluster]
 		if known == nil {
@@ -137,15 +143,18 @@ func (s *Status) count(ctx context.Context, now time.Time, p *Policy, policy *re
 		case client.IgnoreNotFound(err) != nil:
 			return err
 		case err == nil:
-			if keep.see(mu.Restored()); Holds(&mu) {
+			if Holds(&mu) {
 				pending++
 			}
 			learn.see(&mu)
+			keep.see(mu.Restored(), since)
+			seen[string(mu.UID)] = true
 		}
 	}
 	st.SelectedMachines, st.PendingMachines = &selected, &pending
 	learn.write(st, p.Schedule.ExpectedDuration())
-	st.Ledger = keep.ledger(now, p.Budget)
+	keep.settle(made, seen)
+	st.Ledger = keep.status(now, p.Budget)
 	return nil
 }
 

@@ -24,19 +24,26 @@ func Main(programVersion string, others ...updaters.Constructor) {
 	version = programVersion
 	root := newRootCommand(others...)
 	if err := root.ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
-		var status *exitStatus
-		if errors.As(err, &status) {
-			os.Exit(status.code)
+		status := &exitStatus{1, err}
+		if errors.As(err, &status); status.err != nil {
+			root.PrintErrln("refit:", printable(err.Error()))
 		}
-		root.PrintErrln("refit:", printable(err.Error()))
-		os.Exit(1)
+		os.Exit(status.code)
 	}
 }
 
-// exitStatus is an answer that a script reads out of the exit status. All that there is to say has been printed.
-type exitStatus struct{ code int }
+// exitStatus is an answer that a script reads out of the exit status. Without an err all that there is to say has been printed.
+type exitStatus struct {
+	code int
+	err  error
+}
 
-func (e *exitStatus) Error() string { return fmt.Sprintf("exit status %d", e.code) }
+func (e *exitStatus) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit status %d", e.code)
+	}
+	return e.err.Error()
+}
 
 // subcommands makes a command of others, which does nothing by itself.
 func subcommands(cmd *cobra.Command, of ...*cobra.Command) *cobra.Command {

@@ -62,13 +62,18 @@ window within the horizon, and permissiveRemainingSeconds is -1 if there is no e
 			if flags.vectors != "" {
 				return flags.checkVectors(cmd)
 			}
-			return flags.eval(cmd)
+			err := flags.eval(cmd)
+			var status *exitStatus
+			if err != nil && flags.exitCode && !errors.As(err, &status) { // what can't be asked is not closed
+				return &exitStatus{2, err}
+			}
+			return err
 		},
 	}
 	fs := cmd.Flags()
 	addFiles(fs, &flags.files)
 	flags.of.add(fs)
-	fs.BoolVar(&flags.exitCode, "exit-code", false, "Exit with 0 if changes may start, 1 if they may not, and 2 if a policy is invalid.")
+	fs.BoolVar(&flags.exitCode, "exit-code", false, "Exit with 0 if changes may start, 1 if they may not, and 2 if a policy is invalid or can't be asked.")
 	fs.StringVar(&flags.vectors, "vectors", "", "File with worked cases; those that come out differently are listed.")
 	fs.StringVar(&flags.now, "now", "", "Instant to ask about, in RFC 3339. By default it is now.")
 	fs.DurationVar(&flags.expected, "expected-duration", 0, "How long the update takes. By default it is what the policies say.")
@@ -103,7 +108,10 @@ func (f *evalFlags) eval(cmd *cobra.Command) error {
 		return err
 	}
 	p, err := f.of.choose(newPolicies(docs, q.Now))
-	if err != nil {
+	switch {
+	case errors.Is(err, errNoneSelects):
+		p = &policies{}
+	case err != nil:
 		return err
 	}
 	d := schedule.Decide(q, p.schedules...)
@@ -114,9 +122,9 @@ func (f *evalFlags) eval(cmd *cobra.Command) error {
 	case d.Open:
 		return nil
 	case d.Reason == schedule.InvalidPolicy:
-		return &exitStatus{2}
+		return &exitStatus{2, nil}
 	default:
-		return &exitStatus{1}
+		return &exitStatus{1, nil}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -147,6 +148,13 @@ func (d *policyDocuments) addJSON(doc []byte) error {
 		}
 		return d.addAll(list)
 	}
+	var kind struct {
+		Kind any `json:"kind"`
+	}
+	known := []any{"ConfigMap", "List", "ChangeManagementPolicyList", "ChangeManagementPolicy"}
+	if err := json.Unmarshal(doc, &kind); d.amongOthers && (err != nil || !slices.Contains(known, kind.Kind)) {
+		return nil // whatever it says, it is for others
+	}
 	var object scheduleObject
 	if err := json.Unmarshal(doc, &object); err != nil {
 		return err
@@ -196,9 +204,6 @@ func (d *policyDocuments) addObject(object scheduleObject, doc []byte) error {
 		policy.namespace, policy.refused = object.Metadata.Namespace, d.schemas.Check(doc)
 		d.policies = append(d.policies, policy)
 	case "":
-		if d.amongOthers {
-			return nil // what has no kind is no object
-		}
 		if object.Spec != nil {
 			doc = object.Spec
 		}
@@ -206,9 +211,6 @@ func (d *policyDocuments) addObject(object scheduleObject, doc []byte) error {
 		policy.refused = new(apischema.Checker).Check(fmt.Appendf(nil, `{"apiVersion": %q, "kind": "ChangeManagementPolicy", "metadata": {"name": "spec"}, "spec": %s}`, refitv1.GroupVersion, doc))
 		d.policies = append(d.policies, policy)
 	default:
-		if d.amongOthers {
-			return nil
-		}
 		return fmt.Errorf("%s is neither a ChangeManagementPolicy nor a ConfigMap", object.Kind)
 	}
 	return nil

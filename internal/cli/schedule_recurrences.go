@@ -40,7 +40,7 @@ func (p *policies) recurrences() []finding {
 		if parts["FREQ"] == "WEEKLY" && parts["BYDAY"] == "" && permit.StartDate == "" {
 			warn("NoDay", fmt.Sprintf("names no day of the week, and is %s", p.dayOf(source)), "Say which day, with BYDAY.")
 		}
-		if n := parts["INTERVAL"]; n != "" && strings.Trim(n, "0") != "1" && permit.StartDate == "" {
+		if n := parts["INTERVAL"]; n != "" && strings.TrimLeft(n, "0") != "1" && permit.StartDate == "" {
 			warn("NoStart", "leaves out times and does not say from when on they are counted", "Say it with startDate: which weeks or months these are depends on it.")
 		}
 	}

@@ -19,6 +19,9 @@ type subjectFlags struct {
 	role, labels, clusterLabels string
 }
 
+// errNoneSelects says that no policy is asked.
+var errNoneSelects = errors.New("none of the policies selects such a machine, so that its changes start at any time")
+
 func (f *subjectFlags) add(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&f.policies, "policy", nil, "Name of a policy to ask; the others are left out. Can be there more than once.")
 	fs.StringVar(&f.role, "role", "", "Ask the policies that select a machine of the role: ControlPlane or Worker.")
@@ -35,7 +38,10 @@ func (f *subjectFlags) choose(p *policies) (*policies, error) {
 	}
 	some := p.only(slices.DeleteFunc(slices.Clone(p.schedules), func(s *schedule.Schedule) bool { return !keep(s) })...)
 	if len(some.schedules) == 0 {
-		return nil, errors.New("none of the policies selects such a machine, so that its changes start at any time")
+		return nil, errNoneSelects
+	}
+	if len(some.inNamespaces(some.schedules)) > 1 {
+		return nil, fmt.Errorf("%s are in different namespaces, and so never asked together: name the files of one namespace", some.names())
 	}
 	if len(f.policies) == 0 && !some.share() {
 		return nil, fmt.Errorf("no machine is selected by all of %s, so that they are never asked together: say about which machine you ask, by --role, --labels, --cluster-labels, or by --policy", some.names())

@@ -126,6 +126,9 @@ func Worst(types ...ActionType) ActionType {
 	return severity[worst]
 }
 
+// Known reports whether it is one of the types that there are.
+func (t ActionType) Known() bool { return slices.Contains(severity, t) }
+
 // place is where a type is in the sequence. One that is not known is last, so that nothing includes it.
 func (t ActionType) place() int {
 	if i := slices.Index(sequence, t); i >= 0 {

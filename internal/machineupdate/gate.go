@@ -172,7 +172,7 @@ func (u *update) admit(ctx context.Context) (*wait, error) {
 		}
 		write := func(a refitv1.Admission) error {
 			if err := u.auditStart(a, d); err != nil {
-				return err
+				return fmt.Errorf("%w: %w", changemanagement.ErrNotTried, err)
 			}
 			return u.claim(ctx, a)
 		}
