@@ -28,19 +28,9 @@ func parseCalendar(data []byte, loc *time.Location) (set, error) {
 	if n := bytes.Count(text, []byte("BEGIN:VEVENT")); n != len(parsed.Events()) {
 		return nil, fmt.Errorf("only %d of %d events can be read", len(parsed.Events()), n)
 	}
-	var events []*event
-	cancelled := map[string][]moment{} // instances, by the UID of their event
-	for i, v := range parsed.Events() {
-		e := &event{loc: loc}
-		if err := e.read(v.Properties); err != nil {
-			return nil, fmt.Errorf("event %d: %w", i+1, err)
-		}
-		switch {
-		case !e.cancelled:
-			events = append(events, e)
-		case e.instance != nil && e.uid != "":
-			cancelled[e.uid] = append(cancelled[e.uid], *e.instance)
-		}
+	events, cancelled, err := readEvents(parsed.Events(), loc)
+	if err != nil {
+		return nil, err
 	}
 	var once []span
 	var all union
@@ -54,6 +44,24 @@ func parseCalendar(data []byte, loc *time.Location) (set, error) {
 		}
 	}
 	return append(all, spans(joined(once))), nil
+}
+
+// readEvents returns the events that are not cancelled, and which instances of events are, by the UID of the event.
+func readEvents(all []*ics.VEvent, loc *time.Location) (events []*event, cancelled map[string][]moment, err error) {
+	cancelled = map[string][]moment{}
+	for i, v := range all {
+		e := &event{loc: loc}
+		if err := e.read(v.Properties); err != nil {
+			return nil, nil, fmt.Errorf("event %d: %w", i+1, err)
+		}
+		switch {
+		case !e.cancelled:
+			events = append(events, e)
+		case e.instance != nil && e.uid != "":
+			cancelled[e.uid] = append(cancelled[e.uid], *e.instance)
+		}
+	}
+	return events, cancelled, nil
 }
 
 // moment is the value of a DATE or DATE-TIME property.

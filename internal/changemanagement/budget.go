@@ -31,12 +31,6 @@ type record struct {
 	configured time.Time
 }
 
-// books are what counts against the budgets of a namespace.
-type books struct {
-	records []record
-	ledgers map[types.NamespacedName]ledger // by policy
-}
-
 // exhausted is a budget that does not let an update start.
 type exhausted struct {
 	// message has limits and no counts: those change with each start, and each change of a message is a write.
@@ -53,6 +47,16 @@ type tally struct {
 	last time.Time
 }
 
+// start counts a start.
+func (t *tally) start(at, since time.Time) {
+	if !at.Before(since) {
+		t.starts++
+	}
+	if at.After(t.last) {
+		t.last = at
+	}
+}
+
 // count counts what is under the policy, but for the update that asks.
 func (p *Policy) count(b books, self types.NamespacedName, since time.Time) tally {
 	var t tally
@@ -61,12 +65,7 @@ func (p *Policy) count(b books, self types.NamespacedName, since time.Time) tall
 			continue
 		}
 		for _, start := range r.starts {
-			if !start.Before(since) {
-				t.starts++
-			}
-			if start.After(t.last) {
-				t.last = start
-			}
+			t.start(start, since)
 		}
 		if r.key == self {
 			continue

@@ -191,7 +191,7 @@ func TestWhoNeverFitsBlocksNobody(t *testing.T) {
 				"old":   {waiting, configured(9), planned("Reboot")},
 				"young": {waiting, configured(1), planned("Reload containerd.service")},
 			}, nil, saturdays("a", expects("10m"), budget(refitv1.Budget{MaxConcurrent: 1})))...)
-			w.learned("a", disruption.Reboot, tc.took, 20)
+			w.learned(disruption.Reboot, tc.took, 20)
 			w.Clock.SetTime(tc.at)
 			d := w.ask("young")
 			require.True(t, d.Open, d.Message)

@@ -42,31 +42,15 @@ type Decision struct {
 
 // Decide reports whether a change of a Machine may start, by the policies that select it.
 func Decide(now time.Time, s *Candidate, policies []*Policy, c Change) Decision {
-	schedules := make([]*schedule.Schedule, 0, len(policies))
-	maxOverride := defaultMaxOverride
-	permitted := Permit{}
-	for i, p := range policies {
-		if p.Schedule.Manual() && !c.Permit.At.IsZero() {
-			permitted = c.Permit // it asks for nothing more
-		} else {
-			schedules = append(schedules, p.Schedule)
-		}
-		if i == 0 || p.MaxOverride < maxOverride {
-			maxOverride = p.MaxOverride
-		}
-	}
+	schedules, maxOverride, permitted := asked(policies, c)
 	f := s.Overrides.at(now, c.Digest, maxOverride)
 	q := schedule.Query{
 		Now: now, ExpectedDuration: c.Expected,
 		Bypass: f.bypass, PermissiveUntil: f.permissiveUntil, RestrictiveUntil: f.restrictedTo,
 	}
 	d := Decision{Decision: ask(q, policies, schedules), Policies: policies, Permit: permitted}
-	if d.Open && !permitted.At.IsZero() {
-		by := fmt.Sprintf("permitted by %s at %s", permitted.By, permitted.At.UTC().Format(time.RFC3339))
-		if len(schedules) > 0 {
-			by += "; " + d.Message
-		}
-		d.Message = by
+	if d.Open && permitted.given() {
+		d.Message = permitted.before(d.Message, len(schedules) > 0)
 	}
 	if d.Reason == schedule.Open {
 		d.spread(now, s, c)
@@ -82,6 +66,25 @@ func Decide(now time.Time, s *Candidate, policies []*Policy, c Change) Decision 
 		d.Message += "; " + text
 	}
 	return d
+}
+
+// asked returns the schedules that are asked about a change, how far ahead an override may lie, and the permission by which policies that are manual
+// need not be asked.
+func asked(policies []*Policy, c Change) ([]*schedule.Schedule, time.Duration, Permit) {
+	schedules := make([]*schedule.Schedule, 0, len(policies))
+	maxOverride := defaultMaxOverride
+	permitted := Permit{}
+	for i, p := range policies {
+		if p.Schedule.Manual() && c.Permit.given() {
+			permitted = c.Permit
+		} else {
+			schedules = append(schedules, p.Schedule)
+		}
+		if i == 0 || p.MaxOverride < maxOverride {
+			maxOverride = p.MaxOverride
+		}
+	}
+	return schedules, maxOverride, permitted
 }
 
 // told returns an override as people read it, with the stops that it passes.
@@ -116,8 +119,8 @@ type closedSince struct {
 // horizon, and many Machines have the same policies.
 func ask(q schedule.Query, policies []*Policy, schedules []*schedule.Schedule) schedule.Decision {
 	key := together{expected: q.ExpectedDuration}
-	overridden := q.Bypass || !q.PermissiveUntil.IsZero() || !q.RestrictiveUntil.IsZero()
-	if len(schedules) < 2 || len(schedules) < len(policies) || overridden || copy(key.policies[:], policies) < len(policies) {
+	plain := !q.Bypass && q.PermissiveUntil.IsZero() && q.RestrictiveUntil.IsZero() && len(schedules) == len(policies)
+	if !plain || len(schedules) < 2 || copy(key.policies[:], policies) < len(policies) {
 		return schedule.Decide(q, schedules...)
 	}
 	if v, ok := policies[0].closed.Get(key); ok {
@@ -188,7 +191,7 @@ func names(policies []*Policy) []string {
 }
 
 // Special reports whether somebody has let it be open: by an override, or by their permission.
-func (d *Decision) Special() bool { return len(d.By) > 0 || !d.Permit.At.IsZero() }
+func (d *Decision) Special() bool { return len(d.By) > 0 || d.Permit.given() }
 
 // TellStart logs and counts that it has let an update start, where Admit was not asked.
 func (d *Decision) TellStart(ctx context.Context) {

@@ -120,10 +120,10 @@ func planned(actions ...string) func(*refitv1.MachineUpdate) {
 	}
 }
 
-// learned writes into the status of a policy that updates of workers have taken so long.
-func (w *world) learned(policy string, worst disruption.ActionType, took time.Duration, n int) {
+// learned writes into the status of the policy a that updates of workers have taken so long.
+func (w *world) learned(worst disruption.ActionType, took time.Duration, n int) {
 	w.T.Helper()
-	p := get(w, policy, &refitv1.ChangeManagementPolicy{})
+	p := get(w, "a", &refitv1.ChangeManagementPolicy{})
 	d := refitv1.MeasuredDuration{Role: refitv1.WorkerRole, Disruption: string(worst)}
 	for i := range n {
 		d.Samples = append(d.Samples, refitv1.DurationSample{Machine: fmt.Sprint("m", i), FinishedAt: metav1.NewTime(inside), Seconds: int64(took / time.Second)})
@@ -151,7 +151,7 @@ func TestTheGateKnowsHowLongItTakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, cluster("c1", nil, nil), saturdays("a", expects("2h")), tc.machine, update("w", tc.state...))
-			w.learned("a", disruption.Restart, minutes(10), tc.samples)
+			w.learned(disruption.Restart, minutes(10), tc.samples)
 			w.Clock.SetTime(closes.Add(-time.Hour))
 			d := w.ask("w")
 			require.Equal(t, tc.open, d.Open, d.Message)
@@ -164,7 +164,7 @@ func TestMeasurementsAreReadAgain(t *testing.T) {
 	w := newWorld(t, cluster("c1", nil, nil), saturdays("a", expects("7h")), worker("w"), update("w", planned(restart)))
 	w.Clock.SetTime(inside.Add(time.Hour))
 	require.False(t, w.ask("w").Open)
-	w.learned("a", disruption.Restart, time.Minute, 20)
+	w.learned(disruption.Restart, time.Minute, 20)
 	require.False(t, w.ask("w").Open, "what was read a moment ago is good enough")
 	w.Clock.SetTime(inside.Add(time.Hour + time.Minute))
 	require.True(t, w.ask("w").Open)
@@ -175,7 +175,7 @@ func TestNothingIsClosedForEverByWhatWasMeasured(t *testing.T) {
 	w := newWorld(t, fleet(map[string]states{
 		"w": {waiting, planned("Reboot")}, "x": {waiting, planned("Reboot")}, "reload": {planned("Reload containerd.service")},
 	}, nil, saturdays("a", expects("10m")))...)
-	w.learned("a", disruption.Reboot, 9*time.Hour, 20)
+	w.learned(disruption.Reboot, 9*time.Hour, 20)
 	w.Clock.SetTime(outside)
 	d := w.ask("w")
 	require.False(t, d.Open)

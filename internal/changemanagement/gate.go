@@ -3,7 +3,6 @@ package changemanagement
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -86,16 +85,12 @@ func (g *Gate) Admit(ctx context.Context, machine *clusterv1.Machine, mu *refitv
 	if err != nil {
 		return d, err
 	}
-	if limited(self.policies) || d.Probe {
+	counts := limited(self.policies) || d.Probe
+	if counts {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		// Others may have been admitted for a while: the window can have ended.
-		if d = g.decideNow(self); d.counted() {
-			b, err := g.books(ctx, self.key.Namespace)
-			if err != nil {
-				return d, err
-			}
-			g.applyBudgets(&d, self, b)
+		if d, err = g.decideByBudgets(ctx, self); err != nil {
+			return d, err
 		}
 	}
 	if !d.Open {
@@ -103,8 +98,7 @@ func (g *Gate) Admit(ctx context.Context, machine *clusterv1.Machine, mu *refitv
 	}
 	a := d.admission(g.Clock.Now(), self.candidate.Role)
 	err = write(a)
-	// One that was not answered may have been written.
-	if refused := apierrors.IsConflict(err) || apierrors.IsNotFound(err) || errors.Is(err, ErrNotTried); !refused && (limited(self.policies) || d.Probe) {
+	if counts && mayBeWritten(err) {
 		s := start{update: mu.UID, at: a.AdmittedAt}
 		if err != nil {
 			s.unsure = g.Clock.Now()
@@ -115,6 +109,25 @@ func (g *Gate) Admit(ctx context.Context, machine *clusterv1.Machine, mu *refitv
 		g.tell(ctx, self, &d)
 	}
 	return d, err
+}
+
+// decideByBudgets decides as of now, when nobody else is admitted: others may have been for a while, so that the window can have ended.
+func (g *Gate) decideByBudgets(ctx context.Context, self record) (Decision, error) {
+	d := g.decideNow(self)
+	if !d.counted() {
+		return d, nil
+	}
+	b, err := g.books(ctx, self.key.Namespace)
+	if err != nil {
+		return d, err
+	}
+	g.applyBudgets(&d, self, b)
+	return d, nil
+}
+
+// mayBeWritten reports whether a write that was answered so may have been made. One that was not answered may.
+func mayBeWritten(err error) bool {
+	return !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !errors.Is(err, ErrNotTried)
 }
 
 // ErrNotTried says that a write was not tried.
@@ -252,8 +265,7 @@ func (g *Gate) Next(ctx context.Context, namespace string, most int) ([]types.Na
 	})
 	var out []types.NamespacedName
 	for _, r := range waiting[:min(len(waiting), examined)] {
-		d := g.decideNow(r)
-		if d.Open && (!d.counted() || budgets(now, d, r, b) == nil && !(d.Probe && r.probed(d, b.records))) {
+		if d := g.decideNow(r); d.Open && d.allowed(now, r, b) {
 			out = append(out, r.key)
 		}
 		if len(out) == most {
@@ -263,100 +275,12 @@ func (g *Gate) Next(ctx context.Context, namespace string, most int) ([]types.Na
 	return out, nil
 }
 
-// books returns what counts in a namespace: its updates, and what the ledgers know of those that are gone.
-func (g *Gate) books(ctx context.Context, namespace string) (books, error) {
-	records, err := g.records(ctx, namespace)
-	if err != nil {
-		return books{}, err
+// allowed reports whether no budget stands in the way of a decision that is open.
+func (d *Decision) allowed(now time.Time, r record, b books) bool {
+	if !d.counted() {
+		return true
 	}
-	policies, err := g.Policies.In(namespace)
-	if err != nil {
-		return books{}, err
-	}
-	b, now := books{records, map[types.NamespacedName]ledger{}}, g.Clock.Now()
-	for _, p := range policies {
-		if !p.limited() {
-			continue
-		}
-		var policy refitv1.ChangeManagementPolicy
-		if err := g.Client.Get(ctx, p.NamespacedName, &policy); client.IgnoreNotFound(err) != nil {
-			return books{}, fmt.Errorf("read ChangeManagementPolicy %s: %w", p.NamespacedName, err)
-		}
-		policy.Namespace, policy.Name = p.Namespace, p.Name
-		l := ledgerOf(now, p.since(now), &policy, g.departed.of(&policy))
-		for _, starts := range l.starts {
-			for i := range starts {
-				starts[i].At.Time = g.ahead(now, starts[i].At.Time)
-			}
-		}
-		b.ledgers[p.NamespacedName] = l
-	}
-	return b, nil
-}
-
-// records returns the updates of a namespace, with what was admitted and the cache does not know yet.
-func (g *Gate) records(ctx context.Context, namespace string) ([]record, error) {
-	if err := g.prime(ctx, namespace); err != nil {
-		return nil, err
-	}
-	var list refitv1.MachineUpdateList
-	if err := g.Client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-		return nil, fmt.Errorf("list MachineUpdates: %w", err)
-	}
-	now := g.Clock.Now()
-	var out []record
-	for i := range list.Items {
-		mu := list.Items[i].Restored()
-		key := client.ObjectKeyFromObject(mu)
-		var machine clusterv1.Machine
-		if err := g.Client.Get(ctx, key, &machine); err != nil {
-			if client.IgnoreNotFound(err) == nil {
-				continue // its update goes with it
-			}
-			return nil, fmt.Errorf("read Machine %s: %w", key, err)
-		}
-		r, err := g.record(ctx, &machine, mu)
-		if client.IgnoreNotFound(err) != nil {
-			return nil, err
-		}
-		if err != nil {
-			continue // its Cluster is gone, which must not stop those of others
-		}
-		if s, ok := g.admitted[key]; ok {
-			if g.known(s, mu) {
-				delete(g.admitted, key)
-			} else {
-				r.running, r.waiting, r.starts = true, false, append(r.starts, s.at.Time)
-			}
-		}
-		for i, at := range r.starts {
-			r.starts[i] = g.ahead(now, at)
-		}
-		if r.waiting { // whether it could start takes how long it is expected to take
-			if r.change.Expected, err = g.expected(ctx, r, mu); err != nil {
-				return nil, err
-			}
-		}
-		out = append(out, r)
-	}
-	maps.DeleteFunc(g.future, func(at int64, _ time.Time) bool { return now.Sub(time.Unix(at, 0)) > longestPeriod })
-	return out, nil
-}
-
-// ahead returns when a start was, by this process's clock. One in the future was written before a clock was set back, or by one that is ahead: it
-// counts as from when it was seen first, so that nothing waits for as long as the clocks differ. Go's clock does not go back within a process.
-func (g *Gate) ahead(now, at time.Time) time.Time {
-	if seen, ok := g.future[at.Unix()]; ok {
-		return seen
-	}
-	if !at.After(now) {
-		return at
-	}
-	if g.future == nil {
-		g.future = map[int64]time.Time{}
-	}
-	g.future[at.Unix()] = now
-	return now
+	return budgets(now, *d, r, b) == nil && (!d.Probe || !r.probed(*d, b.records))
 }
 
 // known reports whether the cache knows of a start, or there is none to know of: the MachineUpdate is another one of the name, or the write

@@ -85,14 +85,8 @@ func (l ledger) count(t *tally, records []record, since time.Time) {
 	for update, starts := range l.starts {
 		r, there := known[update]
 		for _, e := range starts {
-			if there && !older(e.At.Time, r.starts) {
-				continue
-			}
-			if !e.At.Time.Before(since) {
-				t.starts++
-			}
-			if e.At.After(t.last) {
-				t.last = e.At.Time
+			if !there || older(e.At.Time, r.starts) {
+				t.start(e.At.Time, since)
 			}
 		}
 	}

@@ -22,11 +22,11 @@ func identified(mu *refitv1.MachineUpdate) {
 	}
 }
 
-// goes deletes a Machine, and its update with it.
-func (w *world) goes(name string) *refitv1.MachineUpdate {
+// goes deletes the Machine x, and its update with it.
+func (w *world) goes() *refitv1.MachineUpdate {
 	w.T.Helper()
-	mu := get(w, name, &refitv1.MachineUpdate{})
-	require.NoError(w.T, w.Delete(w.T.Context(), get(w, name, &clusterv1.Machine{})))
+	mu := get(w, "x", &refitv1.MachineUpdate{})
+	require.NoError(w.T, w.Delete(w.T.Context(), get(w, "x", &clusterv1.Machine{})))
 	require.NoError(w.T, w.Delete(w.T.Context(), mu))
 	return mu
 }
@@ -52,12 +52,12 @@ func TestWhatMachinesDidCountsWhenTheyAreGone(t *testing.T) {
 		for how, deletes := range map[string]func(w *world, s *Status){
 			"it was seen before": func(w *world, s *Status) {
 				w.show(s)
-				w.goes("x")
+				w.goes()
 				w.gate = &Gate{Policies: w.policies, Client: w.Client, Live: w.Client, Clock: w.Clock, Metrics: w.gate.Metrics} // another leader
 			},
 			"it was not": func(w *world, s *Status) {
 				var again []ctrl.Request
-				s.depart(w.goes("x"), func(r ctrl.Request, _ time.Duration) { again = append(again, r) })
+				s.depart(w.goes(), func(r ctrl.Request, _ time.Duration) { again = append(again, r) })
 				require.Equal(w.T, []ctrl.Request{{NamespacedName: types.NamespacedName{Namespace: "fleet", Name: "a"}}}, again)
 			},
 		} {
@@ -161,7 +161,7 @@ func TestFailuresOfMachinesThatAreThere(t *testing.T) {
 			require.False(t, w.ask("w").Open)
 			mend(w)
 			w.show(s)
-			w.goes("x")
+			w.goes()
 			w.show(s)
 			w.Clock.SetTime(inside.Add(2 * time.Second))
 			d := w.ask("w")
@@ -176,7 +176,7 @@ func TestAPolicyThatCanNotBeReadForgetsNothing(t *testing.T) {
 		saturdays("a", budget(refitv1.Budget{MaxStartsPerWindow: 1})))...)
 	s := w.status()
 	w.show(s)
-	w.goes("x")
+	w.goes()
 	zone := func(zone string, now time.Time) {
 		w.Clock.SetTime(now)
 		w.Change("a", func(s *spec) { s.MaintenanceSchedule.TimeZone = zone })

@@ -1,6 +1,7 @@
 package changemanagement
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -13,6 +14,17 @@ type Permit struct {
 	At time.Time
 	// By is who has given it.
 	By string
+}
+
+func (p Permit) given() bool { return !p.At.IsZero() }
+
+// before returns what is told of a permission, with what is told of the other policies if there are some.
+func (p Permit) before(message string, others bool) string {
+	by := fmt.Sprintf("permitted by %s at %s", p.By, p.At.UTC().Format(time.RFC3339))
+	if others {
+		by += "; " + message
+	}
+	return by
 }
 
 // PermitOf returns the permission of an update for the change that is asked for; none if it is over, or was for another change.

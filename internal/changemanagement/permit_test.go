@@ -10,9 +10,9 @@ import (
 	"github.com/capi-refit/refit/schedule"
 )
 
-// manual is a policy under which somebody permits each change.
-func manual(name string, edits ...edit) *refitv1.ChangeManagementPolicy {
-	return policy(name, schedule.ManualStrategy, edits...)
+// manual is a policy a under which somebody permits each change.
+func manual(edits ...edit) *refitv1.ChangeManagementPolicy {
+	return policy("a", schedule.ManualStrategy, edits...)
 }
 
 // permitted has somebody have permitted a change of an update.
@@ -37,20 +37,20 @@ func TestManual(t *testing.T) {
 		reason   schedule.Reason
 		says     string
 	}{
-		"nobody has permitted it":       {policies: some(manual("a")), reason: schedule.Manual, says: "policy a is manual, and nobody has permitted this change"},
-		"somebody has":                  {policies: some(manual("a")), state: permitted("digest-w", minuteAgo, always), reason: schedule.Open, says: "permitted by ann of the night shift at " + text(minuteAgo)},
-		"for an hour":                   {policies: some(manual("a")), state: permitted("digest-w", minuteAgo, hour), reason: schedule.Open, says: "permitted by"},
-		"until now":                     {policies: some(manual("a")), state: permitted("digest-w", minuteAgo, inside), reason: schedule.Manual},
-		"another change":                {policies: some(manual("a")), state: permitted("digest-v", minuteAgo, always), reason: schedule.Manual},
-		"in no way that is known":       {policies: some(manual("a")), state: garbled("true"), reason: schedule.Manual},
-		"at no time":                    {policies: some(manual("a")), state: garbled("now digest-w - ann"), reason: schedule.Manual},
-		"until some day":                {policies: some(manual("a")), state: garbled(text(minuteAgo) + " digest-w tomorrow ann"), reason: schedule.Manual},
-		"another policy has its window": {policies: some(manual("a"), saturdays("b")), state: permitted("digest-w", minuteAgo, always), reason: schedule.Open, says: "open until"},
-		"another policy is closed":      {policies: some(manual("a"), weekly("b", "WE")), state: permitted("digest-w", minuteAgo, always), reason: schedule.OutsideWindow},
-		"another policy is restrictive": {policies: some(manual("a"), never("b")), state: permitted("digest-w", minuteAgo, always), reason: schedule.Paused, says: "policy b is restrictive"},
-		"two are closed":                {policies: some(manual("a"), never("b")), reason: schedule.Paused, says: "policy b is restrictive"},
-		"changes are stopped":           {policies: some(manual("a")), state: permitted("digest-w", minuteAgo, always), machine: map[string]string{restrictiveKey: "true"}, reason: schedule.Overridden},
-		"the change is bypassed":        {policies: some(manual("a")), machine: map[string]string{bypassKey: "digest-w"}, reason: schedule.Overridden},
+		"nobody has permitted it":       {policies: some(manual()), reason: schedule.Manual, says: "policy a is manual, and nobody has permitted this change"},
+		"somebody has":                  {policies: some(manual()), state: permitted("digest-w", minuteAgo, always), reason: schedule.Open, says: "permitted by ann of the night shift at " + text(minuteAgo)},
+		"for an hour":                   {policies: some(manual()), state: permitted("digest-w", minuteAgo, hour), reason: schedule.Open, says: "permitted by"},
+		"until now":                     {policies: some(manual()), state: permitted("digest-w", minuteAgo, inside), reason: schedule.Manual},
+		"another change":                {policies: some(manual()), state: permitted("digest-v", minuteAgo, always), reason: schedule.Manual},
+		"in no way that is known":       {policies: some(manual()), state: garbled("true"), reason: schedule.Manual},
+		"at no time":                    {policies: some(manual()), state: garbled("now digest-w - ann"), reason: schedule.Manual},
+		"until some day":                {policies: some(manual()), state: garbled(text(minuteAgo) + " digest-w tomorrow ann"), reason: schedule.Manual},
+		"another policy has its window": {policies: some(manual(), saturdays("b")), state: permitted("digest-w", minuteAgo, always), reason: schedule.Open, says: "open until"},
+		"another policy is closed":      {policies: some(manual(), weekly("b", "WE")), state: permitted("digest-w", minuteAgo, always), reason: schedule.OutsideWindow},
+		"another policy is restrictive": {policies: some(manual(), never("b")), state: permitted("digest-w", minuteAgo, always), reason: schedule.Paused, says: "policy b is restrictive"},
+		"two are closed":                {policies: some(manual(), never("b")), reason: schedule.Paused, says: "policy b is restrictive"},
+		"changes are stopped":           {policies: some(manual()), state: permitted("digest-w", minuteAgo, always), machine: map[string]string{restrictiveKey: "true"}, reason: schedule.Overridden},
+		"the change is bypassed":        {policies: some(manual()), machine: map[string]string{bypassKey: "digest-w"}, reason: schedule.Overridden},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := worker("w")
@@ -76,7 +76,7 @@ func TestWhoIsPermittedFirstIsFirst(t *testing.T) {
 	w := newWorld(t, fleet(map[string]states{
 		"old":   {waiting, configured(9), permitted("digest-old", inside.Add(-time.Minute), time.Time{})},
 		"young": {waiting, configured(1), permitted("digest-young", inside.Add(-2*time.Minute), time.Time{})},
-	}, nil, manual("a", budget(refitv1.Budget{MaxConcurrent: 1})))...)
+	}, nil, manual(budget(refitv1.Budget{MaxConcurrent: 1})))...)
 	require.False(t, w.ask("old").Open)
 	require.True(t, w.ask("young").Open)
 }

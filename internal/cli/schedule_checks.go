@@ -181,26 +181,11 @@ func (p *policies) neverMeet() []finding {
 	var all []finding
 	more := 0
 	for _, together := range p.inNamespaces(some) {
-		known := map[int][]schedule.Window{} // of each kind
-		windows := func(s *schedule.Schedule) []schedule.Window {
-			id := p.kinds.of[s]
-			if _, ok := known[id]; !ok {
-				known[id] = p.only(s).ahead(schedule.DefaultHorizon)
+		p.strangers(together, func(a, b *schedule.Schedule) {
+			if more++; more <= mostPairs {
+				all = append(all, p.only(b, a).neverMeetFinding())
 			}
-			return known[id]
-		}
-		for i, a := range together {
-			for _, b := range together[:i] {
-				if !p.kinds.share(p.only(b, a)) {
-					continue
-				}
-				if _, meet := firstCommon(windows(b), windows(a)); !meet {
-					if more++; more <= mostPairs {
-						all = append(all, p.only(b, a).neverMeetFinding())
-					}
-				}
-			}
-		}
+		})
 	}
 	if more > mostPairs {
 		all[mostPairs-1].Message += fmt.Sprintf("; and so have %d other pairs", more-mostPairs)
@@ -209,6 +194,28 @@ func (p *policies) neverMeet() []finding {
 		return []finding{every.neverMeetFinding()}
 	}
 	return all
+}
+
+// strangers calls found for each pair of policies that can select the same machine and have no window together.
+func (p *policies) strangers(some []*schedule.Schedule, found func(a, b *schedule.Schedule)) {
+	known := map[int][]schedule.Window{} // of each kind
+	windows := func(s *schedule.Schedule) []schedule.Window {
+		id := p.kinds.of[s]
+		if _, ok := known[id]; !ok {
+			known[id] = p.only(s).ahead(schedule.DefaultHorizon)
+		}
+		return known[id]
+	}
+	for i, a := range some {
+		for _, b := range some[:i] {
+			if !p.kinds.share(p.only(b, a)) {
+				continue
+			}
+			if _, meet := firstCommon(windows(b), windows(a)); !meet {
+				found(a, b)
+			}
+		}
+	}
 }
 
 // inNamespaces returns policies by their namespaces: those of different ones never select the same machine.

@@ -180,19 +180,7 @@ type scheduleObject struct {
 func (d *policyDocuments) addObject(object scheduleObject, doc []byte) error {
 	switch object.Kind {
 	case "ConfigMap":
-		if d.maps == nil {
-			d.maps = map[string]map[string]string{}
-		}
-		all := maps.Clone(object.Data)
-		if all == nil {
-			all = map[string]string{}
-		}
-		for key, data := range object.BinaryData {
-			if _, ok := all[key]; !ok {
-				all[key] = string(data)
-			}
-		}
-		d.maps[object.Metadata.Namespace+"/"+object.Metadata.Name] = all
+		d.addMap(object)
 	case "List", "ChangeManagementPolicyList":
 		return d.addAll(object.Items)
 	case "ChangeManagementPolicy":
@@ -214,6 +202,19 @@ func (d *policyDocuments) addObject(object scheduleObject, doc []byte) error {
 		return fmt.Errorf("%s is neither a ChangeManagementPolicy nor a ConfigMap", object.Kind)
 	}
 	return nil
+}
+
+// addMap adds a ConfigMap.
+func (d *policyDocuments) addMap(object scheduleObject) {
+	all := map[string]string{}
+	for key, data := range object.BinaryData {
+		all[key] = string(data)
+	}
+	maps.Copy(all, object.Data)
+	if d.maps == nil {
+		d.maps = map[string]map[string]string{}
+	}
+	d.maps[object.Metadata.Namespace+"/"+object.Metadata.Name] = all
 }
 
 func (d *policyDocuments) addAll(list []json.RawMessage) error {

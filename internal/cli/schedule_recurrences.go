@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -20,29 +19,47 @@ func (p *policies) recurrences() []finding {
 	}
 	var all []finding
 	for i, source := range s.Permits() {
-		if i >= len(spec.Permit) {
+		if i == len(spec.Permit) {
 			break
 		}
 		permit := spec.Permit[i]
-		warn := func(check, message, remedy string) {
-			all = append(all, finding{Severity: lintWarning, Check: check, Policy: s.Name(), Field: source.Field, Message: permit.Recurrence + " " + message, Remedy: remedy})
+		for _, f := range append(p.ends(source, permit), p.leavesOut(source, permit)...) {
+			f.Severity, f.Policy, f.Field, f.Message = lintWarning, s.Name(), source.Field, permit.Recurrence+" "+f.Message
+			all = append(all, f)
 		}
-		parts := partsOf(permit.Recurrence)
-		switch {
-		case p.occurs(source):
-		case p.occurred(source):
-			warn("Over", "has had its last window", "Take the permit away, or give it a later UNTIL, or more of COUNT.")
-		case parts["UNTIL"] != "" || parts["COUNT"] != "" || permit.StartDate != "":
-			warn("Over", "has no window any more", "Take the permit away, or give it a later UNTIL, or more of COUNT.")
-		default:
-			warn("NoDate", "never comes: no month has such a day", "Correct BYMONTHDAY and BYMONTH.")
-		}
-		if parts["FREQ"] == "WEEKLY" && parts["BYDAY"] == "" && permit.StartDate == "" {
-			warn("NoDay", fmt.Sprintf("names no day of the week, and is %s", p.dayOf(source)), "Say which day, with BYDAY.")
-		}
-		if n := parts["INTERVAL"]; n != "" && strings.TrimLeft(n, "0") != "1" && permit.StartDate == "" {
-			warn("NoStart", "leaves out times and does not say from when on they are counted", "Say it with startDate: which weeks or months these are depends on it.")
-		}
+	}
+	return all
+}
+
+// ends warns of a permit that has no window to come.
+func (p *policies) ends(source schedule.Source, permit schedule.Permit) []finding {
+	parts := partsOf(permit.Recurrence)
+	bounded := parts["UNTIL"] != "" || parts["COUNT"] != "" || permit.StartDate != ""
+	switch {
+	case p.occurs(source):
+		return nil
+	case bounded || p.occurred(source):
+		return []finding{{Check: "Over", Message: "has had its last window", Remedy: "Take the permit away, or give it a later UNTIL, or more of COUNT."}}
+	default:
+		return []finding{{Check: "NoDate", Message: "never comes: no month has such a day", Remedy: "Correct BYMONTHDAY and BYMONTH."}}
+	}
+}
+
+// leavesOut warns of a permit that leaves out what it depends on.
+func (p *policies) leavesOut(source schedule.Source, permit schedule.Permit) []finding {
+	if permit.StartDate != "" {
+		return nil
+	}
+	var all []finding
+	parts := partsOf(permit.Recurrence)
+	if parts["FREQ"] == "WEEKLY" && parts["BYDAY"] == "" {
+		all = append(all, finding{Check: "NoDay", Message: "names no day of the week, and is " + p.dayOf(source), Remedy: "Say which day, with BYDAY."})
+	}
+	if n := parts["INTERVAL"]; n != "" && strings.TrimLeft(n, "0") != "1" {
+		all = append(all, finding{
+			Check: "NoStart", Message: "leaves out times and does not say from when on they are counted",
+			Remedy: "Say it with startDate: which weeks or months these are depends on it.",
+		})
 	}
 	return all
 }

@@ -70,23 +70,25 @@ func (f *subjectFlags) selects(p *policies) (func(*schedule.Schedule) bool, erro
 		return nil, err
 	}
 	return func(s *schedule.Schedule) bool {
-		if len(f.policies) > 0 && !slices.Contains(f.policies, s.Name()) {
-			return false
-		}
 		selector := p.selectors[s].Selector
-		if f.clusterLabels != "" && !selector.Cluster(cluster) {
-			return false
-		}
-		switch {
-		case f.labels != "" && role != "":
-			return selector.Machine(role, machine)
-		case f.labels != "":
-			return selector.Machine(refitv1.ControlPlaneRole, machine) || selector.Machine(refitv1.WorkerRole, machine)
-		case role != "":
-			return len(p.specs[s].Selector.Roles) == 0 || slices.Contains(p.specs[s].Selector.Roles, role)
-		}
-		return true
+		named := len(f.policies) == 0 || slices.Contains(f.policies, s.Name())
+		return named && (f.clusterLabels == "" || selector.Cluster(cluster)) && f.selectsMachine(p, s, role, machine)
 	}, nil
+}
+
+// selectsMachine reports whether a policy may be for a machine of the role and with the labels, as far as these are said.
+func (f *subjectFlags) selectsMachine(p *policies, s *schedule.Schedule, role refitv1.Role, machine labels.Set) bool {
+	of := p.specs[s].Selector.Roles
+	roles := []refitv1.Role{role}
+	if role == "" {
+		roles = []refitv1.Role{refitv1.ControlPlaneRole, refitv1.WorkerRole}
+	}
+	return slices.ContainsFunc(roles, func(role refitv1.Role) bool {
+		if f.labels == "" {
+			return len(of) == 0 || slices.Contains(of, role)
+		}
+		return p.selectors[s].Selector.Machine(role, machine)
+	})
 }
 
 func parseLabels(flag, text string) (labels.Set, error) {

@@ -78,7 +78,7 @@ func controlPlaneFull(q question, members []member, self member, held map[string
 		}
 		n++
 		switch engaged := m.slot != none || m.holder(held) != ""; {
-		case engaged && q == toTake && !(self.down && m.idle(held)):
+		case engaged && q == toTake && (!self.down || !m.idle(held)):
 			taken = append(taken, m)
 		case engaged, m.ill != "":
 			ill = append(ill, m)
