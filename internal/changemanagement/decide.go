@@ -115,12 +115,16 @@ type closedSince struct {
 	at time.Time
 }
 
+// plain reports whether no override has a say.
+func plain(q schedule.Query) bool {
+	return !q.Bypass && q.PermissiveUntil.IsZero() && q.RestrictiveUntil.IsZero()
+}
+
 // ask asks the schedules of policies, or knows that they have no window together. To see that takes a walk over all of the
 // horizon, and many Machines have the same policies.
 func ask(q schedule.Query, policies []*Policy, schedules []*schedule.Schedule) schedule.Decision {
 	key := together{expected: q.ExpectedDuration}
-	plain := !q.Bypass && q.PermissiveUntil.IsZero() && q.RestrictiveUntil.IsZero() && len(schedules) == len(policies)
-	if !plain || len(schedules) < 2 || copy(key.policies[:], policies) < len(policies) {
+	if !plain(q) || len(schedules) < 2 || len(schedules) < len(policies) || copy(key.policies[:], policies) < len(policies) {
 		return schedule.Decide(q, schedules...)
 	}
 	if v, ok := policies[0].closed.Get(key); ok {

@@ -52,10 +52,8 @@ func (f *subjectFlags) choose(p *policies) (*policies, error) {
 
 // selects returns what keeps a policy.
 func (f *subjectFlags) selects(p *policies) (func(*schedule.Schedule) bool, error) {
-	for _, name := range f.policies {
-		if !slices.ContainsFunc(p.schedules, func(s *schedule.Schedule) bool { return s.Name() == name }) {
-			return nil, fmt.Errorf("--policy is %q, and there are %s", name, p.names())
-		}
+	if err := f.checkNames(p); err != nil {
+		return nil, err
 	}
 	role := refitv1.Role(f.role)
 	if role != "" && role != refitv1.ControlPlaneRole && role != refitv1.WorkerRole {
@@ -74,6 +72,16 @@ func (f *subjectFlags) selects(p *policies) (func(*schedule.Schedule) bool, erro
 		named := len(f.policies) == 0 || slices.Contains(f.policies, s.Name())
 		return named && (f.clusterLabels == "" || selector.Cluster(cluster)) && f.selectsMachine(p, s, role, machine)
 	}, nil
+}
+
+// checkNames returns an error if there is no policy of a name.
+func (f *subjectFlags) checkNames(p *policies) error {
+	for _, name := range f.policies {
+		if !slices.ContainsFunc(p.schedules, func(s *schedule.Schedule) bool { return s.Name() == name }) {
+			return fmt.Errorf("--policy is %q, and there are %s", name, p.names())
+		}
+	}
+	return nil
 }
 
 // selectsMachine reports whether a policy may be for a machine of the role and with the labels, as far as these are said.
