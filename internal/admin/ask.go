@@ -38,13 +38,21 @@ func ask(ctx context.Context, c client.Client, mu *refitv1.MachineUpdate, admin 
 	for _, other := range others {
 		delete(changed.Annotations, other)
 	}
+	if err := annotate(ctx, c, mu, changed, admin); err != nil {
+		return nil, err
+	}
+	return changed, nil
+}
+
+// annotate writes the annotations of a MachineUpdate as they are changed, if nobody else has written it since.
+func annotate(ctx context.Context, c client.Client, mu, changed *refitv1.MachineUpdate, admin string) error {
 	err := c.Patch(ctx, changed, client.MergeFromWithOptions(mu, client.MergeFromWithOptimisticLock{}), client.FieldOwner(admin))
 	key := client.ObjectKeyFromObject(mu)
 	switch {
 	case apierrors.IsConflict(err):
-		return nil, fmt.Errorf("MachineUpdate %s has changed at this moment; look at it with `refit status`, and run the command again if you still want to: %w", key, err)
+		return fmt.Errorf("MachineUpdate %s has changed at this moment; look at it with `refit status`, and run the command again if you still want to: %w", key, err)
 	case err != nil:
-		return nil, fmt.Errorf("annotate MachineUpdate %s: %w", key, err)
+		return fmt.Errorf("annotate MachineUpdate %s: %w", key, err)
 	}
-	return changed, nil
+	return nil
 }

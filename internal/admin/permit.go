@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -81,13 +80,5 @@ func (p *Permits) end() string {
 func (p *Permits) permit(ctx context.Context, mu *refitv1.MachineUpdate, at time.Time) error {
 	changed := mu.DeepCopy()
 	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, refitv1.PermitAnnotation, changemanagement.PermitValue(at, mu.ChangeID(), p.Until, p.Admin))
-	key := client.ObjectKeyFromObject(mu)
-	err := p.Client.Patch(ctx, changed, client.MergeFromWithOptions(mu, client.MergeFromWithOptimisticLock{}), client.FieldOwner(p.Admin))
-	switch {
-	case apierrors.IsConflict(err):
-		return fmt.Errorf("MachineUpdate %s has changed at this moment; look at it with `refit status`, and run the command again if you still want to: %w", key, err)
-	case err != nil:
-		return fmt.Errorf("annotate MachineUpdate %s: %w", key, err)
-	}
-	return nil
+	return annotate(ctx, p.Client, mu, changed, p.Admin)
 }

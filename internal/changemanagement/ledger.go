@@ -15,8 +15,8 @@ const (
 	mostFailures = 100
 )
 
-// startsKept is how many starts a MachineUpdate keeps. One that has as many may have had others before.
-const startsKept = 10
+// StartsKept is how many starts a MachineUpdate keeps. One that has as many may have had others before.
+const StartsKept = 10
 
 // ledger is what counts against the budget of a policy besides the MachineUpdates that there are: they go with their Machines, and who replaces
 // one that has failed must not have the next one fail, too.
@@ -59,7 +59,7 @@ func ledgerOf(now, since time.Time, p *refitv1.ChangeManagementPolicy, gone []*r
 	return l
 }
 
-// failuresSeen returns until when somebody has looked at failures. A time to come would excuse what has not happened yet, and counts as now.
+// failuresSeen returns until when somebody has looked at failures. A time to come would excuse what has not happened yet, and is ignored.
 func failuresSeen(now time.Time, p *refitv1.ChangeManagementPolicy) (time.Time, bool) {
 	seen, err := time.Parse(time.RFC3339, p.Annotations[refitv1.FailuresSeenAnnotation])
 	if err == nil && seen.After(now.Add(clockSkew)) {
@@ -70,7 +70,7 @@ func failuresSeen(now time.Time, p *refitv1.ChangeManagementPolicy) (time.Time, 
 
 // older reports whether a start may have been left out of those that an update keeps. The others it would have, were they not taken back.
 func older(at time.Time, starts []time.Time) bool {
-	return len(starts) >= startsKept && at.Before(slices.MinFunc(starts, time.Time.Compare))
+	return len(starts) >= StartsKept && at.Before(slices.MinFunc(starts, time.Time.Compare))
 }
 
 // count adds to a tally what is not among records: those say themselves what they have done.

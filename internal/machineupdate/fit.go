@@ -5,6 +5,7 @@ import (
 	"unicode/utf8"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/changemanagement"
 )
 
 // The limits of what is of any length, as the CustomResourceDefinition has them.
@@ -38,7 +39,7 @@ func fit(s *refitv1.MachineUpdateStatus) {
 	s.ObservedRetry, s.ObservedAbandon = refitv1.Observed(s.ObservedRetry), refitv1.Observed(s.ObservedAbandon)
 	s.Instance, s.Address = shorten(s.Instance, 256), shorten(s.Address, 512)
 	s.Actions, s.Notes = shortenAll(s.Actions, maxActions, maxAction), shortenAll(s.Notes, maxNotes, maxName)
-	s.Starts = s.Starts[:min(len(s.Starts), maxStarts)]
+	s.Starts = s.Starts[:min(len(s.Starts), changemanagement.StartsKept)]
 	s.NodeRecords = s.NodeRecords[:min(len(s.NodeRecords), maxRecords)]
 	fitChanges(s)
 	if p := s.Plan; p != nil {

@@ -32,9 +32,6 @@ const (
 	retryUnwatched = 15 * time.Second
 )
 
-// maxStarts is how many starts a MachineUpdate remembers, for budgets.
-const maxStarts = 10
-
 // Gate lets updates start.
 type Gate interface {
 	// Ask reports whether an update may start now.
@@ -225,7 +222,7 @@ func (u *update) note(ctx context.Context) error {
 func admitted(s *refitv1.MachineUpdateStatus, a refitv1.Admission) {
 	if a.Reason != refitv1.NotMaterial && (s.Admission == nil || !s.Admission.AdmittedAt.Equal(&a.AdmittedAt)) {
 		s.Starts = slices.Insert(s.Starts, 0, a.AdmittedAt)
-		s.Starts = s.Starts[:min(len(s.Starts), maxStarts)]
+		s.Starts = s.Starts[:min(len(s.Starts), changemanagement.StartsKept)]
 	}
 	s.Admission = &a
 	permitted(s, metav1.ConditionTrue, a.Reason, a.Message)
