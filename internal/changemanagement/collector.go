@@ -212,10 +212,9 @@ func (o *seen) note(now time.Time, s *Candidate, policies []*Policy, mu *refitv1
 
 func newGroup(now time.Time, p *Policy, s *Candidate, measured estimates) *group {
 	g := &group{expected: measured.longest(s.Role, p)}
-	g.decision = schedule.Decide(schedule.Query{Now: now, ExpectedDuration: g.expected}, p.Schedule)
-	if g.decision.Reason == schedule.NeverFits && g.expected > 0 { // one starts in each window, to measure again
-		g.decision = schedule.Decide(schedule.Query{Now: now}, p.Schedule)
-	}
+	g.decision = orProbe(g.expected, func(expected time.Duration) schedule.Decision {
+		return schedule.Decide(schedule.Query{Now: now, ExpectedDuration: expected}, p.Schedule)
+	})
 	g.expected = cmp.Or(g.expected, p.Schedule.ExpectedDuration())
 	g.remaining = remaining(now, g.decision, p)
 	for w := range schedule.PastWindows(now, now.Add(-schedule.DefaultHorizon), p.Schedule) {

@@ -2,6 +2,7 @@ package changemanagement
 
 import (
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -49,11 +50,9 @@ func (o *seen) join(s *Candidate, policies []*Policy, measured estimates) {
 		return
 	}
 	m.asked[set] = true
-	expected := measured.longest(s.Role, policies...)
-	d := Decide(o.now, &Candidate{Subject: s.Subject, Role: s.Role}, policies, Change{Expected: expected})
-	if d.Reason == schedule.NeverFits && expected > 0 { // one starts in each window, to measure again
-		d = Decide(o.now, &Candidate{Subject: s.Subject, Role: s.Role}, policies, Change{})
-	}
+	d := orProbe(measured.longest(s.Role, policies...), func(expected time.Duration) schedule.Decision {
+		return Decide(o.now, &Candidate{Subject: s.Subject, Role: s.Role}, policies, Change{Expected: expected}).Decision
+	})
 	m.eta = later(m.eta, d.NextChangeETASeconds)
 }
 

@@ -26,6 +26,15 @@ func (g *Gate) decideNow(r record) Decision {
 	return probe
 }
 
+// orProbe returns what is decided by what was measured; if that fits no window, what is decided for the one that starts in each.
+func orProbe(measured time.Duration, decide func(expected time.Duration) schedule.Decision) schedule.Decision {
+	d := decide(measured)
+	if d.Reason == schedule.NeverFits && measured > 0 {
+		return decide(0)
+	}
+	return d
+}
+
 // probed reports whether an update of the kind has started in the window already.
 func (r record) probed(d Decision, records []record) bool {
 	for _, o := range records {
