@@ -19,6 +19,7 @@ const (
 	Paused                Reason = "Paused"
 	Manual                Reason = "Manual" // nobody has permitted the change
 	Overridden            Reason = "Overridden"
+	NotBefore             Reason = "NotBefore" // the change says when it is wanted at the earliest
 	NoWindowWithinHorizon Reason = "NoWindowWithinHorizon"
 	NeverFits             Reason = "NeverFits"
 	BudgetExhausted       Reason = "BudgetExhausted" // for those who count what has started; Decide does not
@@ -48,6 +49,8 @@ type Query struct {
 	Bypass           bool
 	PermissiveUntil  time.Time
 	RestrictiveUntil time.Time
+	// NotBefore is when the change is wanted at the earliest. Only Bypass passes it.
+	NotBefore time.Time
 }
 
 // Window is [Start, End). A zero Start was longer ago than the horizon, a zero End is further ahead.
@@ -116,6 +119,9 @@ func newInquiry(q Query, schedules []*Schedule) *inquiry {
 	if !q.RestrictiveUntil.IsZero() {
 		i.open = difference{from: i.open, without: span{math.MinInt64, ceilUnix(q.RestrictiveUntil)}}
 	}
+	if !q.NotBefore.IsZero() {
+		i.open = difference{from: i.open, without: span{math.MinInt64, ceilUnix(q.NotBefore)}}
+	}
 	return i
 }
 
@@ -164,11 +170,17 @@ func (i *inquiry) decide() Decision {
 		d.Reason = Paused
 	}
 	d.Message = i.explain(d.Reason, required)
-	if stopped {
+	switch {
+	case stopped:
 		d.Reason, d.Message = Overridden, i.stopped(d.Message)
+	case i.early():
+		d.Reason, d.Message = NotBefore, i.wantedLater(d.Message)
 	}
 	return d
 }
+
+// early reports whether the change is not wanted yet.
+func (i *inquiry) early() bool { return i.Now.Before(i.NotBefore) }
 
 // found answers with a window that starts, or goes on, at start.
 func (i *inquiry) found(start, end int64, bounded, fits, permissive, restrictive bool) Decision {
@@ -185,7 +197,11 @@ func (i *inquiry) found(start, end int64, bounded, fits, permissive, restrictive
 		d.Window = new(newWindow(begin, known, end, bounded))
 	}
 	switch {
-	case permissive, restrictive:
+	case restrictive:
+		d.Reason = Overridden
+	case i.early():
+		d.Reason = NotBefore
+	case permissive:
 		d.Reason = Overridden
 	case !d.Open:
 		d.Reason = i.whyClosed()

@@ -184,3 +184,37 @@ func TestWhoIsToBlame(t *testing.T) {
 		require.EqualValues(t, SecondsNone, d.NextChangeETASeconds)
 	}
 }
+
+func TestNotBefore(t *testing.T) {
+	s, err := Compile("weekends", saturdays(), nil)
+	require.NoError(t, err)
+	open := instant(t, "2026-10-03T21:00:00Z")
+	for name, c := range map[string]struct {
+		q         Query
+		schedules []*Schedule
+		open      bool
+		reason    Reason
+		says      string
+		eta       int64
+	}{
+		"within the window": {Query{NotBefore: open.Add(time.Hour)}, []*Schedule{s}, false, NotBefore, "not wanted before 2026-10-03T22:00:00Z; opens at 2026-10-03T22:00:00Z", 3600},
+		"after the window":  {Query{NotBefore: open.Add(24 * time.Hour)}, []*Schedule{s}, false, NotBefore, "not wanted before 2026-10-04T21:00:00Z; opens at 2026-10-10T20:00:00Z", 167 * 3600},
+		"a moment later":    {Query{NotBefore: open.Add(time.Nanosecond)}, []*Schedule{s}, false, NotBefore, "not wanted before", 1},
+		"reached":           {Query{NotBefore: open}, []*Schedule{s}, true, Open, "open until", 0},
+		"over":              {Query{NotBefore: open.Add(-time.Hour)}, []*Schedule{s}, true, Open, "open until", 0},
+		"without a policy":  {Query{NotBefore: open.Add(time.Hour)}, nil, false, NotBefore, "not wanted before", 3600},
+		"what is permissive opens nothing before":   {Query{NotBefore: open.Add(time.Hour), PermissiveUntil: open.Add(48 * time.Hour)}, []*Schedule{s}, false, NotBefore, "not wanted before", 3600},
+		"what is restrictive is told first":         {Query{NotBefore: open.Add(time.Hour), RestrictiveUntil: open.Add(2 * time.Hour)}, []*Schedule{s}, false, Overridden, "restrictive until", 7200},
+		"a bypass of the change passes it":          {Query{NotBefore: open.Add(time.Hour), Bypass: true}, []*Schedule{s}, true, Overridden, "bypassed", 0},
+		"beyond the horizon nothing is to be known": {Query{NotBefore: open.AddDate(100, 0, 0)}, []*Schedule{s}, false, NotBefore, "an instant that is not near", SecondsNone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.q.Now = open
+			d := Decide(c.q, c.schedules...)
+			require.Equal(t, c.open, d.Open)
+			require.Equal(t, c.reason, d.Reason)
+			require.Contains(t, d.Message, c.says)
+			require.Equal(t, c.eta, d.NextChangeETASeconds)
+		})
+	}
+}

@@ -14,6 +14,8 @@ func (i *inquiry) tell(d Decision) string {
 		return "permissive until " + stamp(i.PermissiveUntil)
 	case d.Reason == Overridden:
 		return i.stopped("opens at " + stamp(d.Window.Start))
+	case d.Reason == NotBefore:
+		return i.wantedLater("opens at " + stamp(d.Window.Start))
 	case d.Open:
 		return i.tellOpen(d)
 	}
@@ -50,6 +52,14 @@ func (i *inquiry) stopped(after string) string {
 		return "restrictive, and no end is near"
 	}
 	return "restrictive until " + stamp(i.RestrictiveUntil) + "; " + after
+}
+
+// wantedLater returns that the change is not wanted yet, and what comes after that; nothing does if that is beyond the horizon.
+func (i *inquiry) wantedLater(after string) string {
+	if i.NotBefore.Unix() > i.unix+i.horizon {
+		return "not wanted before an instant that is not near"
+	}
+	return "not wanted before " + stamp(i.NotBefore) + "; " + after
 }
 
 // explain returns why there is no window.

@@ -66,6 +66,12 @@ const (
 	// RestrictiveUntilAnnotation on the same objects closes the policies until an instant, or as long as it is "true".
 	RestrictiveUntilAnnotation = "capi-refit.dev/restrictive-until"
 
+	// RestrictiveByAnnotation is who has set RestrictiveUntilAnnotation: refit pause writes it.
+	RestrictiveByAnnotation = "capi-refit.dev/restrictive-until-by"
+
+	// NotBeforeAnnotation on the same objects is when what is wanted there may start at the earliest (RFC 3339): no update starts before.
+	NotBeforeAnnotation = "capi-refit.dev/not-before"
+
 	// BypassAnnotation on the same objects lets the one change go at once whose digest it has; more than one are separated
 	// by commas. What waits says its digest.
 	BypassAnnotation = "capi-refit.dev/bypass-change-management" //nolint:gosec // the name of an annotation

@@ -30,7 +30,7 @@ type Decision struct {
 	Permit Permit
 	// started tells that it has let an update start.
 	started func(context.Context)
-	// Stopped reports that people have stopped changes: by an override, or by a policy that is restrictive.
+	// Stopped reports that people want no changes now: by an override, by a policy that is restrictive, or since the change is wanted later.
 	Stopped bool
 	// Probe reports that it is open, or will be, for one update of the kind in each window, so that how long they take is measured again.
 	Probe bool
@@ -46,7 +46,7 @@ func Decide(now time.Time, s *Candidate, policies []*Policy, c Change) Decision 
 	f := s.Overrides.at(now, c.Digest, maxOverride)
 	q := schedule.Query{
 		Now: now, ExpectedDuration: c.Expected,
-		Bypass: f.bypass, PermissiveUntil: f.permissiveUntil, RestrictiveUntil: f.restrictedTo,
+		Bypass: f.bypass, PermissiveUntil: f.permissiveUntil, RestrictiveUntil: f.restrictedTo, NotBefore: f.notBefore,
 	}
 	d := Decision{Decision: ask(q, policies, schedules), Policies: policies, Permit: permitted}
 	if d.Open && permitted.given() {
@@ -61,7 +61,12 @@ func Decide(now time.Time, s *Candidate, policies []*Policy, c Change) Decision 
 			d.Message += "; " + d.told(o)
 		}
 	}
-	d.Stopped = !d.Open && (now.Before(f.restrictedTo) || slices.ContainsFunc(schedules, (*schedule.Schedule).Paused))
+	if d.Reason == schedule.NotBefore {
+		for _, o := range f.wanted {
+			d.Message += "; " + o.String()
+		}
+	}
+	d.Stopped = !d.Open && (now.Before(f.restrictedTo) || now.Before(f.notBefore) || slices.ContainsFunc(schedules, (*schedule.Schedule).Paused))
 	for _, text := range f.ignored {
 		d.Message += "; " + text
 	}
@@ -117,7 +122,7 @@ type closedSince struct {
 
 // plain reports whether no override has a say.
 func plain(q schedule.Query) bool {
-	return !q.Bypass && q.PermissiveUntil.IsZero() && q.RestrictiveUntil.IsZero()
+	return !q.Bypass && q.PermissiveUntil.IsZero() && q.RestrictiveUntil.IsZero() && q.NotBefore.IsZero()
 }
 
 // ask asks the schedules of policies, or knows that they have no window together. To see that takes a walk over all of the

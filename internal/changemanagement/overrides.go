@@ -43,7 +43,7 @@ type Overrides []Override
 
 // annotations that override, by their kinds. What stops changes on one object is not lifted by what opens policies on another: only a bypass,
 // which names the change, passes it.
-var annotations = []string{refitv1.BypassAnnotation, refitv1.RestrictiveUntilAnnotation, refitv1.PermissiveUntilAnnotation}
+var annotations = []string{refitv1.BypassAnnotation, refitv1.RestrictiveUntilAnnotation, refitv1.NotBeforeAnnotation, refitv1.PermissiveUntilAnnotation}
 
 func kindOf(annotation string) string { return annotation[strings.Index(annotation, "/")+1:] }
 
@@ -69,6 +69,10 @@ func (o *Overrides) read(kind string, obj metav1.Object) {
 type force struct {
 	bypass                        bool
 	permissiveUntil, restrictedTo time.Time
+	// notBefore is when the change is wanted at the earliest, and wanted says where that stands. It is a wish of who wants the change, and overrides
+	// no policy.
+	notBefore time.Time
+	wanted    Overrides
 	// by are the overrides in force, and ignored what is said about the others.
 	by      Overrides
 	ignored []string
@@ -89,6 +93,8 @@ func (o Overrides) at(now time.Time, digest string, maxOverride time.Duration) f
 			f.permissive(now, one, maxOverride)
 		case kindOf(refitv1.RestrictiveUntilAnnotation):
 			f.restrictive(now, one)
+		case kindOf(refitv1.NotBeforeAnnotation):
+			f.later(now, one)
 		}
 	}
 	return f
@@ -126,6 +132,21 @@ const clockSkew = time.Minute
 
 // endOfTime is beyond every horizon, and the same whenever it is asked for: messages must not change by themselves.
 var endOfTime = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+
+// later has the change wait for the instant that it says itself. One that can't be read holds it: it was not wanted at once.
+func (f *force) later(now time.Time, o Override) {
+	at, err := time.Parse(time.RFC3339, o.Value)
+	if err != nil {
+		at = endOfTime
+		f.ignored = append(f.ignored, fmt.Sprintf("%s is not a time, as 2026-10-03T20:00:00Z, so that nothing starts; correct it, or take it away", o))
+	}
+	if now.Before(at) {
+		f.wanted = append(f.wanted, o)
+		if at.After(f.notBefore) {
+			f.notBefore = at
+		}
+	}
+}
 
 func (f *force) restrictive(now time.Time, o Override) {
 	until, err := time.Parse(time.RFC3339, o.Value)

@@ -149,3 +149,31 @@ func managed(at time.Time, annotation string) []metav1.ManagedFieldsEntry {
 	fields.SetRawString(`{"f:metadata":{"f:annotations":{".":{},"f:` + annotation + `":{}}}}`)
 	return []metav1.ManagedFieldsEntry{{Manager: "kubectl-annotate", Time: &metav1.Time{Time: at}, FieldsV1: fields}}
 }
+
+func TestChangesThatAreWantedLater(t *testing.T) {
+	wanted := func(value string) *Candidate {
+		return &Candidate{Overrides: Overrides{{Kind: "not-before", Object: "MachineDeployment md", Value: value}}}
+	}
+	d := Decide(inside, wanted(text(inside.Add(time.Hour))), nil, Change{Digest: "x"})
+	require.False(t, d.Open)
+	require.Equal(t, schedule.NotBefore, d.Reason)
+	require.Contains(t, d.Message, "not-before="+text(inside.Add(time.Hour))+" on MachineDeployment md")
+	require.True(t, d.HoldsAll(), "what disturbs no node is wanted later, too")
+	require.Empty(t, d.By, "it overrides nothing")
+	require.EqualValues(t, 3600, d.NextChangeETASeconds)
+
+	d = Decide(inside.Add(time.Hour), wanted(text(inside.Add(time.Hour))), nil, Change{Digest: "x"})
+	require.True(t, d.Open)
+	require.Equal(t, schedule.Open, d.Reason)
+
+	for _, value := range []string{"true", "", "tomorrow", "2026-10-03"} {
+		d = Decide(inside, wanted(value), nil, Change{Digest: "x"})
+		require.False(t, d.Open, "%q", value)
+		require.Contains(t, d.Message, "is not a time", "%q", value)
+	}
+	both := wanted(text(inside.Add(time.Hour)))
+	both.Overrides = append(both.Overrides, Override{Kind: "not-before", Object: "Machine m", Value: text(inside.Add(2 * time.Hour))},
+		Override{Kind: "bypass-change-management", Object: "Machine m", Value: "y"})
+	require.EqualValues(t, 7200, Decide(inside, both, nil, Change{Digest: "x"}).NextChangeETASeconds, "the latest counts")
+	require.True(t, Decide(inside, both, nil, Change{Digest: "y"}).Open, "a bypass of the very change passes it")
+}

@@ -77,7 +77,7 @@ func newRootCommand(others ...updaters.Constructor) *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(server.NewCommand(version, others...), newExplainCommand(others...), newScheduleCommand(), newStatusCommand(),
-		newHoldCommand(), newReleaseCommand(), newRetryCommand(), newPermitCommand(), newRollbackCommand(), newAbandonCommand(), newDriftCommand(), newAuditCommand(), newRestoreEtcdCommand(), newAgentCommand())
+		newHoldCommand(), newReleaseCommand(), newPauseCommand(), newResumeCommand(), newRetryCommand(), newPermitCommand(), newRollbackCommand(), newAbandonCommand(), newDriftCommand(), newAuditCommand(), newRestoreEtcdCommand(), newAgentCommand())
 	takeOnce(root)
 	return root
 }

@@ -47,6 +47,7 @@ func startManagement(t *testing.T) *management {
 	m := &management{scheme: runtime.NewScheme(), server: apitest.Start(t, envtest.CRDInstallOptions{Paths: []string{
 		filepath.Join("..", "..", "config", "crd", "bases"),
 		filepath.Join(clusterAPI(t), "core", "config", "crd", "bases", "cluster.x-k8s.io_machines.yaml"),
+		filepath.Join(clusterAPI(t), "core", "config", "crd", "bases", "cluster.x-k8s.io_clusters.yaml"),
 	}})}
 	require.NoError(t, clientgoscheme.AddToScheme(m.scheme))
 	require.NoError(t, refitv1.AddToScheme(m.scheme))
@@ -82,22 +83,23 @@ func (m *management) bind(t *testing.T, user, role, namespace string) {
 	require.NoError(t, m.admin.Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: meta, Subjects: subjects, RoleRef: ref}))
 }
 
-// role makes a ClusterRole with verbs on Machines and MachineUpdates.
+// role makes a ClusterRole with verbs on Machines, Clusters and MachineUpdates.
 func (m *management) role(t *testing.T, role string, verbs ...string) {
 	t.Helper()
 	require.NoError(t, m.admin.Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: role}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{"cluster.x-k8s.io"}, Resources: []string{"machines"}, Verbs: verbs},
+		{APIGroups: []string{"cluster.x-k8s.io"}, Resources: []string{"machines", "clusters"}, Verbs: verbs},
 		{APIGroups: []string{"capi-refit.dev"}, Resources: []string{"machineupdates"}, Verbs: verbs},
 	}}))
 }
 
 var (
 	machines  = schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: "v1beta2", Kind: "Machine"}
+	clusters  = schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: "v1beta2", Kind: "Cluster"}
 	machines1 = schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: "v1beta1", Kind: "Machine"}
 	updates   = refitv1.GroupVersion.WithKind("MachineUpdate")
 )
 
-// make makes a Machine and its MachineUpdate, with what there is to lose.
+// make makes a Machine, its Cluster and its MachineUpdate, with what there is to lose.
 func (m *management) make(t *testing.T, namespace string) {
 	t.Helper()
 	require.NoError(t, m.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
@@ -106,7 +108,8 @@ func (m *management) make(t *testing.T, namespace string) {
 			"clusterName": "prod", "bootstrap": map[string]any{"dataSecretName": "x"},
 			"infrastructureRef": map[string]any{"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "DevMachine", "name": "x"},
 		},
-		updates: {"digest": "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "machineName": name, "clusterName": "prod"},
+		clusters: {"paused": true},
+		updates:  {"digest": "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "machineName": name, "clusterName": "prod"},
 	} {
 		o := object(gvk, namespace)
 		o.SetLabels(map[string]string{"cluster.x-k8s.io/cluster-name": "prod"})
@@ -153,7 +156,15 @@ func changes() []change {
 		{"keep Cluster API off a held machine", machines, annotate(refitv1.HoldAnnotation, `"true","capi-refit.dev/added-by-hold":"1:x","`+
 			clusterv1.MachineSkipRemediationAnnotation+`":"refit","`+holdHook+`":"refit"`), true},
 		{"hold a machine by the older version", machines1, annotate(refitv1.HoldAnnotation, `"false"`), true},
+		{"pause a machine", machines, annotate(refitv1.RestrictiveUntilAnnotation, `"true","capi-refit.dev/restrictive-until-reason":"x","capi-refit.dev/restrictive-until-by":"ann"`), true},
+		{"pause a cluster", clusters, annotate(refitv1.RestrictiveUntilAnnotation, `"true","capi-refit.dev/restrictive-until-reason":"x","capi-refit.dev/restrictive-until-by":"ann"`), true},
+		{"resume a cluster", clusters, annotate(refitv1.RestrictiveUntilAnnotation, `null,"capi-refit.dev/restrictive-until-reason":null,"capi-refit.dev/restrictive-until-by":null`), true},
 
+		{"open the policies of a cluster", clusters, annotate(refitv1.PermissiveUntilAnnotation, `"true"`), false},
+		{"bypass the policies of a cluster", clusters, annotate(refitv1.BypassAnnotation, `"x"`), false},
+		{"hold a cluster", clusters, annotate(refitv1.HoldAnnotation, `"true"`), false},
+		{"have Cluster API do nothing in a cluster", clusters, annotate(clusterv1.PausedAnnotation, `""`), false},
+		{"unpause a cluster", clusters, `{"spec":{"paused":false}}`, false},
 		{"point the address at a host of theirs", machines, annotate(refitv1.AddressAnnotation, `"6.6.6.6"`), false},
 		{"point it there by the older version", machines1, annotate(refitv1.AddressAnnotation, `"6.6.6.6"`), false},
 		{"take the address away", machines, annotate(refitv1.AddressAnnotation, `null`), false},
@@ -171,7 +182,7 @@ func changes() []change {
 		{"change the spec", machines, `{"spec":{"providerID":"evil"}}`, false},
 		{"change the digest", updates, `{"spec":{"digest":"sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"}}`, false},
 	}
-	for _, gvk := range []schema.GroupVersionKind{machines, updates} {
+	for _, gvk := range []schema.GroupVersionKind{machines, clusters, updates} {
 		all = append(all,
 			change{"clear the owners of a " + gvk.Kind, gvk, `{"metadata":{"ownerReferences":[]}}`, false},
 			change{"take owners away with null from a " + gvk.Kind, gvk, `{"metadata":{"ownerReferences":null}}`, false},
@@ -248,7 +259,7 @@ func TestAnOperatorOfUpdatesMayWriteItsAnnotationsAndNothingElse(t *testing.T) {
 			require.True(t, apierrors.IsInvalid(err) || apierrors.IsForbidden(err), "%s may not: %s: %v", who, ch.says, err)
 			require.ErrorContains(t, err, "those who operate updates may write", "%s: %s", who, ch.says)
 		}
-		for _, gvk := range []schema.GroupVersionKind{machines, updates} {
+		for _, gvk := range []schema.GroupVersionKind{machines, clusters, updates} {
 			require.True(t, apierrors.IsForbidden(c.Delete(t.Context(), object(gvk, fleet))))
 			require.True(t, apierrors.IsForbidden(c.Create(t.Context(), object(gvk, fleet))))
 			require.True(t, apierrors.IsForbidden(c.Update(t.Context(), object(gvk, fleet))))
@@ -259,7 +270,9 @@ func TestAnOperatorOfUpdatesMayWriteItsAnnotationsAndNothingElse(t *testing.T) {
 				client.RawPatch("application/merge-patch+json", []byte(`{"status":{"phase":"Failed"}}`)))))
 		}
 	}
-	for gvk, annotation := range map[schema.GroupVersionKind]string{machines: refitv1.HoldAnnotation, updates: refitv1.RetryAnnotation} {
+	for gvk, annotation := range map[schema.GroupVersionKind]string{
+		machines: refitv1.HoldAnnotation, clusters: refitv1.RestrictiveUntilAnnotation, updates: refitv1.RetryAnnotation,
+	} {
 		hold := object(gvk, fleet)
 		hold.SetAnnotations(map[string]string{annotation: "true"})
 		require.NoError(t, everywhere.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(hold), client.FieldOwner("ann"), client.ForceOwnership),
@@ -280,7 +293,7 @@ func TestAnOperatorOfUpdatesMayWriteItsAnnotationsAndNothingElse(t *testing.T) {
 	}
 }
 
-// TestAnOperatorsCommandsWork runs what refit hold, release, retry, abandon and rollback run, with the rights of refit-operator alone.
+// TestAnOperatorsCommandsWork runs what refit hold, release, pause, resume, retry, abandon and rollback run, with the rights of refit-operator alone.
 func TestAnOperatorsCommandsWork(t *testing.T) {
 	m := startManagement(t)
 	m.make(t, fleet)
@@ -322,6 +335,16 @@ func TestAnOperatorsCommandsWork(t *testing.T) {
 		require.NoError(t, m.admin.Update(ctx, kept))
 	}
 	require.NotContains(t, read().Annotations, refitv1.HoldAnnotation)
+	pauses := &admin.Pauses{Client: ann, Clock: now, Out: t.Output(), Admin: "ann"}
+	for _, obj := range []client.Object{&clusterv1.Cluster{}, &clusterv1.Machine{}} {
+		require.NoError(t, ann.Get(ctx, key, obj))
+		require.NoError(t, pauses.Pause(ctx, obj, admin.PauseOptions{Reason: "incident"}))
+		require.NoError(t, ann.Get(ctx, key, obj))
+		require.Equal(t, "true", obj.GetAnnotations()[refitv1.RestrictiveUntilAnnotation])
+		require.NoError(t, pauses.Resume(ctx, obj, false))
+		require.NoError(t, ann.Get(ctx, key, obj))
+		require.NotContains(t, obj.GetAnnotations(), refitv1.RestrictiveUntilAnnotation)
+	}
 	failures := &admin.Failures{Client: ann, Clock: now, Out: t.Output(), Admin: "ann"}
 	require.NoError(t, failures.Retry(ctx, read()))
 	require.NoError(t, failures.Abandon(ctx, read()))

@@ -109,6 +109,7 @@ var conditions = []scenario{
 	{"of a control plane of three never two are out", (*suite).oneControlPlane},
 	{"an override lets an update go at once", (*suite).overrideLetsGo},
 	{"restrictive-until stops the second machine while the first one finishes", (*suite).restrictiveStopsTheSecond},
+	{"a change says when it is wanted, and a cluster is paused meanwhile", (*suite).aChangeSaysWhenItIsWanted},
 	{"a manual policy has each change wait until somebody permits it", (*suite).manualWaitsForAPerson},
 	{"a policy that is deleted counts until another one is in its place", (*suite).aDeletedPolicyCounts},
 	{"restrictive-until holds back what disturbs no node and what is permissive elsewhere, and a bypass passes it", (*suite).aStopHoldsEverything},

@@ -266,6 +266,34 @@ func (u *suite) manualWaitsForAPerson(ctx context.Context, t *testing.T) {
 	require.NoError(t, u.CheckFile(ctx, other.Name, f))
 }
 
+// aChangeSaysWhenItIsWanted has the workers' change be wanted later, and somebody pause the cluster meanwhile.
+func (u *suite) aChangeSaysWhenItIsWanted(ctx context.Context, t *testing.T) {
+	before := u.identities(ctx, t)
+	u.annotateWorkers(ctx, t, refitv1.NotBeforeAnnotation, time.Now().Add(3*time.Hour).UTC().Format(time.RFC3339))
+	f := file(app+"/wanted-later", "wanted\n")
+	require.NoError(t, u.Cluster.SetWorkerFiles(ctx, f))
+	mu := u.anyWorker(ctx, t, waiting(refitv1.ReasonWindow))
+	require.Equal(t, string(schedule.NotBefore), permitted(mu))
+	require.Contains(t, mu.Status.Message, "MachineDeployment "+u.workerDeployment(ctx, t).Name)
+	t.Log(u.refit(ctx, t, "pause", "--cluster", u.Cluster.Name, "--reason", "incident 8"))
+	at := time.Now().Add(2 * time.Second).UTC().Truncate(time.Second)
+	u.annotateWorkers(ctx, t, refitv1.NotBeforeAnnotation, at.Format(time.RFC3339))
+	mu = u.anyWorker(ctx, t, func(mu *refitv1.MachineUpdate) bool { return permitted(mu) == string(schedule.Overridden) })
+	require.Contains(t, mu.Status.Message, "incident 8")
+	time.Sleep(3 * time.Second) // time to begin, were it allowed
+	u.nowhere(ctx, t, f.Path)
+
+	t.Log(u.refit(ctx, t, "resume", "--cluster", u.Cluster.Name))
+	u.rollOut(ctx, t, before)
+	for _, name := range u.workers(ctx, t) {
+		require.NoError(t, u.CheckFile(ctx, name, f))
+		mu, err := u.Update(ctx, name)
+		require.NoError(t, err)
+		require.False(t, mu.Status.Admission.AdmittedAt.Time.Before(at), "%s was admitted at %s", name, mu.Status.Admission.AdmittedAt)
+	}
+	u.annotateWorkers(ctx, t, refitv1.NotBeforeAnnotation, "")
+}
+
 // aDeletedPolicyCounts deletes the policy that holds an update back, and puts another one in its place.
 func (u *suite) aDeletedPolicyCounts(ctx context.Context, t *testing.T) {
 	before := u.identities(ctx, t)
