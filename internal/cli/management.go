@@ -47,6 +47,22 @@ func (f *managementFlags) scope() admin.Scope {
 	return admin.Scope{Namespace: f.namespace, Cluster: f.cluster}
 }
 
+// scopeOrDefault returns where Machines are looked for by a command that is about the kubeconfig's namespace if nothing else is said.
+func (f *managementFlags) scopeOrDefault(all bool) (admin.Scope, error) {
+	scope := f.scope()
+	switch {
+	case all && scope.Namespace != "":
+		return scope, errors.New("--all-namespaces and --namespace exclude each other")
+	case all || scope.Namespace != "":
+		return scope, nil
+	}
+	var err error
+	if scope.Namespace, err = f.defaultNamespace(); err != nil {
+		return scope, fmt.Errorf("read the kubeconfig: %w", err)
+	}
+	return scope, nil
+}
+
 // client returns one that reads from the API server.
 func (f *managementFlags) client() (client.WithWatch, error) {
 	if f.connect != nil {

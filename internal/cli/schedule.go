@@ -27,7 +27,7 @@ const scheduleEvalExample = `  # May changes start now, and if not, when?
 
 func newScheduleCommand() *cobra.Command {
 	return subcommands(&cobra.Command{Use: "schedule", Short: "Ask when changes may start"},
-		newScheduleEvalCommand(), newScheduleNextCommand(), newScheduleSimulateCommand(), newScheduleLintCommand())
+		newScheduleEvalCommand(), newScheduleNextCommand(), newScheduleSimulateCommand(), newScheduleLintCommand(), newScheduleCoverageCommand())
 }
 
 // evalFlags are the flags of schedule eval.

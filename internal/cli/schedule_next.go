@@ -17,25 +17,39 @@ const scheduleNextExample = `  # When may changes start, and which rules say so?
   # The next twenty windows after an instant, as people in New York read their clocks
   refit schedule next -f policies.yaml -n 20 --now 2026-12-01T00:00:00Z --time-zone America/New_York
 
+  # When may the machines of a cluster be changed, by the policies that are there and with its overrides?
+  refit schedule next --namespace fleet --cluster prod
+
   # The start of the next window, for a script; null if it has begun longer ago than can be told
   refit schedule next -f policies.yaml -n 1 -o json | jq -r '.windows[0].start'`
 
-func newScheduleNextCommand() *cobra.Command {
-	var flags policyFlags
+func newScheduleNextCommand() *cobra.Command { return scheduleNextCommand(&liveFlags{}) }
+
+func scheduleNextCommand(live *liveFlags) *cobra.Command {
+	flags := policyFlags{optional: true}
 	var n int
 	cmd := &cobra.Command{
-		Use:   "next -f POLICIES",
+		Use:   "next (-f POLICIES | --machine MACHINE | --cluster CLUSTER)",
 		Short: "List the next windows, with the rules that make them",
 		Long: `Reads ChangeManagementPolicy objects as eval does, and lists the next windows in which all of them are open: the one that
 is open now, if there is one, and those that start within 1000 days. Each has its start and end in local time and in UTC,
 its length, the permits that make it, and the excludes that cut it short.
 
-If there is none, it says why, and when each policy would open by itself. A policy that can't be read is an error.`,
+If there is none, it says why, and when each policy would open by itself. A policy that can't be read is an error.
+
+With --machine or --cluster the policies that select those Machines in the management cluster are asked, with their calendars
+and overrides. What budgets allow is in the status of the updates.`,
 		Example: scheduleNextExample,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if n < 1 || n > 1000 {
 				return fmt.Errorf("--number is %d and can be 1 to 1000", n)
+			}
+			if err := checkLive(live, flags.files, &flags.of); err != nil {
+				return err
+			}
+			if live.asked() {
+				return live.next(cmd, &flags, n)
 			}
 			p, err := flags.load(cmd.InOrStdin())
 			if err != nil {
@@ -53,6 +67,7 @@ If there is none, it says why, and when each policy would open by itself. A poli
 		},
 	}
 	flags.add(cmd)
+	live.add(cmd.Flags())
 	cmd.Flags().IntVarP(&n, "number", "n", 5, "How many windows to list.")
 	return cmd
 }

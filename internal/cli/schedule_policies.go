@@ -22,6 +22,8 @@ type policyFlags struct {
 	of                subjectFlags
 	// all: the command looks at policies that select different machines, too.
 	all bool
+	// optional: the command may ask a management cluster instead.
+	optional bool
 }
 
 func (f *policyFlags) add(cmd *cobra.Command) {
@@ -33,7 +35,9 @@ func (f *policyFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.now, "now", "", "Instant to look from, in RFC 3339. By default it is now.")
 	fs.StringVar(&f.zone, "time-zone", "", "Zone to show times in, such as Europe/Berlin. By default it is that of the first policy.")
 	fs.StringVarP(&f.output, "output", "o", "", "json, for programs.")
-	_ = cmd.MarkFlagRequired("filename") // the flag is there
+	if !f.optional {
+		_ = cmd.MarkFlagRequired("filename") // the flag is there
+	}
 }
 
 // policies are those of files, asked at an instant. Times are shown in loc.
@@ -48,10 +52,7 @@ type policies struct {
 }
 
 func (f *policyFlags) load(stdin io.Reader) (*policies, error) {
-	if f.output != "" && f.output != "json" {
-		return nil, fmt.Errorf("--output is %q and can be json, or left out", f.output)
-	}
-	now, err := parseNow(f.now)
+	now, err := f.from()
 	if err != nil {
 		return nil, err
 	}
@@ -64,13 +65,27 @@ func (f *policyFlags) load(stdin io.Reader) (*policies, error) {
 			return nil, err
 		}
 	}
+	return p, f.showIn(p)
+}
+
+// from returns the instant that the flags ask about, if they can be read.
+func (f *policyFlags) from() (time.Time, error) {
+	if f.output != "" && f.output != "json" {
+		return time.Time{}, fmt.Errorf("--output is %q and can be json, or left out", f.output)
+	}
+	return parseNow(f.now)
+}
+
+// showIn has times be shown in the zone of the flags.
+func (f *policyFlags) showIn(p *policies) error {
 	if f.zone == "" {
-		return p, nil
+		return nil
 	}
+	var err error
 	if p.loc, err = time.LoadLocation(f.zone); err != nil {
-		return nil, fmt.Errorf("--time-zone is %q, which is not an IANA time zone, such as Europe/Berlin", f.zone)
+		return fmt.Errorf("--time-zone is %q, which is not an IANA time zone, such as Europe/Berlin", f.zone)
 	}
-	return p, nil
+	return nil
 }
 
 func loadPolicies(stdin io.Reader, files []string, now time.Time) (*policies, error) {

@@ -29,6 +29,11 @@ func (f *subjectFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.clusterLabels, "cluster-labels", "", "Ask the policies that select the machines of a cluster with these labels.")
 }
 
+// given reports whether something is said about the machine.
+func (f *subjectFlags) given() bool {
+	return len(f.policies) > 0 || f.role != "" || f.labels != "" || f.clusterLabels != ""
+}
+
 // choose returns the policies that are asked: those that are named, or that select the machine. All of them are asked together, so that they have to
 // be for one machine.
 func (f *subjectFlags) choose(p *policies) (*policies, error) {

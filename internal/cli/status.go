@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"errors"
-	"fmt"
 	"io"
 	"os"
 
@@ -54,15 +52,9 @@ line is written for each change. The exit status says nothing of the updates: it
 }
 
 func (f *statusFlags) status(cmd *cobra.Command, machines []string) (*admin.Status, error) {
-	if f.all && f.namespace != "" {
-		return nil, errors.New("--all-namespaces and --namespace exclude each other")
-	}
-	scope := f.scope()
-	if !f.all && scope.Namespace == "" {
-		var err error
-		if scope.Namespace, err = f.defaultNamespace(); err != nil {
-			return nil, fmt.Errorf("read the kubeconfig: %w", err)
-		}
+	scope, err := f.scopeOrDefault(f.all)
+	if err != nil {
+		return nil, err
 	}
 	c, err := f.client()
 	if err != nil {
