@@ -106,9 +106,18 @@ func (d Debian) ensureDebootstrap(ctx context.Context) error {
 	case !installed("apt-get"):
 		return errors.New("no registry gives Debian, and debootstrap is not installed: install it, or ask for stand-ins")
 	}
+	// Another process may need it for another image, and one apt-get at a time can read packages.
+	unlock, err := lock(filepath.Join(os.TempDir(), "refit-debootstrap.lock"))
+	if err != nil {
+		return fmt.Errorf("install debootstrap: %w", err)
+	}
+	defer unlock()
+	if installed("debootstrap") {
+		return nil
+	}
 	say(d.Progress, "installing debootstrap")
 	for _, args := range [][]string{{"update", "-q"}, {"install", "-y", "-q", "--no-install-recommends", "debootstrap"}} {
-		cmd := exec.CommandContext(ctx, "apt-get", args...)
+		cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-o", "DPkg::Lock::Timeout=300"}, args...)...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 		if err := runLogged(cmd); err != nil {
 			return fmt.Errorf("install debootstrap: %w", err)
