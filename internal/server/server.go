@@ -77,6 +77,7 @@ func (o *options) run(ctx context.Context) error {
 	}
 	log.Info("Starting", "version", o.version)
 	o.clients.report(log, metrics.Registry)
+	registerProcess(metrics.Registry, o.version, mgr)
 	return mgr.Start(ctx)
 }
 

@@ -36,6 +36,17 @@ func (m Manager) Leads() bool {
 	}
 }
 
+// Held returns how many shards this process works on, and how many there are. Without shards all is one.
+func (m Manager) Held() (held, all int) {
+	if m.Shards != nil {
+		return m.Shards.number(), m.Shards.Count
+	}
+	if m.Leads() {
+		return 1, 1
+	}
+	return 0, 1
+}
+
 // Complete builds a controller. With a Manager it works on the shards that are held, and when one is acquired it looks at all objects of its kind
 // there, which list lists, or at those of them that are for it. With any other manager it works on all.
 func Complete(mgr ctrl.Manager, b *builder.Builder, r reconcile.Reconciler, list client.ObjectList, are ...func(client.Object) bool) error {

@@ -51,6 +51,13 @@ func (s *Shards) HoldsShard(shard int) bool {
 	return s.held[shard] != nil
 }
 
+// number returns how many shards this process holds.
+func (s *Shards) number() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.held)
+}
+
 // enter returns a context for work on a namespace, which ends when its shard is released or lost, and what to call when the work has ended. If the
 // shard is not held, ok is false.
 func (s *Shards) enter(ctx context.Context, namespace string) (_ context.Context, leave func(), ok bool) {
