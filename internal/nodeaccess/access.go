@@ -50,8 +50,13 @@ func Find(ctx context.Context, reader client.Reader, machine *clusterv1.Machine)
 	if err := reader.List(ctx, &list, client.InNamespace(machine.Namespace)); err != nil {
 		return nil, fmt.Errorf("list NodeAccesses: %w", err)
 	}
+	return Select(list.Items, machine)
+}
+
+// Select returns the one NodeAccess of a namespace that selects the Machine.
+func Select(all []refitv1.NodeAccess, machine *clusterv1.Machine) (*refitv1.NodeAccess, error) {
 	var selected []refitv1.NodeAccess
-	for _, na := range list.Items {
+	for _, na := range all {
 		ok, err := selects(&na, machine)
 		if err != nil {
 			return nil, err

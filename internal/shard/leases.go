@@ -68,3 +68,9 @@ func (l *leases) all() ([]*coordinationv1.Lease, error) {
 	}
 	return all, nil
 }
+
+// IsElection reports whether a Lease is that of a leader: of the whole fleet, or of a shard.
+func IsElection(lease *coordinationv1.Lease) bool {
+	_, divided := lease.Labels[divisionLabel]
+	return lease.Name == LeaderLease || divided && !isMember(lease)
+}

@@ -98,15 +98,21 @@ var disturbances = []scenario{
 	{"a node that reboots in the middle of its update resumes", (*suite).rebootResumes},
 }
 
-// conditions are the scenarios of what an update waits for. For them it does not matter what the machines are. The window comes
-// before changes that disturb; what replaces a Machine, whose node the lab does not know, comes last.
+// conditions are the scenarios of what an update waits for, policies aside. For them it does not matter what the machines are. What replaces a
+// Machine, whose node the lab does not know, comes last.
 var conditions = []scenario{
 	{"an admin's hold stops an update and release lets it go", (*suite).holdStops},
 	{"a foreign lease is waited for", (*suite).foreignLeaseWaits},
 	{"a wrong host key is refused and nothing is sent", (*suite).wrongHostKey},
 	{"a caller without an accepted certificate is refused, and updates go on", (*suite).strangersAreRefused},
-	{"an update waits for a window, and what does not disturb the node does not", (*suite).waitsForTheWindow},
 	{"of a control plane of three never two are out", (*suite).oneControlPlane},
+	{"a NodeDisruptionPolicy says what a change takes, and drift is repaired", (*suite).policySays},
+	{"a held Machine is not scaled down and release lets it go", (*suite).heldIsNotScaledDown},
+}
+
+// windows are the scenarios of ChangeManagementPolicies. The first comes before changes that disturb.
+var windows = []scenario{
+	{"an update waits for a window, and what does not disturb the node does not", (*suite).waitsForTheWindow},
 	{"an override lets an update go at once", (*suite).overrideLetsGo},
 	{"restrictive-until stops the second machine while the first one finishes", (*suite).restrictiveStopsTheSecond},
 	{"a change says when it is wanted, and a cluster is paused meanwhile", (*suite).aChangeSaysWhenItIsWanted},
@@ -114,10 +120,8 @@ var conditions = []scenario{
 	{"a policy that is deleted counts until another one is in its place", (*suite).aDeletedPolicyCounts},
 	{"restrictive-until holds back what disturbs no node and what is permissive elsewhere, and a bypass passes it", (*suite).aStopHoldsEverything},
 	{"a policy that turns invalid closes", (*suite).invalidCloses},
-	{"a NodeDisruptionPolicy says what a change takes, and drift is repaired", (*suite).policySays},
 	{"with replacement Forbid machines stay", (*suite).forbidKeepsTheMachines},
 	{"with whenClosed Refuse nothing is committed", (*suite).refuseCommitsNothing},
-	{"a held Machine is not scaled down and release lets it go", (*suite).heldIsNotScaledDown},
 }
 
 // upgrades are the scenarios of clusters that are made from a ClusterClass.
@@ -138,6 +142,8 @@ type group struct {
 	shared bool
 	// machines reports that the cluster's machines are real ones.
 	machines bool
+	// workers reports that the scenarios are about workers alone, so that one machine of a control plane is enough.
+	workers bool
 	// older is the version of Kubernetes that real machines begin with; lab.OlderMachineVersion if empty.
 	older string
 }
@@ -146,6 +152,7 @@ type group struct {
 var inMemory = []group{
 	{name: "updates", scenarios: slices.Concat(common, fieldsBesideFiles, disturbances, replaces, forbiddenImages)},
 	{name: "conditions", scenarios: slices.Concat(illness, conditions, bootImages)},
+	{name: "windows", scenarios: windows, workers: true},
 	{name: "upgrades", scenarios: upgrades, shared: true},
 }
 
@@ -159,7 +166,7 @@ func TestEverything(t *testing.T) {
 	require.NoError(t, err)
 	instances, err := strconv.Atoi(strings.TrimSpace(string(data)))
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, instances, 512, "%s is too low for fifteen nodes: raise it to 1024, or run make e2e-scenarios and make e2e-real", limit)
+	require.GreaterOrEqual(t, instances, 640, "%s is too low for eighteen nodes: raise it to 1024, or run make e2e-scenarios and make e2e-real", limit)
 	run(t, append(slices.Clone(inMemory), realMachines)...)
 }
 
@@ -189,7 +196,11 @@ func run(t *testing.T, groups ...group) {
 	}
 	for _, g := range groups[1:] {
 		if name := fmt.Sprintf("c%d", len(options.More)+2); !g.shared {
-			options.More = append(options.More, lab.ClusterOptions{Namespace: "lab-" + name, Name: name, Backend: g.backend()})
+			more := lab.ClusterOptions{Namespace: "lab-" + name, Name: name, Backend: g.backend()}
+			if g.workers {
+				more.ControlPlaneReplicas = new(int32(1))
+			}
+			options.More = append(options.More, more)
 		}
 	}
 	s, err := system.Start(ctx, options)

@@ -1,0 +1,132 @@
+// Package check looks at a management cluster for what would keep refit from updating machines in place.
+package check
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+)
+
+// Level is how bad something is.
+type Level string
+
+// The levels.
+const (
+	// Good: it is as it should be.
+	Good Level = "OK"
+	// Warning: machines are updated, but not all, or not as one may expect. It is also what can't be told.
+	Warning Level = "Warning"
+	// Error: nothing is updated in place there.
+	Error Level = "Error"
+)
+
+// Finding is what was found out about one thing.
+type Finding struct {
+	// Check is the name of what was looked at, the same in each run.
+	Check string `json:"check"`
+	Level Level  `json:"level"`
+	// Object is what it is about, such as KubeadmControlPlane fleet/prod; empty for the installation as a whole.
+	Object string `json:"object,omitempty"`
+	// Message says what is so.
+	Message string `json:"message"`
+	// Do says what to do; empty if all is well.
+	Do string `json:"do,omitempty"`
+}
+
+// Checker looks at a management cluster. It changes nothing.
+type Checker struct {
+	// Client reads from the API server.
+	Client client.Reader
+	Clock  clock.PassiveClock
+	// Namespace and Cluster bound the Clusters that are looked at; empty is all.
+	Namespace, Cluster string
+	// Workload reaches the API server of a workload cluster. Nil: those are not looked at.
+	Workload func(ctx context.Context, cluster types.NamespacedName) (*rest.Config, error)
+}
+
+// Run looks at everything. What could not be read is a finding, too.
+func (c *Checker) Run(ctx context.Context) []Finding {
+	var all []Finding
+	for _, look := range []func(context.Context) []Finding{
+		c.definitions, c.managers, c.extension, c.deployment, c.leader,
+	} {
+		all = append(all, look(ctx)...)
+	}
+	clusters, err := c.clusters(ctx)
+	if err != nil {
+		return append(all, unknown("clusters", "", err))
+	}
+	if len(clusters) == 0 {
+		return append(all, Finding{Check: "clusters", Level: Warning, Message: "there are no such Clusters", Do: "make a Cluster, or look elsewhere with --namespace and --cluster"})
+	}
+	all = append(all, c.policies(ctx)...)
+	for i := range clusters {
+		for _, look := range []func(context.Context, *clusterv1.Cluster) []Finding{
+			c.selected, c.access, c.controlPlane, c.deployments, c.healthChecks, c.workload,
+		} {
+			all = append(all, look(ctx, &clusters[i])...)
+		}
+	}
+	return all
+}
+
+// Worst returns the worst level of findings.
+func Worst(all []Finding) Level {
+	order := []Level{Good, Warning, Error}
+	worst := Good
+	for _, f := range all {
+		if slices.Index(order, f.Level) > slices.Index(order, worst) {
+			worst = f.Level
+		}
+	}
+	return worst
+}
+
+// clusters returns the Clusters that are looked at, by namespace and name.
+func (c *Checker) clusters(ctx context.Context) ([]clusterv1.Cluster, error) {
+	var list clusterv1.ClusterList
+	if err := c.Client.List(ctx, &list, client.InNamespace(c.Namespace)); err != nil {
+		return nil, fmt.Errorf("list Clusters: %w", err)
+	}
+	found := slices.DeleteFunc(list.Items, func(o clusterv1.Cluster) bool { return c.Cluster != "" && o.Name != c.Cluster })
+	slices.SortFunc(found, func(a, b clusterv1.Cluster) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return found, nil
+}
+
+// unknown is what could not be looked at.
+func unknown(check, object string, err error) Finding {
+	return Finding{Check: check, Level: Warning, Object: object, Message: "it can't be told: " + err.Error(), Do: "ask as somebody who may read that"}
+}
+
+func good(check, object, message string) Finding {
+	return Finding{Check: check, Level: Good, Object: object, Message: message}
+}
+
+// nameOf returns an object as people know it.
+func nameOf(kind string, o client.Object) string {
+	if o.GetNamespace() == "" {
+		return kind + " " + o.GetName()
+	}
+	return kind + " " + o.GetNamespace() + "/" + o.GetName()
+}
+
+// some names the first of many.
+func some(names []string) string {
+	const most = 5
+	slices.Sort(names)
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}

@@ -1,0 +1,236 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"io/fs"
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/config/crd"
+	"github.com/capi-refit/refit/internal/managementtest"
+	"github.com/capi-refit/refit/schedule"
+)
+
+// fleet is a management cluster in which all is well, to be spoilt by tests.
+type fleet struct {
+	crds       []*apiextensionsv1.CustomResourceDefinition
+	core, kcpm *appsv1.Deployment
+	refit      *appsv1.Deployment
+	extension  *runtimev1.ExtensionConfig
+	lease      *coordinationv1.Lease
+	namespace  *corev1.Namespace
+	cluster    *clusterv1.Cluster
+	kcp        *controlplanev1.KubeadmControlPlane
+	md         *clusterv1.MachineDeployment
+	mhc        *clusterv1.MachineHealthCheck
+	access     *refitv1.NodeAccess
+	policy     *refitv1.ChangeManagementPolicy
+	machine    *clusterv1.Machine
+	more       []client.Object
+}
+
+func authority(t *testing.T, end time.Time) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: end.Add(-time.Hour), NotAfter: end, IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	var out bytes.Buffer
+	require.NoError(t, pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	return out.Bytes()
+}
+
+func manager(name string, args ...string) *appsv1.Deployment {
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: name + "-system", Name: name, Labels: map[string]string{provider: name}},
+		Spec: appsv1.DeploymentSpec{Replicas: new(int32(2)), Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "manager", Args: args}},
+		}}},
+		Status: appsv1.DeploymentStatus{AvailableReplicas: 2},
+	}
+}
+
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	now := managementtest.Start
+	in := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "fleet", Name: name} }
+	f := &fleet{
+		core:      manager("cluster-api", "--leader-elect", "--feature-gates=MachinePool=true,RuntimeSDK=true,InPlaceUpdates=true"),
+		kcpm:      manager("control-plane-kubeadm", "--feature-gates=InPlaceUpdates=true"),
+		refit:     manager("refit", "serve", "--client-ca=/client-ca/ca.crt"),
+		namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}},
+		lease: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "refit-system", Name: "controller-leader-election-refit"}, Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: new("refit-a"), LeaseDurationSeconds: new(int32(15)), RenewTime: new(metav1.NewMicroTime(now.Add(-3 * time.Second))),
+		}},
+		cluster: &clusterv1.Cluster{ObjectMeta: in("prod"), Spec: clusterv1.ClusterSpec{
+			ControlPlaneRef: clusterv1.ContractVersionedObjectReference{APIGroup: "controlplane.cluster.x-k8s.io", Kind: "KubeadmControlPlane", Name: "prod"},
+		}},
+		kcp: &controlplanev1.KubeadmControlPlane{ObjectMeta: in("prod"), Spec: controlplanev1.KubeadmControlPlaneSpec{Replicas: new(int32(3))}},
+		md:  &clusterv1.MachineDeployment{ObjectMeta: in("workers"), Spec: clusterv1.MachineDeploymentSpec{ClusterName: "prod"}},
+		mhc: &clusterv1.MachineHealthCheck{ObjectMeta: in("workers"), Spec: clusterv1.MachineHealthCheckSpec{ClusterName: "prod", Checks: clusterv1.MachineHealthCheckChecks{
+			UnhealthyNodeConditions: []clusterv1.UnhealthyNodeCondition{{Type: "Ready", Status: "False", TimeoutSeconds: new(int32(600))}},
+		}}},
+		access:  &refitv1.NodeAccess{ObjectMeta: in("all")},
+		policy:  &refitv1.ChangeManagementPolicy{ObjectMeta: in("any"), Spec: refitv1.ChangeManagementPolicySpec{Policy: schedule.Policy{Strategy: schedule.PermissiveStrategy}}},
+		machine: managementtest.Machine("fleet", "prod-a", "prod"),
+	}
+	f.refit.Labels = map[string]string{own: "refit"}
+	f.kcp.Spec.Rollout.Strategy.RollingUpdate.MaxSurge = new(intstr.FromInt32(0))
+	f.md.Labels = map[string]string{clusterv1.ClusterNameLabel: "prod"}
+	f.extension = &runtimev1.ExtensionConfig{ObjectMeta: metav1.ObjectMeta{Name: "refit"}}
+	f.extension.Spec.ClientConfig.CABundle = authority(t, now.Add(90*24*time.Hour))
+	f.extension.Status.Conditions = []metav1.Condition{{Type: runtimev1.ExtensionConfigDiscoveredCondition, Status: "True"}}
+	for _, hook := range asked {
+		f.extension.Status.Handlers = append(f.extension.Status.Handlers, runtimev1.ExtensionHandler{
+			Name: hook + ".refit", RequestHook: runtimev1.GroupVersionHook{Hook: hook}, FailurePolicy: runtimev1.FailurePolicyFail,
+		})
+	}
+	require.NoError(t, fs.WalkDir(crd.Bases, "bases", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := crd.Bases.ReadFile(path)
+		one := &apiextensionsv1.CustomResourceDefinition{}
+		f.crds = append(f.crds, one)
+		require.NoError(t, err)
+		return yaml.Unmarshal(data, one)
+	}))
+	return f
+}
+
+func (f *fleet) run(mine ...func(*Checker)) []Finding {
+	var all []client.Object
+	for _, o := range f.crds {
+		all = append(all, o)
+	}
+	for _, o := range []client.Object{f.core, f.kcpm, f.refit, f.extension, f.lease, f.namespace, f.cluster, f.kcp, f.md, f.mhc, f.access, f.policy, f.machine} {
+		if o.GetName() != "" {
+			all = append(all, o)
+		}
+	}
+	c := &Checker{Client: managementtest.New(append(all, f.more...)...), Clock: clocktesting.NewFakePassiveClock(managementtest.Start)}
+	for _, change := range mine {
+		change(c)
+	}
+	return c.Run(context.Background())
+}
+
+func TestAllIsWell(t *testing.T) {
+	all := newFleet(t).run()
+	for _, one := range all {
+		require.Equal(t, Good, one.Level, "%+v", one)
+		require.Empty(t, one.Do)
+	}
+	require.Equal(t, Good, Worst(all))
+	require.GreaterOrEqual(t, len(all), 13, "%v", all)
+}
+
+func TestEachMistakeIsFound(t *testing.T) {
+	gone := func(o client.Object) { o.SetName("") }
+	for name, tc := range map[string]struct {
+		spoil func(*testing.T, *fleet)
+		check string
+		level Level
+		says  string
+	}{
+		"a kind is not defined":     {func(_ *testing.T, f *fleet) { f.crds = f.crds[1:] }, "definitions", Error, "it is not there"},
+		"a kind of another version": {func(_ *testing.T, f *fleet) { f.crds[0].Spec.Versions[0].Schema = nil }, "definitions", Warning, "not the one of this version"},
+		"the core gate is off":      {func(_ *testing.T, f *fleet) { f.core.Spec.Template.Spec.Containers[0].Args = nil }, "feature-gates", Error, "RuntimeSDK, InPlaceUpdates is off"},
+		"the control plane's is off": {func(_ *testing.T, f *fleet) {
+			f.kcpm.Spec.Template.Spec.Containers[0].Args = []string{"--feature-gates=InPlaceUpdates=false"}
+		}, "feature-gates", Error, "InPlaceUpdates is off"},
+		"the managers are elsewhere": {func(_ *testing.T, f *fleet) { gone(f.core) }, "feature-gates", Warning, "no Deployment of provider cluster-api"},
+		"nobody is asked":            {func(_ *testing.T, f *fleet) { gone(f.extension) }, "extension", Error, "there is no ExtensionConfig"},
+		"it is not discovered": {func(_ *testing.T, f *fleet) {
+			f.extension.Status.Conditions[0].Status, f.extension.Status.Conditions[0].Message = "False", "x509: unknown authority"
+		}, "extension", Error, "x509: unknown authority"},
+		"nobody has looked at it": {func(_ *testing.T, f *fleet) { f.extension.Status.Conditions = nil }, "extension", Error, "has not looked at it"},
+		"failures are ignored": {func(_ *testing.T, f *fleet) {
+			f.extension.Status.Handlers[0].FailurePolicy = runtimev1.FailurePolicyIgnore
+		}, "extension", Error, "failurePolicy Ignore"},
+		"two extensions for one hook": {func(_ *testing.T, f *fleet) {
+			other := f.extension.DeepCopy()
+			other.Name = "other"
+			f.more = append(f.more, other)
+		}, "extension", Error, "Cluster API takes one"},
+		"no authority": {func(_ *testing.T, f *fleet) { f.extension.Spec.ClientConfig.CABundle = nil }, "certificate", Error, "no certificate"},
+		"an authority that has ended": {func(t *testing.T, f *fleet) {
+			f.extension.Spec.ClientConfig.CABundle = authority(t, managementtest.Start.Add(-time.Hour))
+		}, "certificate", Error, "ended at"},
+		"an authority that ends soon": {func(t *testing.T, f *fleet) {
+			f.extension.Spec.ClientConfig.CABundle = authority(t, managementtest.Start.Add(24*time.Hour))
+		}, "certificate", Warning, "ends at"},
+		"refit is down":    {func(_ *testing.T, f *fleet) { f.refit.Status.AvailableReplicas = 0 }, "refit", Error, "none of its pods"},
+		"one replica":      {func(_ *testing.T, f *fleet) { f.refit.Spec.Replicas = new(int32(1)) }, "refit", Warning, "one replica"},
+		"anybody may call": {func(_ *testing.T, f *fleet) { f.refit.Spec.Template.Spec.Containers[0].Args = nil }, "callers", Warning, "anybody"},
+		"nobody leads": {func(_ *testing.T, f *fleet) {
+			f.lease.Spec.RenewTime = new(metav1.NewMicroTime(managementtest.Start.Add(-time.Minute)))
+		}, "leader", Error, "nobody leads"},
+		"there is no leader":  {func(_ *testing.T, f *fleet) { f.lease.Spec.HolderIdentity = nil }, "leader", Error, "nobody leads"},
+		"no election":         {func(_ *testing.T, f *fleet) { gone(f.lease) }, "leader", Warning, "no Lease"},
+		"there is no Cluster": {func(_ *testing.T, f *fleet) { gone(f.cluster) }, "clusters", Warning, "no such Clusters"},
+		"it is not asked about the namespace": {func(_ *testing.T, f *fleet) {
+			f.extension.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"refit": "yes"}}
+		}, "extension-namespace", Error, "no ExtensionConfig is for its namespace"},
+		"no NodeAccess": {func(_ *testing.T, f *fleet) { gone(f.access) }, "node-access", Error, "1 of its 1 machines have no NodeAccess, or more than one: prod-a"},
+		"a NodeAccess for others": {func(_ *testing.T, f *fleet) {
+			f.access.Spec.MachineSelector = metav1.LabelSelector{MatchLabels: map[string]string{"pool": "gpu"}}
+		}, "node-access", Error, "have no NodeAccess"},
+		"a single control plane":      {func(_ *testing.T, f *fleet) { f.kcp.Spec.Replicas = new(int32(1)) }, "control-plane", Warning, "less than three"},
+		"a control plane that surges": {func(_ *testing.T, f *fleet) { f.kcp.Spec.Rollout.Strategy.RollingUpdate.MaxSurge = nil }, "control-plane", Warning, "maxSurge is not 0"},
+		"OnDelete": {func(_ *testing.T, f *fleet) {
+			f.md.Spec.Rollout.Strategy.Type = clusterv1.OnDeleteMachineDeploymentStrategyType
+		}, "machine-deployment", Warning, "OnDelete"},
+		"a health check that is too quick": {func(_ *testing.T, f *fleet) {
+			f.mhc.Spec.Checks.UnhealthyNodeConditions[0].TimeoutSeconds = new(int32(60))
+		}, "health-check", Warning, "1m0s after its condition Ready is False"},
+		"a policy that can't be read": {func(_ *testing.T, f *fleet) { f.policy.Spec.Strategy = "Never" }, "policies", Error, "invalid"},
+		"a policy that never opens": {func(_ *testing.T, f *fleet) {
+			f.policy.Spec.Policy = schedule.Policy{Strategy: schedule.MaintenanceScheduleStrategy, MaintenanceSchedule: &schedule.MaintenanceSchedule{
+				Permit: []schedule.Permit{{Recurrence: "FREQ=DAILY;UNTIL=20200101T000000Z"}},
+			}}
+		}, "policies", Warning, "never opens"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t)
+			tc.spoil(t, f)
+			all := f.run()
+			var bad []Finding
+			for _, one := range all {
+				if one.Level != Good {
+					bad = append(bad, one)
+				}
+			}
+			require.Len(t, bad, 1, "one finding for one mistake")
+			require.Equal(t, tc.check, bad[0].Check)
+			require.Equal(t, tc.level, bad[0].Level)
+			require.Contains(t, bad[0].Message, tc.says)
+			require.NotEmpty(t, bad[0].Do)
+			require.Equal(t, tc.level, Worst(all))
+		})
+	}
+}

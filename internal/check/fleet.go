@@ -1,0 +1,233 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/changemanagement"
+	"github.com/capi-refit/refit/internal/lease"
+	"github.com/capi-refit/refit/internal/nodeaccess"
+	"github.com/capi-refit/refit/schedule"
+)
+
+// policies looks for policies that can't be read, and for those that never open.
+func (c *Checker) policies(ctx context.Context) []Finding {
+	const check = "policies"
+	p := changemanagement.NewPolicies(c.Client, c.Client, c.Clock)
+	if err := p.Prime(ctx); err != nil {
+		return []Finding{unknown(check, "", err)}
+	}
+	var all []Finding
+	n, now := 0, c.Clock.Now()
+	for namespace, policies := range p.All() {
+		if c.Namespace != "" && namespace != c.Namespace {
+			continue
+		}
+		for _, one := range policies {
+			n++
+			object := "ChangeManagementPolicy " + one.NamespacedName.String()
+			d := schedule.Decide(schedule.Query{Now: now}, one.Schedule)
+			switch {
+			case d.Reason == schedule.InvalidPolicy:
+				all = append(all, Finding{Check: check, Level: Error, Object: object, Message: d.Message, Do: "correct the field; refit schedule lint -f FILE says more"})
+			case d.NextChangeETASeconds == schedule.SecondsNone && d.Reason != schedule.Paused && d.Reason != schedule.Manual:
+				all = append(all, Finding{Check: check, Level: Warning, Object: object, Message: "it never opens: " + d.Message, Do: "see its windows with refit schedule next"})
+			}
+		}
+	}
+	if len(all) == 0 {
+		all = append(all, good(check, "", fmt.Sprintf("%d policies can be read", n)))
+	}
+	return all
+}
+
+// selected looks whether the ExtensionConfig is for the namespace of a Cluster.
+func (c *Checker) selected(ctx context.Context, cluster *clusterv1.Cluster) []Finding {
+	const check = "extension-namespace"
+	found, err := c.extensions(ctx)
+	var namespace corev1.Namespace
+	if err == nil {
+		err = c.Client.Get(ctx, client.ObjectKey{Name: cluster.Namespace}, &namespace)
+	}
+	object := nameOf("Cluster", cluster)
+	if err != nil {
+		return []Finding{unknown(check, object, err)}
+	}
+	if len(found) == 0 {
+		return nil // which was told
+	}
+	for i := range found {
+		selector, err := metav1.LabelSelectorAsSelector(found[i].Spec.NamespaceSelector)
+		if found[i].Spec.NamespaceSelector == nil {
+			selector = labels.Everything()
+		}
+		if err == nil && selector.Matches(labels.Set(namespace.Labels)) {
+			return []Finding{good(check, object, nameOf("ExtensionConfig", &found[i])+" is for its namespace")}
+		}
+	}
+	return []Finding{{Check: check, Level: Error, Object: object, Message: "no ExtensionConfig is for its namespace, so that its machines are replaced", Do: "widen the namespaceSelector of the ExtensionConfig, or label the namespace as it says"}}
+}
+
+// access looks whether refit knows how to reach the nodes of a Cluster.
+func (c *Checker) access(ctx context.Context, cluster *clusterv1.Cluster) []Finding {
+	const check = "node-access"
+	object := nameOf("Cluster", cluster)
+	var list clusterv1.MachineList
+	if err := c.Client.List(ctx, &list, client.InNamespace(cluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name}); err != nil {
+		return []Finding{unknown(check, object, err)}
+	}
+	var accesses refitv1.NodeAccessList
+	if err := c.Client.List(ctx, &accesses, client.InNamespace(cluster.Namespace)); err != nil {
+		return []Finding{unknown(check, object, err)}
+	}
+	var without []string
+	var why error
+	for i := range list.Items {
+		if _, err := nodeaccess.Select(accesses.Items, &list.Items[i]); err != nil {
+			without, why = append(without, list.Items[i].Name), err
+		}
+	}
+	if len(without) == 0 {
+		return []Finding{good(check, object, fmt.Sprintf("each of its %d machines has a NodeAccess", len(list.Items)))}
+	}
+	return []Finding{{Check: check, Level: Error, Object: object, Do: "make a NodeAccess that selects them: docs/node-access.md",
+		Message: fmt.Sprintf("%d of its %d machines have no NodeAccess, or more than one: %s; %v", len(without), len(list.Items), some(without), why)}}
+}
+
+// controlPlane looks whether Cluster API would update a KubeadmControlPlane in place.
+func (c *Checker) controlPlane(ctx context.Context, cluster *clusterv1.Cluster) []Finding {
+	const check = "control-plane"
+	ref := cluster.Spec.ControlPlaneRef
+	if ref.Kind != "KubeadmControlPlane" {
+		return nil
+	}
+	var kcp controlplanev1.KubeadmControlPlane
+	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name}, &kcp); err != nil {
+		return []Finding{unknown(check, nameOf("Cluster", cluster), err)}
+	}
+	object := nameOf("KubeadmControlPlane", &kcp)
+	surge := kcp.Spec.Rollout.Strategy.RollingUpdate.MaxSurge
+	switch {
+	case ptr.Deref(kcp.Spec.Replicas, 1) < 3:
+		return []Finding{{Check: check, Level: Warning, Object: object, Message: fmt.Sprintf("it has %d machines, and with less than three Cluster API replaces some of them without asking", ptr.Deref(kcp.Spec.Replicas, 1)),
+			Do: "have three, or expect a replacement"}}
+	case surge == nil || surge.IntValue() != 0:
+		return []Finding{{Check: check, Level: Warning, Object: object, Message: "its maxSurge is not 0: for each change Cluster API makes a machine and deletes one, and updates the others in place",
+			Do: "set spec.rollout.strategy.rollingUpdate.maxSurge to 0"}}
+	}
+	return []Finding{good(check, object, "its machines are updated in place")}
+}
+
+// deployments looks whether Cluster API would update MachineDeployments in place.
+func (c *Checker) deployments(ctx context.Context, cluster *clusterv1.Cluster) []Finding {
+	const check = "machine-deployment"
+	var list clusterv1.MachineDeploymentList
+	if err := c.Client.List(ctx, &list, client.InNamespace(cluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name}); err != nil {
+		return []Finding{unknown(check, nameOf("Cluster", cluster), err)}
+	}
+	var all []Finding
+	for i := range list.Items {
+		md := &list.Items[i]
+		object := nameOf("MachineDeployment", md)
+		if md.Spec.Rollout.Strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType {
+			all = append(all, Finding{Check: check, Level: Warning, Object: object, Message: "its strategy is OnDelete, for which Cluster API asks nobody: its machines stay as they are", Do: "set the strategy RollingUpdate"})
+			continue
+		}
+		all = append(all, good(check, object, "its machines are updated in place"))
+	}
+	return all
+}
+
+// shortest is how long a node may be away without being taken for broken: a reboot with a drain's end takes minutes.
+const shortest = 5 * time.Minute
+
+// healthChecks looks for MachineHealthChecks that take a node for broken before it has rebooted.
+func (c *Checker) healthChecks(ctx context.Context, cluster *clusterv1.Cluster) []Finding {
+	const check = "health-check"
+	var list clusterv1.MachineHealthCheckList
+	if err := c.Client.List(ctx, &list, client.InNamespace(cluster.Namespace)); err != nil {
+		return []Finding{unknown(check, nameOf("Cluster", cluster), err)}
+	}
+	var all []Finding
+	for i := range list.Items {
+		mhc := &list.Items[i]
+		if mhc.Spec.ClusterName != cluster.Name {
+			continue
+		}
+		object := nameOf("MachineHealthCheck", mhc)
+		finding := good(check, object, "it waits for long enough")
+		for _, n := range mhc.Spec.Checks.UnhealthyNodeConditions {
+			if after := time.Duration(ptr.Deref(n.TimeoutSeconds, 0)) * time.Second; after < shortest {
+				finding = Finding{Check: check, Level: Warning, Object: object, Do: fmt.Sprintf("set its timeoutSeconds to %d or more", int(shortest.Seconds())),
+					Message: fmt.Sprintf("it takes a node for broken %s after its condition %s is %s, which is shorter than a reboot: refit keeps it off while it updates, and not what comes right after", after, n.Type, n.Status)}
+			}
+		}
+		all = append(all, finding)
+	}
+	return all
+}
+
+// rights are what refit does in a workload cluster.
+var rights = []authorizationv1.ResourceAttributes{
+	{Verb: "get", Resource: "nodes"}, {Verb: "patch", Resource: "nodes"}, {Verb: "list", Resource: "pods"},
+	{Verb: "create", Resource: "pods", Subresource: "eviction"},
+	{Verb: "create", Group: "coordination.k8s.io", Resource: "leases", Namespace: lease.DefaultNamespace},
+	{Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Namespace: lease.DefaultNamespace},
+}
+
+// reachWithin bounds how long the API server of a workload cluster may take to answer.
+const reachWithin = 10 * time.Second
+
+// workload looks whether the API server of a Cluster answers, and allows what refit does there.
+func (c *Checker) workload(ctx context.Context, cluster *clusterv1.Cluster) []Finding {
+	const check = "workload"
+	if c.Workload == nil {
+		return nil
+	}
+	object := nameOf("Cluster", cluster)
+	cfg, err := c.Workload(ctx, client.ObjectKeyFromObject(cluster))
+	if err != nil {
+		return []Finding{unknown(check, object, err)}
+	}
+	cfg.Timeout = reachWithin
+	reviews, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return []Finding{unknown(check, object, err)}
+	}
+	var missing []string
+	for _, right := range rights {
+		review, err := reviews.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &right},
+		}, metav1.CreateOptions{})
+		var answered apierrors.APIStatus
+		switch {
+		case errors.As(err, &answered):
+			return []Finding{unknown(check, object, err)}
+		case err != nil:
+			return []Finding{{Check: check, Level: Warning, Object: object, Message: "its API server does not answer from here: " + err.Error(),
+				Do: "if refit's updates wait with the reason Workload, see why; else ask from where it can be reached, or with --workload=false"}}
+		case !review.Status.Allowed:
+			missing = append(missing, strings.TrimSpace(fmt.Sprintf("%s %s/%s", right.Verb, right.Resource, right.Subresource)))
+		}
+	}
+	if len(missing) > 0 {
+		return []Finding{{Check: check, Level: Error, Object: object, Message: "refit's kubeconfig does not allow: " + some(missing), Do: "apply config/workload in that cluster, and renew the Secret " + cluster.Name + "-refit-kubeconfig: docs/security.md"}}
+	}
+	return []Finding{good(check, object, "its API server answers and allows what refit does there")}
+}

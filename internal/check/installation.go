@@ -1,0 +1,302 @@
+package check
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
+
+	"github.com/capi-refit/refit/config/crd"
+	"github.com/capi-refit/refit/internal/shard"
+)
+
+const (
+	install  = "install refit as docs/install.md says"
+	own      = "app.kubernetes.io/name"
+	provider = clusterv1.ProviderNameLabel
+)
+
+// definitions looks whether refit's kinds are defined as this version of refit knows them.
+func (c *Checker) definitions(ctx context.Context) []Finding {
+	const check = "definitions"
+	files, err := crd.Bases.ReadDir("bases")
+	if err != nil {
+		return []Finding{unknown(check, "", err)}
+	}
+	var all []Finding
+	for _, file := range files {
+		data, err := crd.Bases.ReadFile(path.Join("bases", file.Name()))
+		var want, have apiextensionsv1.CustomResourceDefinition
+		if err == nil {
+			err = yaml.Unmarshal(data, &want)
+		}
+		if err == nil {
+			err = c.Client.Get(ctx, client.ObjectKeyFromObject(&want), &have)
+		}
+		object := nameOf("CustomResourceDefinition", &want)
+		switch {
+		case apierrors.IsNotFound(err):
+			all = append(all, Finding{Check: check, Level: Error, Object: object, Message: "it is not there", Do: install})
+		case err != nil:
+			all = append(all, unknown(check, object, err))
+		case !sameVersions(&want, &have):
+			all = append(all, Finding{Check: check, Level: Warning, Object: object, Message: "it is not the one of this version of refit", Do: "apply config/crd of the version that runs, or ask with the command of that version"})
+		}
+	}
+	if len(all) == 0 {
+		all = append(all, good(check, "", fmt.Sprintf("the %d kinds of refit are there", len(files))))
+	}
+	return all
+}
+
+// sameVersions reports whether the schemas are the same. What API servers fill in is not in them.
+func sameVersions(want, have *apiextensionsv1.CustomResourceDefinition) bool {
+	schemas := func(o *apiextensionsv1.CustomResourceDefinition) string {
+		all := map[string]any{}
+		for _, v := range o.Spec.Versions {
+			all[v.Name] = v.Schema
+		}
+		text, err := json.Marshal(all)
+		if err != nil {
+			return err.Error()
+		}
+		return string(text)
+	}
+	return schemas(want) == schemas(have)
+}
+
+// gates are the feature gates that Cluster API's managers take.
+var gates = map[string][]string{
+	"cluster-api":           {"RuntimeSDK", "InPlaceUpdates"},
+	"control-plane-kubeadm": {"InPlaceUpdates"},
+}
+
+// managers looks whether Cluster API's managers have the feature gates.
+func (c *Checker) managers(ctx context.Context) []Finding {
+	const check = "feature-gates"
+	var all []Finding
+	for _, name := range []string{"cluster-api", "control-plane-kubeadm"} {
+		var list appsv1.DeploymentList
+		if err := c.Client.List(ctx, &list, client.MatchingLabels{provider: name}); err != nil {
+			all = append(all, unknown(check, "", err))
+			continue
+		}
+		if len(list.Items) == 0 {
+			all = append(all, Finding{Check: check, Level: Warning, Message: "there is no Deployment of provider " + name + " here",
+				Do: "see to it that its manager has the feature gates " + strings.Join(gates[name], ", ")})
+		}
+		for i := range list.Items {
+			all = append(all, gatesOf(check, &list.Items[i], gates[name]))
+		}
+	}
+	return all
+}
+
+func gatesOf(check string, d *appsv1.Deployment, wanted []string) Finding {
+	set := map[string]string{}
+	for _, c := range d.Spec.Template.Spec.Containers {
+		for _, arg := range append(slices.Clone(c.Command), c.Args...) {
+			value, ok := strings.CutPrefix(strings.TrimPrefix(arg, "-"), "-feature-gates=")
+			if !ok {
+				continue
+			}
+			for gate := range strings.SplitSeq(value, ",") {
+				name, on, _ := strings.Cut(strings.TrimSpace(gate), "=")
+				set[name] = strings.ToLower(on)
+			}
+		}
+	}
+	var off []string
+	for _, gate := range wanted {
+		if set[gate] != "true" {
+			off = append(off, gate)
+		}
+	}
+	object := nameOf("Deployment", d)
+	if len(off) == 0 {
+		return good(check, object, "it has "+strings.Join(wanted, ", "))
+	}
+	return Finding{Check: check, Level: Error, Object: object, Message: "the feature gate " + strings.Join(off, ", ") + " is off, so that Cluster API does not ask",
+		Do: "set EXP_RUNTIME_SDK=true and EXP_IN_PLACE_UPDATES=true for clusterctl, or --feature-gates of its container"}
+}
+
+// asked are the hooks that Cluster API asks for an update in place.
+var asked = []string{"CanUpdateMachine", "CanUpdateMachineSet", "UpdateMachine"}
+
+// extensions returns the ExtensionConfigs that have one of the hooks.
+func (c *Checker) extensions(ctx context.Context) ([]runtimev1.ExtensionConfig, error) {
+	var list runtimev1.ExtensionConfigList
+	if err := c.Client.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("list ExtensionConfigs: %w", err)
+	}
+	return slices.DeleteFunc(list.Items, func(e runtimev1.ExtensionConfig) bool {
+		return e.Labels[own] != "refit" && !slices.ContainsFunc(e.Status.Handlers, func(h runtimev1.ExtensionHandler) bool {
+			return slices.Contains(asked, h.RequestHook.Hook)
+		})
+	}), nil
+}
+
+// extension looks whether Cluster API knows refit, and nobody else for the same hooks.
+func (c *Checker) extension(ctx context.Context) []Finding {
+	const check = "extension"
+	found, err := c.extensions(ctx)
+	if err != nil {
+		return []Finding{unknown(check, "", err)}
+	}
+	if len(found) == 0 {
+		return []Finding{{Check: check, Level: Error, Message: "there is no ExtensionConfig with the hooks of updates in place, so that Cluster API replaces machines", Do: install}}
+	}
+	var all []Finding
+	by := map[string][]string{}
+	for i := range found {
+		e := &found[i]
+		all = append(all, discovered(check, e), c.authority(e))
+		for _, h := range e.Status.Handlers {
+			by[h.RequestHook.Hook] = append(by[h.RequestHook.Hook], h.Name)
+		}
+	}
+	var many []string
+	for _, hook := range asked {
+		if len(by[hook]) > 1 {
+			many = append(many, fmt.Sprintf("%s (%s)", hook, some(by[hook])))
+		}
+	}
+	if len(many) > 0 {
+		all = append(all, Finding{Check: check, Level: Error, Message: "hooks have more than one handler, and Cluster API takes one: " + strings.Join(many, "; "),
+			Do: "remove the other ExtensionConfig"})
+	}
+	return all
+}
+
+func discovered(check string, e *runtimev1.ExtensionConfig) Finding {
+	object := nameOf("ExtensionConfig", e)
+	c := meta.FindStatusCondition(e.Status.Conditions, runtimev1.ExtensionConfigDiscoveredCondition)
+	switch {
+	case c == nil:
+		return Finding{Check: check, Level: Error, Object: object, Message: "Cluster API has not looked at it", Do: "see that Cluster API's core manager runs, with the feature gate RuntimeSDK"}
+	case c.Status != "True":
+		return Finding{Check: check, Level: Error, Object: object, Message: "it is not discovered: " + c.Message, Do: "see that refit's pods are ready, and that its certificate is signed by the caBundle"}
+	}
+	for _, h := range e.Status.Handlers {
+		if h.FailurePolicy == runtimev1.FailurePolicyIgnore {
+			return Finding{Check: check, Level: Error, Object: object, Message: "handler " + h.Name + " has failurePolicy Ignore: while refit is away Cluster API replaces machines",
+				Do: "let refit say the failurePolicy, which is Fail"}
+		}
+	}
+	return good(check, object, "it is discovered; the control plane's manager learns of one a moment later")
+}
+
+// soon is how long before its end an authority is told of.
+const soon = 14 * 24 * time.Hour
+
+// authority looks at the CA of an ExtensionConfig.
+func (c *Checker) authority(e *runtimev1.ExtensionConfig) Finding {
+	const check = "certificate"
+	object := nameOf("ExtensionConfig", e)
+	var end time.Time
+	for rest := e.Spec.ClientConfig.CABundle; ; {
+		block, more := pem.Decode(rest)
+		if block == nil {
+			break
+		}
+		rest = more
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && cert.NotAfter.After(end) {
+			end = cert.NotAfter
+		}
+	}
+	do := "see to cert-manager's CA injector (annotation on the ExtensionConfig), or write the caBundle yourself"
+	switch left := end.Sub(c.Clock.Now()); {
+	case end.IsZero():
+		return Finding{Check: check, Level: Error, Object: object, Message: "it has no certificate of an authority in its caBundle", Do: do}
+	case left <= 0:
+		return Finding{Check: check, Level: Error, Object: object, Message: "the authority in its caBundle ended at " + end.UTC().Format(time.RFC3339), Do: do}
+	case left < soon:
+		return Finding{Check: check, Level: Warning, Object: object, Message: "the authority in its caBundle ends at " + end.UTC().Format(time.RFC3339), Do: do}
+	}
+	return good(check, object, "its authority is good until "+end.UTC().Format(time.RFC3339))
+}
+
+// deployment looks at refit's own Deployment.
+func (c *Checker) deployment(ctx context.Context) []Finding {
+	const check = "refit"
+	var list appsv1.DeploymentList
+	if err := c.Client.List(ctx, &list, client.MatchingLabels{own: "refit"}); err != nil {
+		return []Finding{unknown(check, "", err)}
+	}
+	if len(list.Items) == 0 {
+		return []Finding{{Check: check, Level: Warning, Message: "there is no Deployment of refit here", Do: "if it does not run elsewhere, " + install}}
+	}
+	var all []Finding
+	for i := range list.Items {
+		d := &list.Items[i]
+		object := nameOf("Deployment", d)
+		switch {
+		case d.Status.AvailableReplicas == 0:
+			all = append(all, Finding{Check: check, Level: Error, Object: object, Message: "none of its pods is available", Do: "kubectl describe pods -n " + d.Namespace})
+		case ptr.Deref(d.Spec.Replicas, 1) < 2:
+			all = append(all, Finding{Check: check, Level: Warning, Object: object, Message: "it has one replica: Cluster API's managers do not start while refit does not answer", Do: "set replicas to 2"})
+		default:
+			all = append(all, good(check, object, fmt.Sprintf("%d of its pods are available", d.Status.AvailableReplicas)))
+		}
+		all = append(all, callers(d))
+	}
+	return all
+}
+
+func callers(d *appsv1.Deployment) Finding {
+	const check = "callers"
+	object := nameOf("Deployment", d)
+	for _, c := range d.Spec.Template.Spec.Containers {
+		if slices.ContainsFunc(c.Args, func(arg string) bool { return strings.HasPrefix(arg, "--client-ca") }) {
+			return good(check, object, "hooks are answered to clients with an accepted certificate")
+		}
+	}
+	return Finding{Check: check, Level: Warning, Object: object, Message: "hooks are answered to anybody who reaches the port",
+		Do: "keep others from it by a NetworkPolicy that is enforced, or ask for client certificates: docs/install.md"}
+}
+
+// leader looks whether one of refit's replicas leads.
+func (c *Checker) leader(ctx context.Context) []Finding {
+	const check = "leader"
+	var list coordinationv1.LeaseList
+	if err := c.Client.List(ctx, &list); err != nil {
+		return []Finding{unknown(check, "", err)}
+	}
+	leases := slices.DeleteFunc(list.Items, func(l coordinationv1.Lease) bool { return !shard.IsElection(&l) })
+	if len(leases) == 0 {
+		return []Finding{{Check: check, Level: Warning, Message: "there is no Lease of an election of refit", Do: "see refit's log; without --leader-elect, or where it runs elsewhere, there is none here"}}
+	}
+	var all []Finding
+	for i := range leases {
+		l := &leases[i]
+		object := nameOf("Lease", l)
+		var renewed time.Time
+		if l.Spec.RenewTime != nil {
+			renewed = l.Spec.RenewTime.Time
+		}
+		valid := renewed.Add(time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 15)) * time.Second)
+		if ptr.Deref(l.Spec.HolderIdentity, "") == "" || valid.Before(c.Clock.Now()) {
+			all = append(all, Finding{Check: check, Level: Error, Object: object, Message: "nobody leads, so that no machine is updated", Do: "see refit's log"})
+			continue
+		}
+		all = append(all, good(check, object, *l.Spec.HolderIdentity+" leads"))
+	}
+	return all
+}

@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/capi-refit/refit/internal/admin"
+	"github.com/capi-refit/refit/internal/check"
+)
+
+const checkExamples = `  # Is all there that updates in place take?
+  refit check
+
+  # Of one cluster, for programs
+  refit check -n fleet --cluster prod -o json`
+
+// checkFlags are those of check.
+type checkFlags struct {
+	managementFlags
+	output             string
+	workload, problems bool
+	clock              clock.PassiveClock
+}
+
+func newCheckCommand() *cobra.Command { return (&checkFlags{clock: clock.RealClock{}}).command() }
+
+func (f *checkFlags) command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Look for what keeps machines from being updated in place",
+		Long: `Looks at the management cluster, and changes nothing: refit's kinds, Cluster API's feature gates, the ExtensionConfig and its
+certificate, refit's replicas and their leader, and for each Cluster whether refit is asked about it, whether each machine has a NodeAccess, how its
+control plane and MachineDeployments roll out, MachineHealthChecks that are too quick, policies that never open, and whether the API server of
+the workload cluster allows what refit does there. Nodes are not logged in to: the updates' messages say what fails there.
+
+It exits with 0 if all is well, 1 if there are warnings, 2 if there are errors.`,
+		Example: checkExamples,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.output != "" && f.output != "json" {
+				return fmt.Errorf("--output is %q and can be json, or left out", f.output)
+			}
+			c, err := f.client()
+			if err != nil {
+				return &exitStatus{2, err}
+			}
+			checker := &check.Checker{Client: c, Clock: f.clock, Namespace: f.namespace, Cluster: f.cluster}
+			if f.workload {
+				checker.Workload = func(ctx context.Context, cluster types.NamespacedName) (*rest.Config, error) {
+					return admin.WorkloadConfig(ctx, c, cluster)
+				}
+			}
+			all := checker.Run(cmd.Context())
+			if err := f.print(cmd.OutOrStdout(), all); err != nil {
+				return err
+			}
+			switch check.Worst(all) {
+			case check.Error:
+				return &exitStatus{2, nil}
+			case check.Warning:
+				return &exitStatus{1, nil}
+			default:
+				return nil
+			}
+		},
+	}
+	fs := cmd.Flags()
+	f.addScope(fs)
+	fs.Lookup("namespace").Usage = "Namespace of the Clusters. Unset: all."
+	fs.Lookup("cluster").Usage = "Name of a Cluster. Unset: all."
+	fs.BoolVar(&f.workload, "workload", true, "Ask the API servers of workload clusters, too, by the kubeconfigs that refit has. It takes the right to read these Secrets.")
+	fs.BoolVar(&f.problems, "problems", false, "Show only what is not as it should be.")
+	fs.StringVarP(&f.output, "output", "o", "", "json, for programs.")
+	return cmd
+}
+
+func (f *checkFlags) print(w io.Writer, all []check.Finding) error {
+	shown := []check.Finding{}
+	count := map[check.Level]int{}
+	for _, one := range all {
+		count[one.Level]++
+		if !f.problems || one.Level != check.Good {
+			shown = append(shown, one)
+		}
+	}
+	if f.output == "json" {
+		return printJSON(w, shown)
+	}
+	var errs []error
+	for _, one := range shown {
+		about := one.Check
+		if one.Object != "" {
+			about += ", " + one.Object
+		}
+		text := fmt.Sprintf("%-8s%s: %s\n", strings.ToUpper(string(one.Level)), about, one.Message)
+		if one.Do != "" {
+			text += "        → " + one.Do + "\n"
+		}
+		_, err := io.WriteString(w, printable(text))
+		errs = append(errs, err)
+	}
+	_, err := fmt.Fprintf(w, "\n%d errors, %d warnings, %d OK\n", count[check.Error], count[check.Warning], count[check.Good])
+	return errors.Join(append(errs, err)...)
+}
