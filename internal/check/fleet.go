@@ -41,7 +41,7 @@ func (c *Checker) policies(ctx context.Context) []Finding {
 		}
 		for _, one := range policies {
 			n++
-			object := "ChangeManagementPolicy " + one.NamespacedName.String()
+			object := "ChangeManagementPolicy " + one.String()
 			d := schedule.Decide(schedule.Query{Now: now}, one.Schedule)
 			switch {
 			case d.Reason == schedule.InvalidPolicy:
