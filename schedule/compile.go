@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -43,6 +44,9 @@ type Schedule struct {
 	fit      Fit
 	expected time.Duration
 	ages     []age
+	// scoped has what is for some changes only, and class is the change that the schedule is for. Both are nil where that makes no difference.
+	scoped *scoped
+	class  *Class
 }
 
 // age is how old a calendar may become.
@@ -63,7 +67,7 @@ func (s *Schedule) Name() string {
 // Compile reads a policy. If it can't be read, the schedule that is returned with the error is closed and says why, so that
 // it is safe to go on with it.
 func Compile(name string, p Policy, calendars Calendars) (*Schedule, error) {
-	s := &Schedule{name: name, strategy: p.Strategy, fit: cmp.Or(p.Fit, FitRequired), permit: everything{}}
+	s := &Schedule{name: name, strategy: p.Strategy, fit: cmp.Or(p.Fit, FitRequired)}
 	if err := s.compile(p, calendars); err != nil {
 		return Invalid(name, err), err
 	}
@@ -100,8 +104,8 @@ func (s *Schedule) compile(p Policy, calendars Calendars) error {
 func (s *Schedule) decideBy(strategy Strategy, m *MaintenanceSchedule) error {
 	switch strategy {
 	case PermissiveStrategy:
-		s.permit, s.excludes = everything{}, nil
-		s.permits = []Source{{Policy: s.name, Field: "strategy", Text: string(strategy), set: s.permit}}
+		s.excludes = nil
+		s.permits = []Source{{Policy: s.name, Field: "strategy", Text: string(strategy), set: everything{}}}
 	case RestrictiveStrategy, ManualStrategy:
 		s.paused = true
 	case MaintenanceScheduleStrategy:
@@ -110,16 +114,16 @@ func (s *Schedule) decideBy(strategy Strategy, m *MaintenanceSchedule) error {
 		return at("strategy", fmt.Errorf("%q is none of MaintenanceSchedule, Permissive, Restrictive and Manual", strategy))
 	}
 	if s.paused {
-		s.permit, s.permits, s.excludes = union(nil), nil, nil
+		s.permits, s.excludes = nil, nil
 	}
-	s.open = s.permit
-	if len(s.excludes) > 0 {
-		excluded := make(union, 0, len(s.excludes))
-		for _, x := range s.excludes {
-			excluded = append(excluded, x.set)
-		}
-		s.open = difference{from: s.permit, without: excluded}
+	limited := func(src Source) bool { return src.scope != nil }
+	if slices.ContainsFunc(s.permits, limited) || slices.ContainsFunc(s.excludes, limited) {
+		s.scoped = &scoped{permits: s.permits, excludes: s.excludes}
+		unknown := Class{}
+		*s = *s.narrowed(unknown.class(), unknown)
+		return nil
 	}
+	s.join()
 	return nil
 }
 
@@ -141,7 +145,11 @@ func (s *Schedule) maintenance(m *MaintenanceSchedule, calendars Calendars) erro
 		if err != nil {
 			return err
 		}
-		s.excludes = append(s.excludes, Source{Policy: s.name, Field: field, Text: x.text(zone), Reason: x.Reason, set: one})
+		scope, err := x.Changes.scope(field + ".changes")
+		if err != nil {
+			return err
+		}
+		s.excludes = append(s.excludes, Source{Policy: s.name, Field: field, Text: scope.after(x.text(zone)), Reason: x.Reason, set: one, scope: scope})
 	}
 	return nil
 }
@@ -150,23 +158,21 @@ func (s *Schedule) maintenance(m *MaintenanceSchedule, calendars Calendars) erro
 func (s *Schedule) permitted(permits []Permit, zone string) error {
 	if permits == nil {
 		s.permits = []Source{{
-			Policy: s.name, Field: "maintenanceSchedule", Text: "always, but for what is excluded", set: s.permit,
+			Policy: s.name, Field: "maintenanceSchedule", Text: "always, but for what is excluded", set: everything{},
 		}}
 		return nil
 	}
-	permit := make(union, 0, len(permits))
 	for i, p := range permits {
 		field := fmt.Sprintf("maintenanceSchedule.permit[%d]", i)
 		one, err := compilePermit(field+".", p, s.loc)
 		if err != nil {
 			return err
 		}
-		permit = append(permit, one)
-		s.permits = append(s.permits, Source{Policy: s.name, Field: field, Text: p.text(zone), set: one})
-	}
-	s.permit = permit
-	if len(permit) == 1 {
-		s.permit = permit[0]
+		scope, err := p.Changes.scope(field + ".changes")
+		if err != nil {
+			return err
+		}
+		s.permits = append(s.permits, Source{Policy: s.name, Field: field, Text: scope.after(p.text(zone)), set: one, scope: scope})
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ type inquiry struct {
 }
 
 // Decide reports whether changes may start now, by all the schedules that select a machine: all must be open. No schedule is
-// open.
+// open. Where schedules are Scoped, it is asked about those For the change.
 func Decide(q Query, schedules ...*Schedule) Decision {
 	for _, s := range schedules {
 		if err := s.Err(q.Now); err != nil {
@@ -277,10 +277,10 @@ func (i *inquiry) closed() string {
 		var why string
 		for _, x := range s.excludes {
 			if in, _ := x.set.at(i.unix, i.unix); in && x.Reason != "" {
-				why += " (" + x.Reason + ")"
+				why += " (" + x.scope.after(x.Reason) + ")"
 			}
 		}
-		return why
+		return why + s.others()
 	})
 }
 

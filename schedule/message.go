@@ -75,7 +75,7 @@ func (i *inquiry) explain(reason Reason, required time.Duration) string {
 	default:
 	}
 	if alone := i.without(); len(alone) > 0 || len(i.schedules) == 0 {
-		return strings.TrimPrefix(fmt.Sprintf("%s: no window %s", named(alone, nil), within), ": ")
+		return strings.TrimPrefix(fmt.Sprintf("%s: no window %s", named(alone, (*Schedule).others), within), ": ")
 	}
 	return fmt.Sprintf("%s: each has windows, but there is none %s in which all are open; have them overlap", named(i.schedules, nil), within)
 }

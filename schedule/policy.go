@@ -110,6 +110,10 @@ type Permit struct {
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(h|m|s))+$`
 	Duration string `json:"duration,omitempty"`
+
+	// changes is which changes the window is for. By default it is for all.
+	// +optional
+	Changes *PermittedChanges `json:"changes,omitempty"`
 }
 
 // Exclude is a freeze: either days, or a calendar.
@@ -138,6 +142,10 @@ type Exclude struct {
 	// calendar excludes what the events of a calendar cover.
 	// +optional
 	Calendar *CalendarReference `json:"calendar,omitempty"`
+
+	// changes is which changes are frozen. By default all are.
+	// +optional
+	Changes *ExcludedChanges `json:"changes,omitempty"`
 }
 
 // CalendarReference names an iCalendar file.

@@ -18,10 +18,11 @@ type Source struct {
 	// Reason is that of an exclude, or empty.
 	Reason string
 
-	set set
+	set   set
+	scope *scope
 }
 
-// Permits returns what opens the schedule. A policy without permits that is not paused has one source, which is always open.
+// Permits returns what opens the schedule, for the change that it is for. A policy without permits that is not paused has one source, which is always open.
 func (s *Schedule) Permits() []Source {
 	if s == nil {
 		return nil
@@ -78,6 +79,15 @@ func (s *Schedule) Fit() Fit {
 	return cmp.Or(s.fit, FitRequired)
 }
 
+// Covers reports whether an instant lies in a window of the schedule, whatever the age of its calendars. One that could not be read has none.
+func (s *Schedule) Covers(t time.Time) bool {
+	if s == nil || s.open == nil {
+		return false
+	}
+	in, _ := s.open.at(t.Unix(), t.Unix())
+	return in
+}
+
 // Covers reports whether an instant lies in the source.
 func (src Source) Covers(t time.Time) bool {
 	if src.set == nil {
@@ -94,6 +104,14 @@ func (src Source) Windows(from, until time.Time) iter.Seq[Window] {
 			windowsOf(src.set, from, until, yield)
 		}
 	}
+}
+
+// Changes returns which changes the source is for, such as "changes up to Restart". Empty: it is for all.
+func (src Source) Changes() string {
+	if src.scope == nil {
+		return ""
+	}
+	return src.scope.text
 }
 
 // String names the policy and the field, and says what it has.

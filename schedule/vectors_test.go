@@ -18,6 +18,8 @@ func TestWorkedCases(t *testing.T) {
 		Now              time.Time
 		ExpectedDuration string
 		HorizonDays      int
+		Kinds            []schedule.Kind
+		Disruption       schedule.Disruption
 		Expect           struct {
 			Open                       bool
 			NextChangeETASeconds       int64
@@ -28,7 +30,7 @@ func TestWorkedCases(t *testing.T) {
 	data, err := os.ReadFile("testdata/vectors.json")
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(data, &cases))
-	require.Len(t, cases, 46)
+	require.Len(t, cases, 57)
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
 			q := schedule.Query{Now: c.Now, Horizon: time.Duration(c.HorizonDays) * 24 * time.Hour}
@@ -40,7 +42,7 @@ func TestWorkedCases(t *testing.T) {
 			for _, p := range c.Policies {
 				s, err := schedule.Compile("case", p, nil)
 				require.NoError(t, err)
-				all = append(all, s)
+				all = append(all, s.For(schedule.Class{Kinds: c.Kinds, Disruption: c.Disruption}))
 			}
 			d := schedule.Decide(q, all...)
 			require.Equal(t, c.Expect.Open, d.Open)

@@ -51,6 +51,8 @@ type Verdict struct {
 	// Interrupts reports that the change restarts, starts or stops something by itself.
 	Interrupts bool
 	Reason     string
+	// By is the updater that has said the Reason. Empty: no updater knows the field.
+	By string
 }
 
 // Disturbs reports whether a change in place disturbs the node.
@@ -65,6 +67,24 @@ type Decision []Verdict
 // InPlace reports whether every field is covered.
 func (d Decision) InPlace() bool {
 	return !slices.ContainsFunc(d, func(v Verdict) bool { return !v.Covered() })
+}
+
+// Worst returns the worst that the change takes on the node: Replace if it can't be made in place, and at least Restart if it restarts something
+// whatever its actions are.
+func (d Decision) Worst() disruption.ActionType {
+	worst := disruption.None
+	for _, v := range d {
+		if !v.Covered() {
+			return disruption.Replace
+		}
+		for _, a := range v.Actions {
+			worst = disruption.Worst(worst, a.Type)
+		}
+		if v.Interrupts {
+			worst = disruption.Worst(worst, disruption.Restart)
+		}
+	}
+	return worst
 }
 
 // Covered says of each field of one object, in the order of its change, whether it is covered.
@@ -117,7 +137,7 @@ func (d Decision) hear(updater string, claim Claim, change Change) error {
 			return fmt.Errorf("updater %s leaves %s of the %s, which is not a field of the change", updater, l.Field, l.Field.Object)
 		}
 		if !d[i].Covered() {
-			d[i].Reason = l.Reason
+			d[i].Reason, d[i].By = l.Reason, updater
 		}
 	}
 	return nil

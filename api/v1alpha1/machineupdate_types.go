@@ -311,6 +311,18 @@ type PlannedWork struct {
 	// +optional
 	Reboots bool `json:"reboots,omitempty"`
 
+	// kinds are what it is of: Configuration, PatchVersion, MinorVersion. Permits and excludes may be for some kinds only.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:items:MaxLength=64
+	Kinds []string `json:"kinds,omitempty"`
+
+	// disruption is the worst that it takes, at least Restart if anything is restarted. Permits and excludes may be for less, or for more, only.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Disruption string `json:"disruption,omitempty"`
+
 	// actions are what it takes, in order.
 	// +optional
 	// +listType=atomic

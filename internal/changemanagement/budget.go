@@ -139,14 +139,14 @@ func (b Budget) spent(name string, now, next time.Time) *exhausted {
 const longestPeriod = 24 * time.Hour
 
 // period returns since when starts count against maxStartsPerWindow, and when they begin to count from zero again; zero if that is not within
-// the horizon. It is the policy's own window, which other policies may shorten for some Machines; of one that is longer than a day, and outside of
+// the horizon. It is the policy's own window, in which some changes may start, and which other policies may shorten for some Machines; of one that is longer than a day, and outside of
 // windows, the day in the policy's time zone.
 func (p *Policy) period(now time.Time) (from time.Time, next func() time.Time) {
 	if p.Budget.MaxStartsPerWindow == 0 {
 		return now, nil
 	}
 	var w schedule.Window
-	for w = range schedule.Windows(now, now.Add(time.Second), p.Schedule) {
+	for w = range schedule.Windows(now, now.Add(time.Second), p.Schedule.Widest()) {
 		break
 	}
 	if known := !w.Start.IsZero() && !w.End.IsZero(); known && !now.Before(w.Start) && w.End.Sub(w.Start) <= longestPeriod {
@@ -156,9 +156,9 @@ func (p *Policy) period(now time.Time) (from time.Time, next func() time.Time) {
 	return day, func() time.Time { return p.opens(tomorrow) }
 }
 
-// opens returns when the policy is open from an instant on, zero if it is not within the horizon.
+// opens returns when the policy is open for some change from an instant on, zero if it is not within the horizon.
 func (p *Policy) opens(from time.Time) time.Time {
-	for w := range schedule.Windows(from, from.Add(schedule.DefaultHorizon), p.Schedule) {
+	for w := range schedule.Windows(from, from.Add(schedule.DefaultHorizon), p.Schedule.Widest()) {
 		if w.Start.After(from) {
 			return w.Start
 		}

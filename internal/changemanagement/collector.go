@@ -123,6 +123,8 @@ type group struct {
 	pending   int
 	last      time.Time
 	expected  time.Duration
+	// asked are the changes that were asked about, where that has a say.
+	asked map[string]bool
 }
 
 type overrideKey struct{ namespace, cluster, kind string }
@@ -169,7 +171,7 @@ func (c *Collector) look(ctx context.Context, all map[string][]*Policy) (*seen, 
 			return nil, err
 		}
 		out.note(now, s, policies, mu)
-		out.join(s, policies, measured)
+		out.join(s, policies, measured, waitingFor(mu))
 		for _, p := range policies {
 			out.add(now, p, s, mu, measured)
 		}
@@ -212,24 +214,54 @@ func (o *seen) note(now time.Time, s *Candidate, policies []*Policy, mu *refitv1
 
 func newGroup(now time.Time, p *Policy, s *Candidate, measured estimates) *group {
 	g := &group{expected: measured.longest(s.Role, p)}
-	g.decision = orProbe(g.expected, func(expected time.Duration) schedule.Decision {
-		return schedule.Decide(schedule.Query{Now: now, ExpectedDuration: expected}, p.Schedule)
-	})
+	g.decision = g.ask(now, p.Schedule.Widest())
 	g.expected = cmp.Or(g.expected, p.Schedule.ExpectedDuration())
-	g.remaining = remaining(now, g.decision, p)
-	for w := range schedule.PastWindows(now, now.Add(-schedule.DefaultHorizon), p.Schedule) {
+	g.remaining = remaining(now, g.decision, p.Schedule.Widest())
+	for w := range schedule.PastWindows(now, now.Add(-schedule.DefaultHorizon), p.Schedule.Widest()) {
 		g.last = w.End
 		break
 	}
 	return g
 }
 
+func (g *group) ask(now time.Time, s *schedule.Schedule) schedule.Decision {
+	return orProbe(g.expected, func(expected time.Duration) schedule.Decision {
+		return schedule.Decide(schedule.Query{Now: now, ExpectedDuration: expected}, s)
+	})
+}
+
+// wait has the group open when the policy does for a change that waits: of several, for the one for which that is last.
+func (g *group) wait(now time.Time, p *Policy, c Change) {
+	key := c.Class.String()
+	if !p.Schedule.Scoped() || g.asked[key] {
+		return
+	}
+	first := len(g.asked) == 0
+	if first {
+		g.asked = map[string]bool{}
+	}
+	g.asked[key] = true
+	s := p.scheduleFor(c)
+	d := g.ask(now, s)
+	if eta := g.decision.NextChangeETASeconds; first || later(eta, d.NextChangeETASeconds) != eta {
+		g.decision, g.remaining = d, remaining(now, d, s)
+	}
+}
+
+// waitingFor returns the change that waits, or whichever the policies let start first if none does.
+func waitingFor(mu *refitv1.MachineUpdate) Change {
+	if mu == nil || !Holds(mu) {
+		return Change{Whichever: true}
+	}
+	return Change{Class: ClassOf(mu)}
+}
+
 // remaining returns what is left of a window, also if a change no longer fits: that is what operators have to be told of.
-func remaining(now time.Time, d schedule.Decision, p *Policy) int64 {
+func remaining(now time.Time, d schedule.Decision, s *schedule.Schedule) int64 {
 	if d.Open || d.Reason == schedule.InvalidPolicy {
 		return d.PermissiveRemainingSeconds
 	}
-	for w := range schedule.Windows(now, now.Add(time.Second), p.Schedule) {
+	for w := range schedule.Windows(now, now.Add(time.Second), s) {
 		if !now.Before(w.Start) && now.Before(w.End) {
 			return int64((w.End.Sub(now) + time.Second - 1) / time.Second)
 		}
@@ -250,6 +282,7 @@ func (o *seen) add(now time.Time, p *Policy, s *Candidate, mu *refitv1.MachineUp
 	switch {
 	case Holds(mu):
 		g.pending = pendingBlocked
+		g.wait(now, p, waitingFor(mu))
 	case mu.Status.ObservedDigest != mu.Spec.Digest || !slices.Contains([]refitv1.Phase{refitv1.PhaseSucceeded, refitv1.PhaseFailed}, mu.Status.Phase):
 		g.pending = max(g.pending, pendingInitiating)
 	}

@@ -18,6 +18,10 @@ type Change struct {
 	Expected time.Duration
 	// Permit is somebody's permission, for policies that are Manual.
 	Permit Permit
+	// Class is what the change is, as far as that is known, for policies whose permits and excludes are not for all changes.
+	Class schedule.Class
+	// Whichever asks for the change, whatever its Class, that the policies let start first.
+	Whichever bool
 }
 
 // Decision is whether a change may start, by the policies that select the Machine, budgets aside.
@@ -38,6 +42,12 @@ type Decision struct {
 	measuredWhy string
 	// Frees reports that it is another update whose end opens it, so that nobody knows when.
 	Frees bool
+	// Undecided reports that it is closed since it is not known what the change takes: a window is open, and for some changes only.
+	Undecided bool
+	// LookIn is how long until it is Undecided, where it is closed and not known what the change takes; 0 if it is already, or not within 1000 days.
+	LookIn time.Duration
+	// schedules are those that were asked.
+	schedules []*schedule.Schedule
 }
 
 // Decide reports whether a change of a Machine may start, by the policies that select it.
@@ -48,7 +58,8 @@ func Decide(now time.Time, s *Candidate, policies []*Policy, c Change) Decision 
 		Now: now, ExpectedDuration: c.Expected,
 		Bypass: f.bypass, PermissiveUntil: f.permissiveUntil, RestrictiveUntil: f.restrictedTo, NotBefore: f.notBefore,
 	}
-	d := Decision{Decision: ask(q, policies, schedules), Policies: policies, Permit: permitted}
+	d := Decision{Decision: ask(q, policies, schedules), Policies: policies, Permit: permitted, schedules: schedules}
+	d.undecided(now, c)
 	if d.Open && permitted.given() {
 		d.Message = permitted.before(d.Message, len(schedules) > 0)
 	}
@@ -83,13 +94,37 @@ func asked(policies []*Policy, c Change) ([]*schedule.Schedule, time.Duration, P
 		if p.Schedule.Manual() && c.Permit.given() {
 			permitted = c.Permit
 		} else {
-			schedules = append(schedules, p.Schedule)
+			schedules = append(schedules, p.scheduleFor(c))
 		}
 		if i == 0 || p.MaxOverride < maxOverride {
 			maxOverride = p.MaxOverride
 		}
 	}
 	return schedules, maxOverride, permitted
+}
+
+// scheduleFor returns the policy's schedule as it is for a change.
+func (p *Policy) scheduleFor(c Change) *schedule.Schedule {
+	if c.Whichever {
+		return p.Schedule.Widest()
+	}
+	return p.Schedule.For(c.Class)
+}
+
+// undecided finds out whether a decision is closed only since it is not known what the change takes, or when it will be.
+func (d *Decision) undecided(now time.Time, c Change) {
+	if d.Open || c.Class.Disruption != "" || c.Whichever || !d.Scoped() {
+		return
+	}
+	widest := make([]*schedule.Schedule, len(d.schedules))
+	for i, s := range d.schedules {
+		widest[i] = s.Widest()
+	}
+	for w := range schedule.Windows(now, now.Add(schedule.DefaultHorizon), widest...) {
+		d.LookIn = max(0, w.Start.Sub(now))
+		d.Undecided = d.LookIn == 0
+		break
+	}
 }
 
 // told returns an override as people read it, with the stops that it passes.
@@ -108,10 +143,10 @@ const (
 	closedMost = 64
 )
 
-// together are policies and what they are asked.
+// together are the schedules of policies, as they are for a change, and what they are asked.
 type together struct {
-	policies [32]*Policy
-	expected time.Duration
+	schedules [32]*schedule.Schedule
+	expected  time.Duration
 }
 
 // closedSince is a decision and when it was made.
@@ -129,7 +164,7 @@ func plain(q schedule.Query) bool {
 // horizon, and many Machines have the same policies.
 func ask(q schedule.Query, policies []*Policy, schedules []*schedule.Schedule) schedule.Decision {
 	key := together{expected: q.ExpectedDuration}
-	if !plain(q) || len(schedules) < 2 || len(schedules) < len(policies) || copy(key.policies[:], policies) < len(policies) {
+	if !plain(q) || len(schedules) < 2 || len(schedules) < len(policies) || copy(key.schedules[:], schedules) < len(schedules) {
 		return schedule.Decide(q, schedules...)
 	}
 	if v, ok := policies[0].closed.Get(key); ok {
@@ -209,9 +244,16 @@ func (d *Decision) TellStart(ctx context.Context) {
 	}
 }
 
-// KeepsOff reports whether refit does not even look at the node: a policy holds all, or what it would hold can't be told.
+// KeepsOff reports whether refit does not even look at the node: a policy holds all, or what it would hold can't be told. While a window is open for
+// some changes refit looks: only the node can say whether this is one of them.
 func (d *Decision) KeepsOff() bool {
-	return d.Reason == schedule.InvalidPolicy || slices.ContainsFunc(d.Policies, func(p *Policy) bool { return p.HoldAll })
+	holdsAll := func(p *Policy) bool { return p.HoldAll }
+	return d.Reason == schedule.InvalidPolicy || !d.Undecided && slices.ContainsFunc(d.Policies, holdsAll)
+}
+
+// Scoped reports whether what the change is has a say.
+func (d *Decision) Scoped() bool {
+	return slices.ContainsFunc(d.schedules, (*schedule.Schedule).Scoped)
 }
 
 // HoldsAll reports whether what does not disturb the node is held back, too: as KeepsOff, or people have stopped changes.

@@ -212,7 +212,9 @@ func TestPoliciesThatNeverMeetAreNotAskedForEachMachine(t *testing.T) {
 	require.Equal(t, none, Decide(inside.Add(closedFor-1), &Candidate{}, policies, Change{}), "it is known for a while")
 	looked := func() time.Time {
 		key := together{}
-		copy(key.policies[:], policies)
+		for i, p := range policies {
+			key.schedules[i] = p.Schedule
+		}
 		v, ok := policies[0].closed.Get(key)
 		require.True(t, ok)
 		return v.(closedSince).at

@@ -156,7 +156,7 @@ func (g *Gate) decide(ctx context.Context, machine *clusterv1.Machine, mu *refit
 
 // record reads an update and its Machine as policies see them.
 func (g *Gate) record(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) (record, error) {
-	r := record{key: client.ObjectKeyFromObject(mu), uid: mu.UID, change: Change{Digest: mu.ChangeID(), Permit: PermitOf(mu, g.Clock.Now())}, configured: machine.CreationTimestamp.Time}
+	r := record{key: client.ObjectKeyFromObject(mu), uid: mu.UID, change: Change{Digest: mu.ChangeID(), Permit: PermitOf(mu, g.Clock.Now()), Class: ClassOf(mu)}, configured: machine.CreationTimestamp.Time}
 	var err error
 	if r.candidate, err = (Candidates{g.Client}).Machine(ctx, machine); err != nil {
 		return r, err

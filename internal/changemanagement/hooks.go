@@ -23,6 +23,7 @@ import (
 	"github.com/capi-refit/refit/internal/index"
 	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/internal/policykind"
+	"github.com/capi-refit/refit/schedule"
 )
 
 // Hooks asks the policies before an answer commits Cluster API to something. It reads caches only, and every replica has it.
@@ -37,9 +38,9 @@ type Hooks struct {
 
 // Versions says to which versions of Kubernetes machines can be brought in place.
 type Versions interface {
-	// InPlace returns nil if a Machine can be brought to a version in place, or else an error for people: why not, or why that is
-	// not known.
-	InPlace(ctx context.Context, m *clusterv1.Machine, version string) error
+	// InPlace returns the worst that it takes on its node to bring a Machine to a version in place, or an error for people: why that can't be
+	// done, or why it is not known.
+	InPlace(ctx context.Context, m *clusterv1.Machine, version string) (schedule.Disruption, error)
 }
 
 // Permit implements the hooks' Policies. A machine is replaced only if no policy forbids it and all are open; with whenClosed
@@ -57,7 +58,7 @@ func (h *Hooks) Permit(ctx context.Context, namespace string, replaces bool, pro
 	if err != nil {
 		return err
 	}
-	d, err := h.decide(candidate, Change{Digest: p.Digest})
+	d, err := h.decide(candidate, Change{Digest: p.Digest, Class: p.Class})
 	if err != nil {
 		return err
 	}
@@ -88,7 +89,7 @@ func (h *Hooks) permitEach(ctx context.Context, set inplace.Proposal) error {
 			return err
 		}
 		candidate.UID = types.UID(set.Name) // the starts of MachineSets are spread, not those of their Machines
-		d, err := h.decide(candidate, Change{Digest: set.Digest})
+		d, err := h.decide(candidate, Change{Digest: set.Digest, Class: set.Class})
 		if err != nil {
 			return err
 		}
@@ -182,7 +183,7 @@ func (h *Hooks) Upgrade(ctx context.Context, u inplace.Upgrade) (inplace.Progres
 		return inplace.Progress{}, err
 	}
 	digest := upgradeDigest(u)
-	first, forbidden, err := h.first(ctx, machines, Change{Digest: digest}, u.To)
+	first, forbidden, err := h.first(ctx, machines, Change{Digest: digest}, u)
 	if err != nil {
 		return inplace.Progress{}, err
 	}
@@ -217,9 +218,9 @@ type upgraded struct {
 
 // first returns the decision about the machine that may be updated first, and says of one that a policy forbids to replace why it would
 // have to be.
-func (h *Hooks) first(ctx context.Context, machines []upgraded, c Change, to string) (first *Decision, forbidden, err error) {
+func (h *Hooks) first(ctx context.Context, machines []upgraded, c Change, u inplace.Upgrade) (first *Decision, forbidden, err error) {
 	for _, m := range machines {
-		d, err := h.decide(m.candidate, c)
+		d, err := h.decideUpgrade(ctx, m, c, u)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -227,10 +228,29 @@ func (h *Hooks) first(ctx context.Context, machines []upgraded, c Change, to str
 			first = &d
 		}
 		if forbidden == nil {
-			forbidden = h.forbidden(ctx, m.machine, d.Policies, to)
+			forbidden = h.forbidden(ctx, m.machine, d.Policies, u.To)
 		}
 	}
 	return first, forbidden, nil
+}
+
+// decideUpgrade decides about one machine of a part. What the upgrade takes on it is looked for only where that has a say.
+func (h *Hooks) decideUpgrade(ctx context.Context, m upgraded, c Change, u inplace.Upgrade) (Decision, error) {
+	d, err := h.decide(m.candidate, c)
+	if err != nil || !d.Scoped() {
+		return d, err
+	}
+	c.Class = schedule.Class{Kinds: inplace.VersionKinds(u.From, u.To), Disruption: schedule.ReplaceDisruption}
+	if m.machine != nil {
+		c.Class.Kinds = inplace.VersionKinds(m.machine.Spec.Version, u.To)
+		if takes, err := h.Versions.InPlace(ctx, m.machine, u.To); err == nil {
+			c.Class.Disruption = takes
+		}
+	}
+	if len(c.Class.Kinds) == 0 { // it has the version: what comes next is asked about by itself
+		c.Class = schedule.Class{Kinds: []schedule.Kind{schedule.MinorVersionKind}, Disruption: schedule.NoDisruption}
+	}
+	return h.decide(m.candidate, c)
 }
 
 // forbidden says why a machine would have to be replaced for a version although a policy forbids it, or nil.
@@ -239,7 +259,7 @@ func (h *Hooks) forbidden(ctx context.Context, m *clusterv1.Machine, policies []
 	if i < 0 || m == nil {
 		return nil
 	}
-	if err := h.Versions.InPlace(ctx, m, to); err != nil {
+	if _, err := h.Versions.InPlace(ctx, m, to); err != nil {
 		return fmt.Errorf("policy %s forbids replacement (replacement: Forbid), and Machine %s is not brought to the version in place: %w",
 			policies[i].Name, m.Name, err)
 	}

@@ -1,6 +1,7 @@
 package changemanagement
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -33,8 +34,8 @@ type machinesOf struct {
 	asked      map[string]bool // sets of policies
 }
 
-// join asks what the policies that select a machine mean together, overrides aside. Many machines have the same ones.
-func (o *seen) join(s *Candidate, policies []*Policy, measured estimates) {
+// join asks what the policies that select a machine mean together, overrides aside, for the change that waits. Many machines have the same ones.
+func (o *seen) join(s *Candidate, policies []*Policy, measured estimates, c Change) {
 	key := machinesKey{s.Namespace, s.Cluster, s.Role}
 	m := o.machines[key]
 	if m == nil {
@@ -46,12 +47,15 @@ func (o *seen) join(s *Candidate, policies []*Policy, measured estimates) {
 		return
 	}
 	set := strings.Join(names(policies), " ")
+	if slices.ContainsFunc(policies, func(p *Policy) bool { return p.Schedule.Scoped() }) && !c.Whichever {
+		set += ": " + c.Class.String()
+	}
 	if m.asked[set] {
 		return
 	}
 	m.asked[set] = true
 	d := orProbe(measured.longest(s.Role, policies...), func(expected time.Duration) schedule.Decision {
-		return Decide(o.now, &Candidate{Subject: s.Subject, Role: s.Role}, policies, Change{Expected: expected}).Decision
+		return Decide(o.now, &Candidate{Subject: s.Subject, Role: s.Role}, policies, Change{Expected: expected, Class: c.Class, Whichever: c.Whichever}).Decision
 	})
 	m.eta = later(m.eta, d.NextChangeETASeconds)
 }

@@ -15,7 +15,7 @@ func (g *Gate) decideNow(r record) Decision {
 	if d.Reason != schedule.NeverFits || r.change.Expected == 0 {
 		return d
 	}
-	probe := Decide(now, r.candidate, r.policies, Change{Digest: r.change.Digest, Permit: r.change.Permit})
+	probe := Decide(now, r.candidate, r.policies, r.change.asExpected())
 	if probe.NextChangeETASeconds < 0 {
 		return d
 	}
@@ -24,6 +24,12 @@ func (g *Gate) decideNow(r record) Decision {
 		r.change.Expected)
 	probe.Message += "; " + probe.measuredWhy
 	return probe
+}
+
+// asExpected is the change as it is where nothing was measured.
+func (c Change) asExpected() Change {
+	c.Expected = 0
+	return c
 }
 
 // orProbe returns what is decided by what was measured; if that fits no window, what is decided for the one that starts in each.
@@ -67,11 +73,7 @@ func (d *Decision) waitForProbe(now time.Time) {
 	if d.Window == nil || d.Window.End.IsZero() {
 		return
 	}
-	schedules := make([]*schedule.Schedule, len(d.Policies))
-	for i, p := range d.Policies {
-		schedules[i] = p.Schedule
-	}
-	for w := range schedule.Windows(d.Window.End, d.Window.End.Add(schedule.DefaultHorizon), schedules...) {
+	for w := range schedule.Windows(d.Window.End, d.Window.End.Add(schedule.DefaultHorizon), d.schedules...) {
 		d.NextChangeETASeconds = int64((w.Start.Sub(now) + time.Second - 1) / time.Second)
 		d.Message += ", and the next one opens at " + w.Start.UTC().Format(time.RFC3339)
 		break

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -161,8 +162,8 @@ func (s *Status) count(ctx context.Context, now time.Time, p *Policy, policy *re
 // show fills in what the policy means at an instant. Windows that had ended before it was made were none.
 func (p *Policy) show(now, made time.Time, st *refitv1.ChangeManagementPolicyStatus) {
 	st.Current, st.Next, st.NextChange, st.Recent = nil, nil, nil, nil
-	err := p.Schedule.Err(now)
-	for w := range schedule.Windows(now, now.Add(schedule.DefaultHorizon), p.Schedule) {
+	err, widest := p.Schedule.Err(now), p.Schedule.Widest()
+	for w := range schedule.Windows(now, now.Add(schedule.DefaultHorizon), widest) {
 		if now.Before(w.Start) {
 			st.Next = WindowOf(w)
 			break
@@ -173,7 +174,7 @@ func (p *Policy) show(now, made time.Time, st *refitv1.ChangeManagementPolicySta
 	if made.After(limit) {
 		limit = made
 	}
-	for w := range schedule.PastWindows(now, limit, p.Schedule) {
+	for w := range schedule.PastWindows(now, limit, widest) {
 		if st.Recent = append(st.Recent, *WindowOf(w)); len(st.Recent) == recentWindows {
 			break
 		}
@@ -195,7 +196,7 @@ func (p *Policy) conditions(now time.Time, invalid error, st *refitv1.ChangeMana
 			Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: st.ObservedGeneration,
 		})
 	}
-	d := schedule.Decide(schedule.Query{Now: now}, p.Schedule)
+	d := schedule.Decide(schedule.Query{Now: now}, p.Schedule.Widest())
 	meta.SetStatusCondition(&st.Conditions,
 		policykind.Ready(st.ObservedGeneration, "policy", invalid, string(schedule.InvalidPolicy), "is closed"))
 	// What is not Ready counts as restricted, and so does a window that no update ever fits into. One that is too short for what is left of it
@@ -204,7 +205,7 @@ func (p *Policy) conditions(now time.Time, invalid error, st *refitv1.ChangeMana
 	case !*st.Open || d.Reason == schedule.NeverFits:
 		set(refitv1.ChangesRestrictedCondition, metav1.ConditionTrue, string(d.Reason), d.Message)
 	case d.Open:
-		set(refitv1.ChangesRestrictedCondition, metav1.ConditionFalse, string(schedule.Open), "changes may start")
+		set(refitv1.ChangesRestrictedCondition, metav1.ConditionFalse, string(schedule.Open), p.mayStart(now))
 	default:
 		set(refitv1.ChangesRestrictedCondition, metav1.ConditionFalse, string(schedule.Open), "changes may start that take less than is expected: "+d.Message)
 	}
@@ -221,6 +222,20 @@ func (p *Policy) conditions(now time.Time, invalid error, st *refitv1.ChangeMana
 	} else {
 		set(refitv1.ChangesPendingCondition, metav1.ConditionFalse, "None", "no update waits for a policy")
 	}
+}
+
+// mayStart tells which changes may start in the window that is open.
+func (p *Policy) mayStart(now time.Time) string {
+	if !p.Schedule.Scoped() {
+		return "changes may start"
+	}
+	var all []string
+	for _, permit := range p.Schedule.Widest().Permits() {
+		if permit.Covers(now) {
+			all = append(all, permit.Text)
+		}
+	}
+	return "changes may start that these are for: " + strings.Join(all, "; ")
 }
 
 // untilNext returns when to look again.

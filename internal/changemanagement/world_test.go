@@ -257,9 +257,9 @@ func (w *world) edit(name string, edits ...func(*refitv1.MachineUpdate)) {
 // reachable stands in for what judges versions: machines with the label pool=gpu can't be brought to another version in place.
 type reachable struct{}
 
-func (reachable) InPlace(_ context.Context, m *clusterv1.Machine, version string) error {
+func (reachable) InPlace(_ context.Context, m *clusterv1.Machine, version string) (schedule.Disruption, error) {
 	if m.Labels["pool"] == "gpu" {
-		return errors.New("no KubernetesSource has " + version)
+		return "", errors.New("no KubernetesSource has " + version)
 	}
-	return nil
+	return "Drain", nil
 }

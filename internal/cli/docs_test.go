@@ -67,6 +67,8 @@ type answer struct {
 	instant  time.Time
 	says     string
 	policies []string
+	// change is what they are asked about; nothing is known of it without the column.
+	change schedule.Class
 }
 
 // answers reads the table that follows a block.
@@ -109,6 +111,17 @@ func (b *codeBlock) answers() ([]answer, error) {
 	return all, nil
 }
 
+// readChange reads kinds and a disruption, separated by commas.
+func (a *answer) readChange(cell string) {
+	for _, word := range strings.Split(cell, ", ") {
+		if kind := schedule.Kind(word); slices.Contains(schedule.Kinds(), kind) {
+			a.change.Kinds = append(a.change.Kinds, kind)
+		} else {
+			a.change.Disruption = schedule.Disruption(word)
+		}
+	}
+}
+
 func (a *answer) read(column, cell string) (err error) {
 	switch column {
 	case "instant":
@@ -117,6 +130,8 @@ func (a *answer) read(column, cell string) (err error) {
 		a.says = cell
 	case "policy":
 		a.policies = strings.Split(cell, " + ")
+	case "change":
+		a.readChange(cell)
 	case "why":
 	default:
 		err = fmt.Errorf("the column %q is not known", column)
@@ -197,7 +212,7 @@ func decide(schedules map[string]*schedule.Schedule, a answer) (string, error) {
 	var some []*schedule.Schedule
 	for name, s := range schedules {
 		if a.policies == nil || slices.Contains(a.policies, name) {
-			some = append(some, s)
+			some = append(some, s.For(a.change))
 		}
 	}
 	if a.policies != nil && len(some) != len(a.policies) {

@@ -38,6 +38,7 @@ type evalFlags struct {
 	horizonDays          int
 	exitCode             bool
 	of                   subjectFlags
+	class                classFlags
 }
 
 func newScheduleEvalCommand() *cobra.Command {
@@ -50,6 +51,7 @@ a list or several documents. Calendars are taken from the ConfigMaps among them.
 cluster.
 
 Where the policies select different machines, say about which one you ask: --role, --labels, --cluster-labels, or --policy.
+Where permits or excludes are for some changes only, say about which one: --kind and --disruption.
 
 A policy that can't be read is closed, and the answer says why: nextChangeETASeconds is -2 then. It is -1 if there is no
 window within the horizon, and permissiveRemainingSeconds is -1 if there is no end within it.`,
@@ -73,6 +75,7 @@ window within the horizon, and permissiveRemainingSeconds is -1 if there is no e
 	fs := cmd.Flags()
 	addFiles(fs, &flags.files)
 	flags.of.add(fs)
+	flags.class.add(fs, "what is not said is taken for the worst.")
 	fs.BoolVar(&flags.exitCode, "exit-code", false, "Exit with 0 if changes may start, 1 if they may not, and 2 if a policy is invalid or can't be asked.")
 	fs.StringVar(&flags.vectors, "vectors", "", "File with worked cases; those that come out differently are listed.")
 	fs.StringVar(&flags.now, "now", "", "Instant to ask about, in RFC 3339. By default it is now.")
@@ -107,7 +110,12 @@ func (f *evalFlags) eval(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	p, err := f.of.choose(newPolicies(docs, q.Now))
+	class, err := f.class.class()
+	if err != nil {
+		return err
+	}
+	view := func(s *schedule.Schedule) *schedule.Schedule { return s.For(class) }
+	p, err := f.of.choose(newPolicies(docs, q.Now, view))
 	switch {
 	case errors.Is(err, errNoneSelects):
 		p = &policies{}
@@ -177,6 +185,8 @@ type vector struct {
 	Now              string            `json:"now"`
 	ExpectedDuration string            `json:"expectedDuration"`
 	HorizonDays      int               `json:"horizonDays"`
+	Kinds            []string          `json:"kinds"`
+	Disruption       string            `json:"disruption"`
 	Expect           json.RawMessage   `json:"expect"`
 }
 
@@ -234,7 +244,16 @@ func (v *vector) check() (string, error) {
 			return "", err
 		}
 	}
-	return v.compare(newDecisionOutput(schedule.Decide(q, docs.schedules()...)))
+	of := classFlags{v.Kinds, v.Disruption}
+	class, err := of.class()
+	if err != nil {
+		return "", err
+	}
+	all := docs.schedules()
+	for i, s := range all {
+		all[i] = s.For(class)
+	}
+	return v.compare(newDecisionOutput(schedule.Decide(q, all...)))
 }
 
 // compare looks at what the case says, and at no more: it need not say what the reason is, for example.

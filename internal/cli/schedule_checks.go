@@ -66,7 +66,7 @@ func within(w schedule.Window, from, until time.Time) time.Duration {
 	return max(0, until.Sub(from))
 }
 
-// overlaps warns of permits that are open at the same time: they make one window, which may not be what was meant.
+// overlaps warns of permits that are open at the same time: they make one window, which may not be what was meant. Those for different changes are meant.
 func (p *policies) overlaps() []finding {
 	var all []finding
 	permits := p.schedules[0].Permits()
@@ -78,7 +78,7 @@ func (p *policies) overlaps() []finding {
 		windows[i] = slices.Collect(permit.Windows(p.now, p.now.Add(schedule.DefaultHorizon)))
 		for j := range i {
 			common, ok := firstCommon(windows[j], windows[i])
-			if !ok {
+			if !ok || permit.Changes() != permits[j].Changes() {
 				continue
 			}
 			all = append(all, finding{

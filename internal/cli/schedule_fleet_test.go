@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/capi-refit/refit/schedule"
 )
 
 // fleetOf are policies of a fleet, in so many namespaces, with windows of all days and hours.
@@ -146,7 +148,7 @@ func TestLintOfRecurrences(t *testing.T) {
 		"each week":                {`{recurrence: FREQ=WEEKLY;BYDAY=SA;INTERVAL=1, duration: 12h}`, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := loadPolicies(strings.NewReader(permits(tc.permit, "")), []string{"-"}, october)
+			p, err := loadPolicies(strings.NewReader(permits(tc.permit, "")), []string{"-"}, october, (*schedule.Schedule).Widest)
 			require.NoError(t, err)
 			var checks []string
 			for _, f := range p.only(p.schedules[0]).recurrences() {

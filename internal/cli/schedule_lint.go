@@ -30,6 +30,7 @@ func newScheduleLintCommand() *cobra.Command {
   Invalid      a policy that can't be read, and so is closed, or that API servers refuse (an error; all others are warnings)
   LittleTime   it is open for less than 48 hours of the next 32 days
   Overlap      two permits of a policy are open at the same time
+  NoScope      changes of a kind, or that take more than something, have no window within 1000 days
   NeverMeet    policies that have windows have none together within 1000 days
   TooShort     a window is shorter than an update is expected to take
   Over         a permit has had its last window (UNTIL, COUNT)
@@ -145,7 +146,7 @@ func (p *policies) lint() lintReport {
 		}
 		valid.schedules = append(valid.schedules, s)
 		one := p.only(s)
-		report.Findings = append(report.Findings, slices.Concat(one.littleTime(), one.overlaps(), one.tooShort(), one.recurrences())...)
+		report.Findings = append(report.Findings, slices.Concat(one.littleTime(), one.overlaps(), one.tooShort(), one.never(), one.recurrences())...)
 	}
 	if len(valid.schedules) > 1 {
 		report.Findings = append(report.Findings, valid.together()...)

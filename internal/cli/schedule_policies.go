@@ -20,6 +20,7 @@ type policyFlags struct {
 	files             []string
 	now, output, zone string
 	of                subjectFlags
+	class             classFlags
 	// all: the command looks at policies that select different machines, too.
 	all bool
 	// optional: the command may ask a management cluster instead.
@@ -32,6 +33,7 @@ func (f *policyFlags) add(cmd *cobra.Command) {
 	if !f.all {
 		f.of.add(fs)
 	}
+	f.class.add(fs, "by default the windows are shown in which some change may start.")
 	fs.StringVar(&f.now, "now", "", "Instant to look from, in RFC 3339. By default it is now.")
 	fs.StringVar(&f.zone, "time-zone", "", "Zone to show times in, such as Europe/Berlin. By default it is that of the first policy.")
 	fs.StringVarP(&f.output, "output", "o", "", "json, for programs.")
@@ -49,6 +51,8 @@ type policies struct {
 	selectors map[*schedule.Schedule]*changemanagement.Policy
 	specs     map[*schedule.Schedule]*refitv1.ChangeManagementPolicySpec
 	kinds     *kinds
+	// view returns a schedule as it is asked, where it is not for all changes the same.
+	view func(*schedule.Schedule) *schedule.Schedule
 }
 
 func (f *policyFlags) load(stdin io.Reader) (*policies, error) {
@@ -56,7 +60,11 @@ func (f *policyFlags) load(stdin io.Reader) (*policies, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := loadPolicies(stdin, f.files, now)
+	view, err := f.class.view()
+	if err != nil {
+		return nil, err
+	}
+	p, err := loadPolicies(stdin, f.files, now, view)
 	if err != nil {
 		return nil, err
 	}
@@ -88,20 +96,21 @@ func (f *policyFlags) showIn(p *policies) error {
 	return nil
 }
 
-func loadPolicies(stdin io.Reader, files []string, now time.Time) (*policies, error) {
+func loadPolicies(stdin io.Reader, files []string, now time.Time, view func(*schedule.Schedule) *schedule.Schedule) (*policies, error) {
 	docs, err := readPolicies(stdin, files, now)
 	if err != nil {
 		return nil, err
 	}
-	return newPolicies(docs, now), nil
+	return newPolicies(docs, now, view), nil
 }
 
-func newPolicies(docs *policyDocuments, now time.Time) *policies {
-	p := &policies{now: now, selectors: map[*schedule.Schedule]*changemanagement.Policy{}, specs: map[*schedule.Schedule]*refitv1.ChangeManagementPolicySpec{}}
+func newPolicies(docs *policyDocuments, now time.Time, view func(*schedule.Schedule) *schedule.Schedule) *policies {
+	p := &policies{now: now, view: view, selectors: map[*schedule.Schedule]*changemanagement.Policy{}, specs: map[*schedule.Schedule]*refitv1.ChangeManagementPolicySpec{}}
 	for i, policy := range docs.compile() {
-		p.schedules = append(p.schedules, policy.Schedule)
-		p.selectors[policy.Schedule] = policy
-		p.specs[policy.Schedule] = &docs.policies[i].spec
+		s := view(policy.Schedule)
+		p.schedules = append(p.schedules, s)
+		p.selectors[s] = policy
+		p.specs[s] = &docs.policies[i].spec
 	}
 	p.kinds = newKinds(p)
 	p.loc = p.schedules[0].Location()
@@ -132,7 +141,7 @@ func (p *policies) check() error {
 
 // only returns some of the policies, asked at the same instant.
 func (p *policies) only(schedules ...*schedule.Schedule) *policies {
-	return &policies{now: p.now, loc: p.loc, schedules: schedules, selectors: p.selectors, specs: p.specs, kinds: p.kinds}
+	return &policies{now: p.now, loc: p.loc, schedules: schedules, selectors: p.selectors, specs: p.specs, kinds: p.kinds, view: p.view}
 }
 
 // names returns the names of the policies, as one.

@@ -59,7 +59,7 @@ func (p *policies) stateAt(t time.Time) state {
 		if !slices.ContainsFunc(s.Permits(), covers) {
 			return stateClosed
 		}
-		excluded = excluded || slices.ContainsFunc(s.Excludes(), covers)
+		excluded = excluded || !s.Covers(t)
 	}
 	if excluded {
 		return stateExcluded

@@ -89,7 +89,7 @@ func (f *simulateFlags) simulate(stdin io.Reader, p *policies) (*simulation, err
 		return s, nil
 	}
 	s.with = strings.Join(f.with, ", ")
-	changed, err := loadPolicies(stdin, f.with, p.now)
+	changed, err := loadPolicies(stdin, f.with, p.now, p.view)
 	if err != nil {
 		return nil, err
 	}

@@ -129,7 +129,7 @@ func TestWhatBecomesOfWindows(t *testing.T) {
 }
 
 func TestTheDrawingIsColoredOnlyOnATerminal(t *testing.T) {
-	p, err := loadPolicies(nil, []string{policiesFile}, time.Date(2026, 10, 23, 12, 0, 0, 0, time.UTC))
+	p, err := loadPolicies(nil, []string{policiesFile}, time.Date(2026, 10, 23, 12, 0, 0, 0, time.UTC), (*schedule.Schedule).Widest)
 	require.NoError(t, err)
 	s, err := (&simulateFlags{weeks: 1}).simulate(nil, p)
 	require.NoError(t, err)

@@ -2,6 +2,8 @@ package inplace
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/capi-refit/refit/schedule"
 )
 
 // Proposal is what Cluster API will do with an answer.
@@ -15,6 +17,8 @@ type Proposal struct {
 	Digest string
 	// Material reports that the change disturbs the node.
 	Material bool
+	// Class is what the change is of, and the worst that it takes.
+	Class schedule.Class
 	// Left are the changed fields that can't be updated in place, each with the reason. With some, the Machine is replaced.
 	Left []string
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/capi-refit/refit/internal/kubernetessource"
 	"github.com/capi-refit/refit/internal/nodedisruption"
 	"github.com/capi-refit/refit/internal/policykind"
+	"github.com/capi-refit/refit/schedule"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/controlplane"
 	"github.com/capi-refit/refit/updaters/image"
@@ -82,26 +83,26 @@ func Select(s inplace.Subject, all *updaters.Registry, rules disruption.Rules, m
 }
 
 // InPlace implements changemanagement.Versions. It asks the updaters that the hooks ask, so that both say the same.
-func (j ByPolicy) InPlace(ctx context.Context, m *clusterv1.Machine, to string) error {
+func (j ByPolicy) InPlace(ctx context.Context, m *clusterv1.Machine, to string) (schedule.Disruption, error) {
 	registry, err := j.For(ctx, inplace.SubjectOf(m))
 	if err != nil {
-		return err
+		return "", err
 	}
 	spec := func(version string) fieldset.Spec {
 		return fieldset.Spec{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Value: map[string]any{"version": version}}
 	}
 	change, differs := fieldset.NewObjectChange(fieldset.Machine, spec(m.Spec.Version), spec(to))
 	if !differs {
-		return nil
+		return schedule.NoDisruption, nil
 	}
 	decision, err := registry.Decide(ctx, fieldset.Change{change})
 	if err != nil {
-		return err
+		return "", err
 	}
 	for _, field := range decision {
 		if !field.Covered() {
-			return errors.New(field.Reason)
+			return "", errors.New(field.Reason)
 		}
 	}
-	return nil
+	return schedule.Disruption(decision.Worst()), nil
 }

@@ -111,7 +111,7 @@ func TestInPlace(t *testing.T) {
 			m := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "m"}}
 			m.Spec.ClusterName, m.Spec.Version = "c1", tc.from
 			m.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{APIGroup: "bootstrap.cluster.x-k8s.io", Kind: "KubeadmConfig", Name: "m"}
-			err := judgesOf(t, tc.objects...).InPlace(t.Context(), m, tc.to)
+			_, err := judgesOf(t, tc.objects...).InPlace(t.Context(), m, tc.to)
 			require.Equal(t, tc.from, m.Spec.Version, "it is left as it was")
 			if tc.says == "" {
 				require.NoError(t, err)
@@ -132,7 +132,8 @@ func TestOnlyWhatKubeadmHasMadeIsBroughtToAVersion(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m.Spec.Bootstrap.ConfigRef = ref
-			require.ErrorContains(t, judgesOf(t, kubernetesSource("a")).InPlace(t.Context(), m, "v1.36.1"), "has no KubeadmConfig")
+			_, err := judgesOf(t, kubernetesSource("a")).InPlace(t.Context(), m, "v1.36.1")
+			require.ErrorContains(t, err, "has no KubeadmConfig")
 		})
 	}
 }

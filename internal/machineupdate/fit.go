@@ -44,6 +44,7 @@ func fit(s *refitv1.MachineUpdateStatus) {
 	fitChanges(s)
 	if p := s.Plan; p != nil {
 		p.Actions = shortenAll(p.Actions, maxActions, maxAction)
+		p.Kinds, p.Disruption = shortenAll(p.Kinds, 4, 64), shorten(p.Disruption, 64)
 	}
 	if a := s.Admission; a != nil {
 		a.Reason, a.Message = a.Reason[:min(len(a.Reason), maxReason)], shorten(a.Message, maxHint)

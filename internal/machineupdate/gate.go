@@ -61,7 +61,7 @@ func (r *Reconciler) stillHeld(ctx context.Context, mu *refitv1.MachineUpdate) (
 	if err != nil || d.Open || !showsAlready(d, mu) {
 		return ctrl.Result{}, false
 	}
-	if p := mu.Status.Plan; !d.HoldsAll() && (p == nil || !p.Material || r.planIsOld(ctx, &machine)) {
+	if p := mu.Status.Plan; !d.HoldsAll() && (p == nil || !p.Material || d.Undecided || r.planIsOld(ctx, &machine)) {
 		return ctrl.Result{}, false // the node has not said that this update disturbs it, by the rules that hold now
 	}
 	return ctrl.Result{RequeueAfter: heldBy(d, &machine, mu).retry}, true
@@ -100,6 +100,9 @@ func heldBy(d changemanagement.Decision, machine *clusterv1.Machine, mu *refitv1
 	if eta := time.Duration(d.NextChangeETASeconds) * time.Second; eta > 0 && !d.Frees {
 		w.retry = min(w.retry, eta)
 	}
+	if d.LookIn > 0 {
+		w.retry = min(w.retry, d.LookIn)
+	}
 	return w
 }
 
@@ -111,14 +114,14 @@ func (u *update) askPolicies(ctx context.Context) (*wait, error) {
 	}
 	u.seen.Window = flow.Open
 	if d.Open {
-		u.opened = d
+		u.opened, u.closed = d, nil
 		return nil, nil
 	}
 	u.closed, u.seen.Window = heldBy(d, u.regarding, u.mu), flow.Closed
 	if d.HoldsAll() {
 		u.seen.Window = flow.ClosedToAll
 	}
-	u.seen.Current = u.mu.Status.Plan != nil && !u.planIsOld(ctx, u.regarding)
+	u.seen.Current = u.mu.Status.Plan != nil && !d.Undecided && !u.planIsOld(ctx, u.regarding)
 	return nil, nil
 }
 
@@ -204,8 +207,11 @@ func (u *update) auditStart(a refitv1.Admission, d changemanagement.Decision) er
 func (u *update) note(ctx context.Context) error {
 	u.plannedBy.Store(client.ObjectKeyFromObject(u.mu), u.selected.Revision)
 	u.seen.Noted, u.seen.Current = true, false // what was known of policies and plan was about the plan before
+	if u.scoped() {
+		u.seen.Window = ""
+	}
 	p := refitv1.PlannedWork{
-		Material: u.plan.Disturbs(), Reboots: u.plan.Reboots(),
+		Material: u.plan.Disturbs(), Reboots: u.plan.Reboots(), Kinds: u.kinds(), Disruption: disruptionOf(u.plan),
 	}
 	for _, a := range u.plan.Actions {
 		p.Actions = append(p.Actions, a.String())

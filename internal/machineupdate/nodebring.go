@@ -44,6 +44,7 @@ func (u *update) planNode(ctx context.Context, plan *node.Plan) (*wait, error) {
 	if err != nil {
 		return u.stepError(ctx, err, true)
 	}
+	u.runs = n.Status.NodeInfo.KubeletVersion
 	u.object.Plan(n, plan)
 	return nil, nil
 }

@@ -37,7 +37,9 @@ type update struct {
 	// closed is what holds the update back if it has not started yet and disturbs the node. The node tells.
 	closed *wait
 	// opened is what lets it start, if nothing holds it back.
-	opened   changemanagement.Decision
+	opened changemanagement.Decision
+	// runs is the version of the kubelet that the Node reports.
+	runs     string
 	login    login
 	occupied occupancy
 	// saidLast is what the node has said of its last work before it was released. Nil: nothing.
