@@ -23,6 +23,7 @@ const (
 	NoWindowWithinHorizon Reason = "NoWindowWithinHorizon"
 	NeverFits             Reason = "NeverFits"
 	BudgetExhausted       Reason = "BudgetExhausted" // for those who count what has started; Decide does not
+	DeadlinePassed        Reason = "DeadlinePassed"  // for those who know how long a change has waited; Decide does not
 	InvalidPolicy         Reason = "InvalidPolicy"
 )
 

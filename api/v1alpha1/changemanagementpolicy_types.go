@@ -91,6 +91,10 @@ type ChangeManagementPolicySpec struct {
 	// +kubebuilder:default=Material
 	Hold Held `json:"hold,omitempty"`
 
+	// deadline is until when a change may wait for the policy. By default it waits for as long as that takes.
+	// +optional
+	Deadline *Deadline `json:"deadline,omitempty"`
+
 	// maxOverride is how far ahead the annotation capi-refit.dev/permissive-until may lie, such as 48h.
 	// +optional
 	// +kubebuilder:default="48h"
@@ -170,6 +174,8 @@ const (
 	ChangesRestrictedCondition = "ChangesRestricted"
 	// ChangesPausedCondition reports whether the policy is closed until somebody changes it.
 	ChangesPausedCondition = "ChangesPaused"
+	// DeadlineNearCondition reports, of a policy with a deadline, whether one of an update that waits is near or has passed. A MachineUpdate has it, too.
+	DeadlineNearCondition = "DeadlineNear"
 )
 
 // ChangeManagementPolicyStatus is what the policy means now.
@@ -220,7 +226,7 @@ type ChangeManagementPolicyStatus struct {
 	// +optional
 	Ledger *Ledger `json:"ledger,omitempty"`
 
-	// conditions of the policy: Ready, ChangesPending, ChangesRestricted, ChangesPaused.
+	// conditions of the policy: Ready, ChangesPending, ChangesRestricted, ChangesPaused, DeadlineNear.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -70,6 +70,12 @@ func admit(t *testing.T, definition *apiextensions.CustomResourceDefinition, obj
 
 func TestPolicyIsValidated(t *testing.T) {
 	definition := crd(t, "../../config/crd/bases/capi-refit.dev_changemanagementpolicies.yaml")
+	permit := func(rest string) string {
+		return `{strategy: MaintenanceSchedule, maintenanceSchedule: {permit: [{recurrence: FREQ=DAILY, ` + rest + `}]}}`
+	}
+	exclude := func(rest string) string {
+		return `{strategy: MaintenanceSchedule, maintenanceSchedule: {exclude: [{from: "2026-12-20", ` + rest + `}]}}`
+	}
 	for name, test := range map[string]struct{ spec, want string }{
 		"a first Saturday":          {`{strategy: MaintenanceSchedule, maintenanceSchedule: {permit: [{recurrence: FREQ=MONTHLY;BYDAY=1SA, startTime: "20:00", duration: 8h}]}}`, ""},
 		"nothing but a strategy":    {`{strategy: Restrictive}`, ""},
@@ -88,6 +94,20 @@ func TestPolicyIsValidated(t *testing.T) {
 		"a role that is none":       {`{strategy: Permissive, selector: {roles: [Master]}}`, "spec.selector.roles"},
 		"Off without quotes":        {`{strategy: Permissive, fit: Off}`, "spec.fit"},
 		"a negative budget":         {`{strategy: Permissive, budget: {maxConcurrent: -1}}`, "spec.budget.maxConcurrent"},
+		"a permit for some changes": {permit(`changes: {maxDisruption: Restart, kinds: [Configuration, PatchVersion]}`), ""},
+		"a freeze of some changes":  {exclude(`changes: {minDisruption: Reboot}`), ""},
+		"a scope without a word":    {permit(`changes: {}`), "changes"},
+		"a scope without kinds":     {permit(`changes: {kinds: []}`), "kinds"},
+		"a kind twice":              {permit(`changes: {kinds: [Image, Image]}`), "Duplicate value"},
+		"a kind that is none":       {exclude(`changes: {kinds: [Minor]}`), "kinds"},
+		"a disruption that is none": {permit(`changes: {maxDisruption: restart}`), "maxDisruption"},
+		"a deadline":                {`{strategy: Permissive, deadline: {after: 30d, warnBefore: 36h, atDeadline: Open, causes: [Waiting, EndOfLife]}}`, ""},
+		"a deadline by its causes":  {`{strategy: Permissive, deadline: {causes: [Skew]}}`, ""},
+		"days and hours":            {`{strategy: Permissive, deadline: {after: 1d12h30m}}`, ""},
+		"a deadline without a unit": {`{strategy: Permissive, deadline: {after: "30"}}`, "after"},
+		"what becomes of it":        {`{strategy: Permissive, deadline: {after: 30d, atDeadline: Off}}`, "atDeadline"},
+		"Waiting without a time":    {`{strategy: Permissive, deadline: {causes: [Waiting]}}`, "after has to say"},
+		"a time without Waiting":    {`{strategy: Permissive, deadline: {after: 30d, causes: [Skew]}}`, "does not have Waiting"},
 		"a duration without a unit": {`{strategy: Permissive, jitter: "10"}`, "spec.jitter"},
 	} {
 		t.Run(name, func(t *testing.T) {

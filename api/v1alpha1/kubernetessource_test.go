@@ -38,6 +38,10 @@ func TestKubernetesSourceIsValidated(t *testing.T) {
 		"everything else":   {`{staging: InWindow, selector: {roles: [Worker]}, images: {pull: true, archives: ["https://mirror.example.org/images-{version}.tar"]}, proxy: {url: "http://proxy.example.org:3128", noProxy: [.example.org, 10.0.0.0/8]}, packages: {manager: apt}}`, ""},
 		"50 of 50":          {`{binaries: {url: "` + plain + `"}, versions: ` + many(50, `{version: v1.36.%d, checksums: `+strings.ReplaceAll(many(50, `{name: n%d, sha256: "`+strings.Repeat("0a", 32)+`"}`), "%", "%%")+`}`) + `}`, ""},
 
+		"the ends of versions":            {`{packages: {manager: apt}, endOfLife: [{minor: v1.34, date: "2026-10-27"}, {minor: v1.35, date: "2027-02-28"}]}`, ""},
+		"the end of a patch":              {`{packages: {manager: apt}, endOfLife: [{minor: v1.34.1, date: "2026-10-27"}]}`, "minor"},
+		"an end twice":                    {`{packages: {manager: apt}, endOfLife: [{minor: v1.34, date: "2026-10-27"}, {minor: v1.34, date: "2026-10-28"}]}`, "Duplicate value"},
+		"an end that is no day":           {`{packages: {manager: apt}, endOfLife: [{minor: v1.34, date: October}]}`, "date"},
 		"nothing":                         {`{}`, "exactly one of"},
 		"two":                             {`{packages: {manager: apt}, directory: {path: /opt}, ` + v + `}`, "exactly one of"},
 		"binaries without a version":      {`{binaries: {url: "` + plain + `"}}`, "versions names the versions"},

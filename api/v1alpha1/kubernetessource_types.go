@@ -227,6 +227,27 @@ type KubernetesSourceSpec struct {
 	// +listMapKey=version
 	// +kubebuilder:validation:MaxItems=50
 	Versions []SourceVersion `json:"versions,omitempty"`
+
+	// endOfLife says when minor versions end, also such as the source does not have any more. ChangeManagementPolicies may have a deadline by it.
+	// +optional
+	// +listType=map
+	// +listMapKey=minor
+	// +kubebuilder:validation:MaxItems=50
+	EndOfLife []MinorEnd `json:"endOfLife,omitempty"`
+}
+
+// MinorEnd is when a minor version of Kubernetes ends.
+type MinorEnd struct {
+	// minor version, such as v1.34.
+	// +required
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Pattern=`^v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)$`
+	Minor string `json:"minor"`
+
+	// date is the first day on which it is not supported any more, in UTC, such as 2026-10-28.
+	// +required
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}$`
+	Date string `json:"date"`
 }
 
 // KubernetesSourceStatus is what the source means now.

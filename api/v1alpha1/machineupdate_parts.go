@@ -68,7 +68,7 @@ type Admission struct {
 	// +required
 	AdmittedAt metav1.Time `json:"admittedAt"`
 
-	// reason in one word: Open, Overridden, or NotMaterial.
+	// reason in one word: Open, Overridden, DeadlinePassed, or NotMaterial.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason"`

@@ -249,6 +249,14 @@ type MachineUpdateStatus struct {
 	// +kubebuilder:validation:items:MaxLength=64
 	NodeRecords []string `json:"nodeRecords,omitempty"`
 
+	// wantedSince is since when the Machine has not got what it was to have, whether or not other specs were asked for since. Deadlines count from it.
+	// +optional
+	WantedSince *metav1.Time `json:"wantedSince,omitempty"`
+
+	// deadline is until when the update may wait, by a policy that holds it back.
+	// +optional
+	Deadline *metav1.Time `json:"deadline,omitempty"`
+
 	// startedAt is when the first attempt for this digest began.
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
@@ -273,7 +281,7 @@ type MachineUpdateStatus struct {
 	// +optional
 	Rollback *RollbackStatus `json:"rollback,omitempty"`
 
-	// conditions of the update: Succeeded, Permitted, Drifted.
+	// conditions of the update: Succeeded, Permitted, Drifted, DeadlineNear.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

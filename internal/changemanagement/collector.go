@@ -40,6 +40,10 @@ var (
 		"Seconds since changes were last permitted, or one was last started: 0 they are permitted now, -1 not known.", groupLabels, nil)
 	expectedDesc = prometheus.NewDesc("refit_change_management_expected_duration_seconds",
 		"Seconds that an update of a machine under the policy is expected to take; 0: not known.", groupLabels, nil)
+	deadlineDesc = prometheus.NewDesc("refit_change_management_deadline_seconds",
+		"Seconds until the first deadline of the changes that wait for the policy: 0 it has passed; no sample if there is none.", groupLabels, nil)
+	nearDesc = prometheus.NewDesc("refit_change_management_deadline_near",
+		"How many changes wait for the policy whose deadline is near, by its warnBefore, or has passed; no sample if the policy has no deadline.", groupLabels, nil)
 	strategyDesc = prometheus.NewDesc("refit_change_management_strategy_enabled",
 		"Whether the policy has the strategy: 0 no, 1 yes.", []string{"namespace", "policy", "strategy"}, nil)
 	overrideDesc = prometheus.NewDesc("refit_change_management_override_active",
@@ -53,6 +57,8 @@ type Collector struct {
 	Client   client.Reader
 	Policies *Policies
 	Clock    clock.PassiveClock
+	// Waits find out how long changes may wait. Nil: there are no deadlines.
+	Waits *Waits
 
 	mu     sync.Mutex
 	last   *seen // what was seen last
@@ -63,7 +69,7 @@ var _ prometheus.Collector = (*Collector)(nil)
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{pendingDesc, etaDesc, remainingDesc, lastChangeDesc, expectedDesc, strategyDesc, overrideDesc, errorsDesc, jointDesc, unselectedDesc} {
+	for _, d := range []*prometheus.Desc{pendingDesc, etaDesc, remainingDesc, lastChangeDesc, expectedDesc, deadlineDesc, nearDesc, strategyDesc, overrideDesc, errorsDesc, jointDesc, unselectedDesc} {
 		ch <- d
 	}
 }
@@ -123,6 +129,9 @@ type group struct {
 	pending   int
 	last      time.Time
 	expected  time.Duration
+	// due is the first deadline of what waits, and near counts those that are near or have passed; -1 if the policy has none.
+	due  *Due
+	near int
 	// asked are the changes that were asked about, where that has a say.
 	asked map[string]bool
 }
@@ -172,8 +181,15 @@ func (c *Collector) look(ctx context.Context, all map[string][]*Policy) (*seen, 
 		}
 		out.note(now, s, policies, mu)
 		out.join(s, policies, measured, waitingFor(mu))
+		var wait Wait
+		if mu != nil && Holds(mu) {
+			if wait, err = c.Waits.Of(ctx, m, mu, policies); err != nil {
+				return nil, err
+			}
+		}
 		for _, p := range policies {
 			out.add(now, p, s, mu, measured)
+			out.groups[groupKey{p.NamespacedName, s.Cluster, s.Role}].meet(now, p.due(wait))
 		}
 	}
 	out.addIdle(now, all)
@@ -214,6 +230,9 @@ func (o *seen) note(now time.Time, s *Candidate, policies []*Policy, mu *refitv1
 
 func newGroup(now time.Time, p *Policy, s *Candidate, measured estimates) *group {
 	g := &group{expected: measured.longest(s.Role, p)}
+	if p.Deadline == nil {
+		g.near = -1
+	}
 	g.decision = g.ask(now, p.Schedule.Widest())
 	g.expected = cmp.Or(g.expected, p.Schedule.ExpectedDuration())
 	g.remaining = remaining(now, g.decision, p.Schedule.Widest())
@@ -222,38 +241,6 @@ func newGroup(now time.Time, p *Policy, s *Candidate, measured estimates) *group
 		break
 	}
 	return g
-}
-
-func (g *group) ask(now time.Time, s *schedule.Schedule) schedule.Decision {
-	return orProbe(g.expected, func(expected time.Duration) schedule.Decision {
-		return schedule.Decide(schedule.Query{Now: now, ExpectedDuration: expected}, s)
-	})
-}
-
-// wait has the group open when the policy does for a change that waits: of several, for the one for which that is last.
-func (g *group) wait(now time.Time, p *Policy, c Change) {
-	key := c.Class.String()
-	if !p.Schedule.Scoped() || g.asked[key] {
-		return
-	}
-	first := len(g.asked) == 0
-	if first {
-		g.asked = map[string]bool{}
-	}
-	g.asked[key] = true
-	s := p.scheduleFor(c)
-	d := g.ask(now, s)
-	if eta := g.decision.NextChangeETASeconds; first || later(eta, d.NextChangeETASeconds) != eta {
-		g.decision, g.remaining = d, remaining(now, d, s)
-	}
-}
-
-// waitingFor returns the change that waits, or whichever the policies let start first if none does.
-func waitingFor(mu *refitv1.MachineUpdate) Change {
-	if mu == nil || !Holds(mu) {
-		return Change{Whichever: true}
-	}
-	return Change{Class: ClassOf(mu)}
 }
 
 // remaining returns what is left of a window, also if a change no longer fits: that is what operators have to be told of.
@@ -312,6 +299,12 @@ func (g *group) collect(ch chan<- prometheus.Metric, key groupKey, now time.Time
 	gauge(remainingDesc, float64(g.remaining))
 	gauge(lastChangeDesc, g.sinceLast(now))
 	gauge(expectedDesc, g.expected.Seconds())
+	if g.near >= 0 {
+		gauge(nearDesc, float64(g.near))
+	}
+	if g.due != nil {
+		gauge(deadlineDesc, max(0, g.due.At.Sub(now).Seconds()))
+	}
 }
 
 func boolean(b bool) float64 {

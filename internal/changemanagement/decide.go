@@ -20,6 +20,8 @@ type Change struct {
 	Permit Permit
 	// Class is what the change is, as far as that is known, for policies whose permits and excludes are not for all changes.
 	Class schedule.Class
+	// Wait is how long it may wait, for policies with a deadline.
+	Wait Wait
 	// Whichever asks for the change, whatever its Class, that the policies let start first.
 	Whichever bool
 }
@@ -44,8 +46,12 @@ type Decision struct {
 	Frees bool
 	// Undecided reports that it is closed since it is not known what the change takes: a window is open, and for some changes only.
 	Undecided bool
-	// LookIn is how long until it is Undecided, where it is closed and not known what the change takes; 0 if it is already, or not within 1000 days.
+	// LookIn is how long until something else is to be told or done, though no window opens: a deadline comes near or passes, or the change is
+	// Undecided. 0: nothing is.
 	LookIn time.Duration
+	// Due is the first deadline of the change; nil if there is none. Near reports that it is told.
+	Due  *Due
+	Near bool
 	// schedules are those that were asked.
 	schedules []*schedule.Schedule
 }
@@ -59,6 +65,7 @@ func Decide(now time.Time, s *Candidate, policies []*Policy, c Change) Decision 
 		Bypass: f.bypass, PermissiveUntil: f.permissiveUntil, RestrictiveUntil: f.restrictedTo, NotBefore: f.notBefore,
 	}
 	d := Decision{Decision: ask(q, policies, schedules), Policies: policies, Permit: permitted, schedules: schedules}
+	d.overdue(q, c)
 	d.undecided(now, c)
 	if d.Open && permitted.given() {
 		d.Message = permitted.before(d.Message, len(schedules) > 0)
@@ -111,6 +118,13 @@ func (p *Policy) scheduleFor(c Change) *schedule.Schedule {
 	return p.Schedule.For(c.Class)
 }
 
+// look has somebody look again at an instant, unless that is past.
+func (d *Decision) look(now, at time.Time) {
+	if in := at.Sub(now); in > 0 && (d.LookIn == 0 || in < d.LookIn) {
+		d.LookIn = in
+	}
+}
+
 // undecided finds out whether a decision is closed only since it is not known what the change takes, or when it will be.
 func (d *Decision) undecided(now time.Time, c Change) {
 	if d.Open || c.Class.Disruption != "" || c.Whichever || !d.Scoped() {
@@ -121,8 +135,8 @@ func (d *Decision) undecided(now time.Time, c Change) {
 		widest[i] = s.Widest()
 	}
 	for w := range schedule.Windows(now, now.Add(schedule.DefaultHorizon), widest...) {
-		d.LookIn = max(0, w.Start.Sub(now))
-		d.Undecided = d.LookIn == 0
+		d.Undecided = !now.Before(w.Start)
+		d.look(now, w.Start)
 		break
 	}
 }

@@ -31,6 +31,8 @@ type Gate struct {
 	Live    client.Reader
 	Clock   clock.PassiveClock
 	Metrics *Metrics
+	// Waits find out how long changes may wait. Nil: there are no deadlines.
+	Waits *Waits
 
 	departed departures
 
@@ -162,6 +164,9 @@ func (g *Gate) record(ctx context.Context, machine *clusterv1.Machine, mu *refit
 		return r, err
 	}
 	if r.policies, err = g.Policies.Select(r.candidate); err != nil {
+		return r, err
+	}
+	if r.change.Wait, err = g.Waits.Of(ctx, machine, mu, r.policies); err != nil {
 		return r, err
 	}
 	st := mu.Status

@@ -38,7 +38,11 @@ type Policy struct {
 	DeletionGrace time.Duration
 	// HoldAll holds back what does not disturb a node, too.
 	HoldAll bool
+	// Deadline is until when changes may wait for the policy; nil: for as long as that takes.
+	Deadline *Deadline
 
+	// late is the schedule for a change whose deadline has passed: without permits.
+	late *schedule.Schedule
 	// calendars are the versions of those that were read for it.
 	calendars string
 	// closed keeps for a moment with which other policies this one, the first of them, has no window.
@@ -83,6 +87,9 @@ func Compile(p *refitv1.ChangeManagementPolicy, calendars schedule.Calendars) (*
 			out.DeletionGrace = defaultGrace
 		}
 	}
+	var err error
+	out.Deadline, err = compileDeadline(s.Deadline)
+	errs = append(errs, err)
 	out.Budget.MinSpacing = duration("budget.minSpacing", s.Budget.MinSpacing, 0)
 	compiled, err := schedule.Compile(p.Name, s.Policy, calendars)
 	errs = append(errs, err, out.check(&s))
@@ -90,7 +97,7 @@ func Compile(p *refitv1.ChangeManagementPolicy, calendars schedule.Calendars) (*
 		out.Schedule = schedule.Invalid(p.Name, out.Err)
 		return out, out.Err
 	}
-	out.Schedule = compiled
+	out.Schedule, out.late = compiled, compiled.WithoutPermits()
 	return out, nil
 }
 

@@ -118,7 +118,8 @@ func (s *Status) count(ctx context.Context, now time.Time, p *Policy, policy *re
 		return fmt.Errorf("list Machines: %w", err)
 	}
 	clusters := map[string]*Candidate{}
-	var selected, pending int32
+	var selected int32
+	pending := pendings{now: now}
 	since := p.since(now)
 	learn, keep := newLearner(now, st), ledgerOf(now, since, policy, s.Gate.departed.of(policy))
 	made, seen := make(map[string]time.Time, len(machines.Items)), map[string]bool{}
@@ -144,15 +145,16 @@ func (s *Status) count(ctx context.Context, now time.Time, p *Policy, policy *re
 		case client.IgnoreNotFound(err) != nil:
 			return err
 		case err == nil:
-			if Holds(&mu) {
-				pending++
+			if err := pending.see(ctx, s.Gate.Waits, p, m, &mu); err != nil {
+				return err
 			}
 			learn.see(&mu)
 			keep.see(mu.Restored(), since)
 			seen[string(mu.UID)] = true
 		}
 	}
-	st.SelectedMachines, st.PendingMachines = &selected, &pending
+	st.SelectedMachines = &selected
+	pending.write(p, st)
 	learn.write(st, p.Schedule.ExpectedDuration())
 	keep.settle(made, seen)
 	st.Ledger = keep.status(now, p.Budget)

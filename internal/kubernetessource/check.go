@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/version"
 
@@ -182,6 +183,11 @@ func (c *checker) versions(s *refitv1.KubernetesSourceSpec) {
 		c.wrong("versions", "it is empty, so there is nothing to have from the source")
 	case n == 0 && len(s.Images.Archives) > 0:
 		c.wrong("versions", "it is empty, and images.archives need checksums for each version")
+	}
+	for _, e := range s.EndOfLife {
+		if _, err := time.Parse(time.DateOnly, e.Date); err != nil {
+			c.wrong(fmt.Sprintf("endOfLife[%s].date", e.Minor), "%q is not a date; write it as 2026-10-28", e.Date)
+		}
 	}
 	seen := map[string]bool{}
 	for _, v := range s.Versions {

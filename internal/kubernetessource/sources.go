@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/policykind"
+	"github.com/capi-refit/refit/internal/skew"
 )
 
 // +kubebuilder:rbac:groups=capi-refit.dev,resources=kubernetessources,verbs=get;list;watch
@@ -45,6 +47,28 @@ type Selected struct {
 
 // For returns where a version comes from, as a node is told, or an error for people that says why the source does not have it.
 func (s *Selected) For(version string) (*node.Source, error) { return s.source.version(version) }
+
+// EndOfLife returns when the minor version ends that a Machine runs, by the source that selects it; zero if none says so.
+func (s *Sources) EndOfLife(ctx context.Context, m *clusterv1.Machine) (time.Time, error) {
+	if m.Status.NodeInfo == nil {
+		return time.Time{}, nil
+	}
+	runs, err := skew.Parse(m.Status.NodeInfo.KubeletVersion)
+	if err != nil {
+		return time.Time{}, nil //nolint:nilerr // a version that can't be read has no end that anybody knows
+	}
+	selected, err := s.Machine(ctx, m)
+	if selected == nil || err != nil {
+		return time.Time{}, err
+	}
+	minor := fmt.Sprintf("v%d.%d", runs.Major(), runs.Minor())
+	for _, e := range selected.source.spec.EndOfLife {
+		if e.Minor == minor {
+			return time.Parse(time.DateOnly, e.Date)
+		}
+	}
+	return time.Time{}, nil
+}
 
 // Machine returns the source of a Machine; nil if none selects it.
 func (s *Sources) Machine(ctx context.Context, m *clusterv1.Machine) (*Selected, error) {

@@ -189,6 +189,7 @@ func newWorld(t *testing.T) *world {
 func newGate(c client.Client, policies *changemanagement.Policies, now clock.PassiveClock) *changemanagement.Gate {
 	return &changemanagement.Gate{
 		Policies: policies, Client: c, Live: c, Clock: now, Metrics: changemanagement.NewMetrics(prometheus.NewRegistry()),
+		Waits: &changemanagement.Waits{Client: c, Clock: now},
 	}
 }
 

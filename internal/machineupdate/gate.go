@@ -61,16 +61,22 @@ func (r *Reconciler) stillHeld(ctx context.Context, mu *refitv1.MachineUpdate) (
 	if err != nil || d.Open || !showsAlready(d, mu) {
 		return ctrl.Result{}, false
 	}
-	if p := mu.Status.Plan; !d.HoldsAll() && (p == nil || !p.Material || d.Undecided || r.planIsOld(ctx, &machine)) {
-		return ctrl.Result{}, false // the node has not said that this update disturbs it, by the rules that hold now
+	if !d.HoldsAll() && (d.Undecided || !r.disturbs(ctx, &machine, mu)) {
+		return ctrl.Result{}, false
 	}
 	return ctrl.Result{RequeueAfter: heldBy(d, &machine, mu).retry}, true
+}
+
+// disturbs reports whether the node has said that an update disturbs it, by the rules that hold now.
+func (r *Reconciler) disturbs(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) bool {
+	p := mu.Status.Plan
+	return p != nil && p.Material && !r.planIsOld(ctx, machine)
 }
 
 // showsAlready reports whether a MachineUpdate shows that it is held back by what holds it back now.
 func showsAlready(d changemanagement.Decision, mu *refitv1.MachineUpdate) bool {
 	c := meta.FindStatusCondition(mu.Status.Conditions, refitv1.PermittedCondition)
-	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == string(d.Reason) && c.Message == conditionMessage(d.Message)
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == string(d.Reason) && c.Message == conditionMessage(d.Message) && showsDeadline(d, mu)
 }
 
 // waitsForPolicyOnly reports whether a policy is all that can make an update go on: nothing of refit's is on the node any more, and
@@ -92,6 +98,9 @@ func heldBy(d changemanagement.Decision, machine *clusterv1.Machine, mu *refitv1
 	}
 	if mu.Status.Plan != nil {
 		w.message += "; it takes: " + actionsOf(mu.Status.Plan.Actions)
+	}
+	if d.Near {
+		w.message += "; " + d.Due.String()
 	}
 	if d.Reason != schedule.InvalidPolicy {
 		w.message += fmt.Sprintf("; to let this one change go now: kubectl annotate machine -n %s %s %s=%s",
@@ -231,6 +240,7 @@ func admitted(s *refitv1.MachineUpdateStatus, a refitv1.Admission) {
 		s.Starts = s.Starts[:min(len(s.Starts), changemanagement.StartsKept)]
 	}
 	s.Admission = &a
+	forgetDeadline(s)
 	permitted(s, metav1.ConditionTrue, a.Reason, a.Message)
 }
 

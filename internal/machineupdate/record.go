@@ -91,11 +91,15 @@ func beginsFrom(r *refitv1.UpdateRecord, next *refitv1.MachineUpdateStatus) bool
 
 // kept is what an update that begins takes over from the one before it.
 func kept(s *refitv1.MachineUpdateStatus) *refitv1.MachineUpdateStatus {
-	return &refitv1.MachineUpdateStatus{
+	k := &refitv1.MachineUpdateStatus{
 		HostKey: s.HostKey, Node: s.Node, Slot: s.Slot, Drain: s.Drain, ApplyingSince: s.ApplyingSince, RebootingSince: s.RebootingSince,
 		Token: s.Token, FailedToken: s.FailedToken, ObservedAbandon: s.ObservedAbandon, Starts: s.Starts, LastSucceededAt: s.LastSucceededAt,
 		Drift: s.Drift, Rollback: s.Rollback, NodeRecords: s.NodeRecords,
 	}
+	if s.Deadline != nil { // else nothing depends on it, and most updates wait without one
+		k.WantedSince = s.WantedSince
+	}
+	return k
 }
 
 // sameFacts compares as the API server keeps it, which knows no parts of seconds.

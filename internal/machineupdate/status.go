@@ -64,6 +64,9 @@ const retryDefault = 10 * time.Second
 func (u *update) set(ctx context.Context, change func(*refitv1.MachineUpdateStatus)) error {
 	before := u.mu.Status.DeepCopy()
 	change(&u.mu.Status)
+	if ended(u.mu.Status.Phase) {
+		forgetDeadline(&u.mu.Status)
+	}
 	fit(&u.mu.Status)
 	ends := u.ends(before)
 	recorded, err := u.record(ctx)
@@ -178,7 +181,7 @@ func (w *wait) again() ctrl.Result { return ctrl.Result{RequeueAfter: cmp.Or(w.r
 
 // show records what the update waits for, and whether refit has left the node.
 func (u *update) show(ctx context.Context, w *wait, gone bool) (ctrl.Result, error) {
-	news := u.waitedFor != w.reason
+	news, near := u.waitedFor != w.reason, false
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Message = refitv1.PhaseWaiting, w.reason, w.message
 		if gone {
@@ -187,6 +190,7 @@ func (u *update) show(ctx context.Context, w *wait, gone bool) (ctrl.Result, err
 		if w.decision != nil {
 			revokeAdmission(s) // nothing has started by it
 			permitted(s, metav1.ConditionFalse, string(w.decision.Reason), w.decision.Message)
+			near = noteDeadline(s, w.decision)
 		}
 	})
 	if err != nil {
@@ -197,6 +201,9 @@ func (u *update) show(ctx context.Context, w *wait, gone bool) (ctrl.Result, err
 	}
 	if news {
 		u.tellWait(w)
+	}
+	if near {
+		u.event(corev1.EventTypeWarning, "ChangeDeadlineNear", "Wait", w.decision.Due.String())
 	}
 	return ctrl.Result{RequeueAfter: u.retryAfter(w)}, nil
 }

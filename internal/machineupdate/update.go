@@ -127,7 +127,10 @@ func (u *update) begin(ctx context.Context) error {
 // beginStatus makes the status that of an update that begins.
 func (u *update) beginStatus(s *refitv1.MachineUpdateStatus, message string) {
 	now := metav1.NewTime(u.Clock.Now())
-	soaking := s.SoakingSince
+	wanted, soaking := changemanagement.Wanted(s), s.SoakingSince
+	if wanted == nil {
+		wanted = &now
+	}
 	if s.ApplyingSince == nil {
 		soaking = nil
 	}
@@ -142,7 +145,7 @@ func (u *update) beginStatus(s *refitv1.MachineUpdateStatus, message string) {
 		Slot: s.Slot, Node: s.Node, Drain: restartedDrain(s.Drain, now), ApplyingSince: s.ApplyingSince, RebootingSince: s.RebootingSince,
 		SoakingSince: soaking, // what the node has is still not known to work
 		Token:        s.Token, FailedToken: s.FailedToken, ObservedAbandon: s.ObservedAbandon, RecordRevision: s.RecordRevision,
-		Rollback: s.Rollback,
+		Rollback: s.Rollback, WantedSince: wanted,
 	}
 }
 

@@ -38,11 +38,12 @@ func (c *changeManagement) lifecycle(scope handlers.Scope) []webhook.Hook {
 }
 
 // addChangeManagement has the manager keep the policies, show what they mean, and measure it.
-func addChangeManagement(mgr shard.Manager, versions changemanagement.Versions) (*changeManagement, error) {
+func addChangeManagement(mgr shard.Manager, versions changemanagement.Versions, lives changemanagement.Lives) (*changeManagement, error) {
 	now := clock.RealClock{}
 	counters := changemanagement.NewMetrics(metrics.Registry)
 	policies := changemanagement.NewPolicies(mgr.GetClient(), mgr.GetAPIReader(), now)
-	gate := &changemanagement.Gate{Policies: policies, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: now, Metrics: counters}
+	waits := &changemanagement.Waits{Client: mgr.GetClient(), Lives: lives, Clock: now}
+	gate := &changemanagement.Gate{Policies: policies, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: now, Metrics: counters, Waits: waits}
 	status := &changemanagement.Status{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Policies: policies, Recorder: mgr.GetEventRecorder("refit"), Clock: now, Gate: gate}
 	since := &changemanagement.Since{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: now}
 	if err := errors.Join(
@@ -51,7 +52,7 @@ func addChangeManagement(mgr shard.Manager, versions changemanagement.Versions) 
 	); err != nil {
 		return nil, fmt.Errorf("add change management: %w", err)
 	}
-	whenLeading(mgr, &changemanagement.Collector{Client: mgr.GetClient(), Policies: policies, Clock: now})
+	whenLeading(mgr, &changemanagement.Collector{Client: mgr.GetClient(), Policies: policies, Clock: now, Waits: waits})
 	return &changeManagement{
 		gate: gate,
 		hooks: &changemanagement.Hooks{
