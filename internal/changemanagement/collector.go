@@ -181,11 +181,9 @@ func (c *Collector) look(ctx context.Context, all map[string][]*Policy) (*seen, 
 		}
 		out.note(now, s, policies, mu)
 		out.join(s, policies, measured, waitingFor(mu))
-		var wait Wait
-		if mu != nil && Holds(mu) {
-			if wait, err = c.Waits.Of(ctx, m, mu, policies); err != nil {
-				return nil, err
-			}
+		wait, err := c.wait(ctx, s, m, mu, policies)
+		if err != nil {
+			return nil, err
 		}
 		for _, p := range policies {
 			out.add(now, p, s, mu, measured)

@@ -1,7 +1,10 @@
 package changemanagement
 
 import (
+	"context"
 	"time"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/schedule"
@@ -37,6 +40,14 @@ func waitingFor(mu *refitv1.MachineUpdate) Change {
 		return Change{Whichever: true}
 	}
 	return Change{Class: ClassOf(mu)}
+}
+
+// wait returns how long the change of a Machine may wait; nothing if none waits.
+func (c *Collector) wait(ctx context.Context, s *Candidate, m *clusterv1.Machine, mu *refitv1.MachineUpdate, policies []*Policy) (Wait, error) {
+	if mu == nil || !Holds(mu) {
+		return Wait{}, nil
+	}
+	return c.Waits.Of(ctx, s, m, mu, policies)
 }
 
 // meet takes the deadline of a change that waits.

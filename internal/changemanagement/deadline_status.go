@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -28,7 +29,14 @@ func (n *pendings) see(ctx context.Context, waits *Waits, p *Policy, m *clusterv
 		return nil
 	}
 	n.total++
-	wait, err := waits.Of(ctx, m, mu, []*Policy{p})
+	if p.Deadline == nil || waits == nil {
+		return nil
+	}
+	candidate, err := (Candidates{waits.Client}).Machine(ctx, m)
+	if err != nil {
+		return client.IgnoreNotFound(err) // its Cluster is gone, and it goes, too
+	}
+	wait, err := waits.Of(ctx, candidate, m, mu, []*Policy{p})
 	if err != nil {
 		return err
 	}

@@ -228,6 +228,28 @@ func TestSinceWhenAChangeIsWanted(t *testing.T) {
 	}
 }
 
+func TestAChangeThatIsWantedLaterHasItsDeadlineLater(t *testing.T) {
+	wanted := outside.Add(-5 * day)
+	for name, tc := range map[string]struct {
+		value string
+		since time.Time
+	}{
+		"later":                  {text(wanted), wanted},
+		"long ago":               {text(outside.Add(-29 * day)), outside.Add(-29 * day)},
+		"what can't be read":     {"next week", outside.Add(-31 * day)},
+		"a time that is to come": {text(outside.Add(day)), outside.Add(day)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, cluster("c1", nil, nil), worker("w1", annotated(refitv1.NotBeforeAnnotation, tc.value)), update("w1", since(outside.Add(-31*day)), takes("Restart"))).withDeadlines(nil)
+			w.add(saturdays("a", opensAfter("30d")))
+			w.Clock.SetTime(outside)
+			d := w.ask("w1")
+			require.Equal(t, text(tc.since.Add(30*day)), text(d.Due.At))
+			require.False(t, d.Open, d.Message)
+		})
+	}
+}
+
 func TestPoliciesAndMetricsTellOfDeadlines(t *testing.T) {
 	w := newWorld(t, cluster("c1", nil, nil), worker("w1"), worker("w2"), worker("w3"), worker("w4"),
 		update("w1", since(outside.Add(-25*day))), update("w2", since(outside.Add(-10*day))), update("w3", since(outside.Add(-24*day))),

@@ -166,7 +166,7 @@ func (g *Gate) record(ctx context.Context, machine *clusterv1.Machine, mu *refit
 	if r.policies, err = g.Policies.Select(r.candidate); err != nil {
 		return r, err
 	}
-	if r.change.Wait, err = g.Waits.Of(ctx, machine, mu, r.policies); err != nil {
+	if r.change.Wait, err = g.Waits.Of(ctx, r.candidate, machine, mu, r.policies); err != nil {
 		return r, err
 	}
 	st := mu.Status

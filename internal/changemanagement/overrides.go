@@ -133,6 +133,20 @@ const clockSkew = time.Minute
 // endOfTime is beyond every horizon, and the same whenever it is asked for: messages must not change by themselves.
 var endOfTime = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
+// wantedFrom returns when a change is wanted at the earliest, by itself; zero if it does not say, or can't be read.
+func (o Overrides) wantedFrom() time.Time {
+	var latest time.Time
+	for _, one := range o {
+		if one.Kind != kindOf(refitv1.NotBeforeAnnotation) {
+			continue
+		}
+		if at, err := time.Parse(time.RFC3339, one.Value); err == nil && at.After(latest) {
+			latest = at
+		}
+	}
+	return latest
+}
+
 // later has the change wait for the instant that it says itself. One that can't be read holds it: it was not wanted at once.
 func (f *force) later(now time.Time, o Override) {
 	at, err := time.Parse(time.RFC3339, o.Value)

@@ -58,14 +58,17 @@ func Wanted(s *refitv1.MachineUpdateStatus) *metav1.Time {
 	}
 }
 
-// Of returns how long the change may wait that an update of a Machine makes. Policies without a deadline do not ask.
-func (w *Waits) Of(ctx context.Context, m *clusterv1.Machine, mu *refitv1.MachineUpdate, policies []*Policy) (Wait, error) {
+// Of returns how long the change may wait that an update of a Machine makes. One that says itself when it is wanted waits from then on. Policies without a deadline do not ask.
+func (w *Waits) Of(ctx context.Context, s *Candidate, m *clusterv1.Machine, mu *refitv1.MachineUpdate, policies []*Policy) (Wait, error) {
 	if w == nil || !slices.ContainsFunc(policies, func(p *Policy) bool { return p.Deadline != nil }) {
 		return Wait{}, nil
 	}
 	out := Wait{Since: w.Clock.Now().Truncate(time.Second)}
 	if since := Wanted(&mu.Status); since != nil {
 		out.Since = since.Time
+	}
+	if from := s.Overrides.wantedFrom(); from.After(out.Since) {
+		out.Since = from
 	}
 	err := w.version(ctx, m, &out)
 	return out, err
