@@ -27,7 +27,7 @@ func (g *group) wait(now time.Time, p *Policy, c Change) {
 		g.asked = map[string]bool{}
 	}
 	g.asked[key] = true
-	s := p.scheduleFor(c)
+	s := p.ScheduleFor(c)
 	d := g.ask(now, s)
 	if eta := g.decision.NextChangeETASeconds; first || later(eta, d.NextChangeETASeconds) != eta {
 		g.decision, g.remaining = d, remaining(now, d, s)

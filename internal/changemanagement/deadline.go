@@ -207,7 +207,7 @@ func (d *Decision) late(now time.Time, c Change) (schedules []*schedule.Schedule
 		if p.Schedule.Manual() && c.Permit.given() {
 			continue
 		}
-		s, due := p.scheduleFor(c), p.due(c.Wait)
+		s, due := p.ScheduleFor(c), p.due(c.Wait)
 		if due.Passed(now) && due.Opens && !p.Schedule.Paused() && p.late != nil {
 			s = p.late.For(c.Class)
 			passed = append(passed, fmt.Sprintf("%s (%s, at %s)", p.Name, due.Cause, due.At.UTC().Format(time.RFC3339)))

@@ -101,7 +101,7 @@ func asked(policies []*Policy, c Change) ([]*schedule.Schedule, time.Duration, P
 		if p.Schedule.Manual() && c.Permit.given() {
 			permitted = c.Permit
 		} else {
-			schedules = append(schedules, p.scheduleFor(c))
+			schedules = append(schedules, p.ScheduleFor(c))
 		}
 		if i == 0 || p.MaxOverride < maxOverride {
 			maxOverride = p.MaxOverride
@@ -110,8 +110,8 @@ func asked(policies []*Policy, c Change) ([]*schedule.Schedule, time.Duration, P
 	return schedules, maxOverride, permitted
 }
 
-// scheduleFor returns the policy's schedule as it is for a change.
-func (p *Policy) scheduleFor(c Change) *schedule.Schedule {
+// ScheduleFor returns the policy's schedule as it is for a change.
+func (p *Policy) ScheduleFor(c Change) *schedule.Schedule {
 	if c.Whichever {
 		return p.Schedule.Widest()
 	}

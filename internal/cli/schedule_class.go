@@ -44,13 +44,16 @@ func (f *classFlags) class() (schedule.Class, error) {
 	return c, nil
 }
 
+// said reports whether something is said of the change.
+func (f *classFlags) said() bool { return len(f.kinds) > 0 || f.disruption != "" }
+
 // view returns what schedules are as they are asked: for the change, or for whichever they suit best if nothing is said about it.
 func (f *classFlags) view() (func(*schedule.Schedule) *schedule.Schedule, error) {
 	c, err := f.class()
 	if err != nil {
 		return nil, err
 	}
-	if len(f.kinds) == 0 && f.disruption == "" {
+	if !f.said() {
 		return (*schedule.Schedule).Widest, nil
 	}
 	return func(s *schedule.Schedule) *schedule.Schedule { return s.For(c) }, nil

@@ -20,6 +20,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/admin"
 	"github.com/capi-refit/refit/internal/changemanagement"
+	"github.com/capi-refit/refit/schedule"
 )
 
 // liveFlags say which Machines of a management cluster are asked about, instead of files.
@@ -45,7 +46,7 @@ func (f *liveFlags) next(cmd *cobra.Command, flags *policyFlags, n int) error {
 	if err != nil {
 		return err
 	}
-	groups, err := f.groups(cmd.Context(), now)
+	groups, err := f.groups(cmd.Context(), now, &flags.class)
 	if err != nil {
 		return err
 	}
@@ -73,7 +74,7 @@ type alike struct {
 }
 
 // groups returns the Machines that are asked about, with the policies that select them.
-func (f *liveFlags) groups(ctx context.Context, now time.Time) ([]*alike, error) {
+func (f *liveFlags) groups(ctx context.Context, now time.Time, of *classFlags) ([]*alike, error) {
 	c, err := f.client()
 	if err != nil {
 		return nil, err
@@ -86,6 +87,10 @@ func (f *liveFlags) groups(ctx context.Context, now time.Time) ([]*alike, error)
 	if err != nil {
 		return nil, err
 	}
+	if live.class, err = of.class(); err != nil {
+		return nil, err
+	}
+	live.said = of.said()
 	var groups []*alike
 	known := map[string]*alike{}
 	for i := range machines {
@@ -93,7 +98,7 @@ func (f *liveFlags) groups(ctx context.Context, now time.Time) ([]*alike, error)
 		if err != nil {
 			return nil, err
 		}
-		key := fmt.Sprintf("%s|%s|%t|%s", machines[i].Namespace, one.names(), one.decision.Open, one.decision.Message)
+		key := fmt.Sprintf("%s|%s|%v|%t|%s", machines[i].Namespace, one.names(), one.schedules, one.decision.Open, one.decision.Message)
 		if g := known[key]; g != nil {
 			g.machines = append(g.machines, one.machines...)
 			continue
@@ -134,6 +139,9 @@ type livePolicies struct {
 	client   client.Reader
 	policies *changemanagement.Policies
 	now      time.Time
+	// class is the change that is asked about, if something is said of it.
+	class schedule.Class
+	said  bool
 }
 
 func readLive(ctx context.Context, c client.Reader, now time.Time) (*livePolicies, error) {
@@ -160,22 +168,35 @@ func (l *livePolicies) ask(ctx context.Context, m *clusterv1.Machine) (*alike, e
 	if err != nil {
 		return nil, err
 	}
-	var change changemanagement.Change
-	mu := &refitv1.MachineUpdate{}
-	switch err := l.client.Get(ctx, client.ObjectKeyFromObject(m), mu); {
-	case err == nil:
-		change = changemanagement.Change{Digest: mu.ChangeID(), Permit: changemanagement.PermitOf(mu, l.now)}
-	case client.IgnoreNotFound(err) != nil:
-		return nil, fmt.Errorf("read MachineUpdate %s/%s: %w", m.Namespace, m.Name, err)
+	change, err := l.change(ctx, m)
+	if err != nil {
+		return nil, err
 	}
 	p := &policies{now: l.now, loc: time.UTC}
 	for i, one := range selecting {
-		p.schedules = append(p.schedules, one.Schedule)
+		p.schedules = append(p.schedules, one.ScheduleFor(change))
 		if i == 0 {
 			p.loc = one.Schedule.Location()
 		}
 	}
 	return &alike{machines: []string{m.Namespace + "/" + m.Name}, policies: p, decision: changemanagement.Decide(l.now, candidate, selecting, change)}, nil
+}
+
+// change returns the change that is asked about: the one that is said, the one that waits, or else the one that may start first.
+func (l *livePolicies) change(ctx context.Context, m *clusterv1.Machine) (changemanagement.Change, error) {
+	change := changemanagement.Change{Class: l.class, Whichever: !l.said}
+	mu := &refitv1.MachineUpdate{}
+	switch err := l.client.Get(ctx, client.ObjectKeyFromObject(m), mu); {
+	case client.IgnoreNotFound(err) != nil:
+		return change, fmt.Errorf("read MachineUpdate %s/%s: %w", m.Namespace, m.Name, err)
+	case err != nil:
+		return change, nil
+	}
+	change.Digest, change.Permit = mu.ChangeID(), changemanagement.PermitOf(mu, l.now)
+	if !l.said && changemanagement.Holds(mu) {
+		change.Class, change.Whichever = changemanagement.ClassOf(mu), false
+	}
+	return change, nil
 }
 
 // text returns what is so for Machines, and their next windows.

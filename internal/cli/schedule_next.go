@@ -38,7 +38,8 @@ its length, the permits that make it, and the excludes that cut it short.
 If there is none, it says why, and when each policy would open by itself. A policy that can't be read is an error.
 
 With --machine or --cluster the policies that select those Machines in the management cluster are asked, with their calendars
-and overrides. What budgets allow is in the status of the updates.`,
+and overrides, about the change that waits, or, without one, about some change. What budgets and deadlines allow is in the status
+of the updates.`,
 		Example: scheduleNextExample,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
