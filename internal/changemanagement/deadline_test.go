@@ -184,6 +184,7 @@ func TestCausesOfDeadlines(t *testing.T) {
 		"the end of the version":             {all, worker("m", minor), nil, lives{end: soon}, end, soon},
 		"it was before":                      {all, worker("m", minor), nil, lives{end: began.Add(-day)}, end, began.Add(-day)},
 		"a patch does not help":              {all, worker("m", runs("v1.36.0", "v1.36.1")), nil, lives{end: soon}, waiting, began.Add(30 * day)},
+		"nobody can be asked":                {all, worker("m", minor), nil, nil, waiting, began.Add(30 * day)},
 		"nobody says when":                   {all, worker("m", minor), nil, lives{}, waiting, began.Add(30 * day)},
 		"two sources say when":               {all, worker("m", minor), nil, lives{end: soon, err: errors.New("ambiguous")}, waiting, began.Add(30 * day)},
 		"it is not known what the node runs": {all, worker("m"), nil, lives{end: soon}, waiting, began.Add(30 * day)},
@@ -222,6 +223,7 @@ func TestSinceWhenAChangeIsWanted(t *testing.T) {
 		"of a server before": {refitv1.MachineUpdateStatus{Phase: refitv1.PhaseWaiting, StartedAt: &when}, &when},
 		"it has failed":      {refitv1.MachineUpdateStatus{Phase: refitv1.PhaseFailed, Reason: "NodeFailed", WantedSince: &before}, &before},
 		"it was withdrawn":   {refitv1.MachineUpdateStatus{Phase: refitv1.PhaseFailed, Reason: refitv1.ReasonWithdrawn, WantedSince: &before}, nil},
+		"it was abandoned":   {refitv1.MachineUpdateStatus{Phase: refitv1.PhaseFailed, ObservedAbandon: "now", WantedSince: &before}, nil},
 		"it has succeeded":   {refitv1.MachineUpdateStatus{Phase: refitv1.PhaseSucceeded, WantedSince: &before}, nil},
 	} {
 		require.Equal(t, tc.want, Wanted(&tc.status), name)

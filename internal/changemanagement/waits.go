@@ -29,7 +29,7 @@ type Lives interface {
 // Waits find out how long changes may wait. They read caches.
 type Waits struct {
 	Client client.Reader
-	// Lives know when versions end.
+	// Lives know when versions end. Nil: nobody does.
 	Lives Lives
 	Clock clock.PassiveClock
 
@@ -46,10 +46,12 @@ type reached struct {
 // reachedFor is how old that may be: many Machines of a cluster ask at once.
 const reachedFor = 30 * time.Second
 
-// Wanted returns since when a Machine has not got what it was to have, by the status of its MachineUpdate; nil if it has it.
+// Wanted returns since when a Machine has not got what it was to have, by the status of its MachineUpdate; nil if it has it, or if nobody wants it any
+// more: it was withdrawn, or has failed and was abandoned.
 func Wanted(s *refitv1.MachineUpdateStatus) *metav1.Time {
+	update := refitv1.MachineUpdate{Status: *s}
 	switch {
-	case s.Phase == "" || s.Phase == refitv1.PhaseSucceeded || s.Reason == refitv1.ReasonWithdrawn:
+	case s.Phase == "" || s.Phase == refitv1.PhaseSucceeded || s.Reason == refitv1.ReasonWithdrawn || update.Abandoned():
 		return nil
 	case s.WantedSince != nil:
 		return s.WantedSince
@@ -88,8 +90,10 @@ func (w *Waits) version(ctx context.Context, m *clusterv1.Machine, out *Wait) er
 		return nil
 	}
 	// A source that can't be read, or of which there are two, says nothing; whoever selects it is told elsewhere.
-	if end, err := w.Lives.EndOfLife(ctx, m); err == nil {
-		out.EndOfLife = end
+	if w.Lives != nil {
+		if end, err := w.Lives.EndOfLife(ctx, m); err == nil {
+			out.EndOfLife = end
+		}
 	}
 	if controlPlane {
 		return nil
