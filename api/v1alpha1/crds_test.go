@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
 	schemavalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
@@ -36,7 +37,7 @@ func crd(t *testing.T, file string) *apiextensions.CustomResourceDefinition {
 func TestCRDsCanBeInstalled(t *testing.T) {
 	files, err := filepath.Glob("../../config/crd/bases/*.yaml")
 	require.NoError(t, err)
-	require.Len(t, files, 7)
+	require.Len(t, files, 8)
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			require.Empty(t, crdvalidation.ValidateCustomResourceDefinition(t.Context(), crd(t, file)))
@@ -46,8 +47,10 @@ func TestCRDsCanBeInstalled(t *testing.T) {
 
 // admit returns what an API server says about an object, or nothing.
 func admit(t *testing.T, definition *apiextensions.CustomResourceDefinition, object string) field.ErrorList {
+	doc, err := yaml.YAMLToJSON([]byte(object))
+	require.NoError(t, err)
 	var obj map[string]any
-	require.NoError(t, yaml.Unmarshal([]byte(object), &obj))
+	require.NoError(t, json.Unmarshal(doc, &obj)) // integers stay integers, as rules want them
 	props := definition.Spec.Validation
 	if props == nil {
 		props = definition.Spec.Versions[0].Schema
@@ -66,6 +69,34 @@ func admit(t *testing.T, definition *apiextensions.CustomResourceDefinition, obj
 	errs, _ := cel.NewValidator(structural, true, celconfig.PerCallLimit).
 		Validate(t.Context(), nil, structural, obj, nil, celconfig.RuntimeCELCostBudget)
 	return errs
+}
+
+func TestPolicyOfThePlatformIsValidated(t *testing.T) {
+	definition := crd(t, "../../config/crd/bases/capi-refit.dev_clusterchangemanagementpolicies.yaml")
+	require.Equal(t, apiextensions.ClusterScoped, definition.Spec.Scope)
+	for name, test := range map[string]struct{ spec, want string }{
+		"for all namespaces":            {`{strategy: Restrictive}`, ""},
+		"for some of them":              {`{namespaceSelector: {matchLabels: {tier: prod}}, strategy: MaintenanceSchedule, maintenanceSchedule: {permit: [{recurrence: FREQ=DAILY}]}}`, ""},
+		"how many at once":              {`{strategy: Permissive, budget: {maxConcurrent: 3, maxStartsPerWindow: 0}}`, ""},
+		"Manual, with overrides":        {`{strategy: Manual, overrides: Allow}`, ""},
+		"Manual, by default without":    {`{strategy: Manual}`, "strategy Manual needs overrides: Allow"},
+		"Manual without":                {`{strategy: Manual, overrides: Forbid}`, "strategy Manual needs overrides: Allow"},
+		"overrides that are unknown":    {`{strategy: Permissive, overrides: Perhaps}`, "spec.overrides"},
+		"a budget for each window":      {`{strategy: Permissive, budget: {maxStartsPerWindow: 3}}`, "of budget only maxConcurrent"},
+		"a budget of failures":          {`{strategy: Permissive, budget: {stopAfterFailures: 3}}`, "of budget only maxConcurrent"},
+		"spacing":                       {`{strategy: Permissive, budget: {minSpacing: 3m}}`, "of budget only maxConcurrent"},
+		"a rule as those of namespaces": {`{strategy: MaintenanceSchedule, maintenanceSchedule: {permit: [{recurrence: FREQ=DAILY;COUNT=3}]}}`, "COUNT needs a startDate"},
+		"a selector that is none":       {`{strategy: Permissive, namespaceSelector: prod}`, "spec.namespaceSelector"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			errs := admit(t, definition, "{apiVersion: capi-refit.dev/v1alpha1, kind: ClusterChangeManagementPolicy, metadata: {name: p}, spec: "+test.spec+"}")
+			if test.want == "" {
+				require.Empty(t, errs)
+				return
+			}
+			require.ErrorContains(t, errs.ToAggregate(), test.want)
+		})
+	}
 }
 
 func TestPolicyIsValidated(t *testing.T) {

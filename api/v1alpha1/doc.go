@@ -19,6 +19,7 @@ func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&BootImagePolicy{}, &BootImagePolicyList{},
 		&ChangeManagementPolicy{}, &ChangeManagementPolicyList{},
+		&ClusterChangeManagementPolicy{}, &ClusterChangeManagementPolicyList{},
 		&KnownHost{}, &KnownHostList{},
 		&KubernetesSource{}, &KubernetesSourceList{},
 		&MachineUpdate{}, &MachineUpdateList{},
@@ -36,7 +37,7 @@ const (
 	// UpdateFinalizer on a MachineUpdate keeps it until nothing of refit's is left on its Machine, on the Node and on the node itself. It is
 	// there from the start of an update to its end.
 	UpdateFinalizer = "capi-refit.dev/machineupdate"
-	// GraceFinalizer is on ChangeManagementPolicies that go on to count for a while when they are deleted.
+	// GraceFinalizer is on policies of either kind that go on to count for a while when they are deleted.
 	GraceFinalizer = "capi-refit.dev/deletion-grace"
 
 	// RetryAnnotation on a MachineUpdate asks for another try of an update that has failed. Each new value is one try.
@@ -56,7 +57,8 @@ const (
 	HoldAnnotation = "capi-refit.dev/hold"
 
 	// PermissiveUntilAnnotation on a Cluster, KubeadmControlPlane, MachineDeployment or Machine opens the policies of its
-	// Machines until an instant (RFC 3339), or as long as it is "true". The policies' maxOverride bounds it.
+	// Machines until an instant (RFC 3339), or as long as it is "true". The policies' maxOverride bounds it. On a
+	// ClusterChangeManagementPolicy it opens that one.
 	PermissiveUntilAnnotation = "capi-refit.dev/permissive-until"
 
 	// PermissiveSinceAnnotation is where refit's leader notes when it saw PermissiveUntilAnnotation first with its value: an

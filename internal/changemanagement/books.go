@@ -32,7 +32,7 @@ func (g *Gate) books(ctx context.Context, namespace string) (books, error) {
 	}
 	b, now := books{records, map[types.NamespacedName]ledger{}}, g.Clock.Now()
 	for _, p := range policies {
-		if !p.limited() {
+		if !p.limited() || p.Namespaces != nil { // those of clusters have only what MachineUpdates say themselves
 			continue
 		}
 		var policy refitv1.ChangeManagementPolicy

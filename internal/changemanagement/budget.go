@@ -170,13 +170,13 @@ func (p *Policy) opens(from time.Time) time.Time {
 // slots returns how many updates may start now under the policy. With none, it says why.
 func (p *Policy) slots(now time.Time, self types.NamespacedName, b books) (int, *exhausted) {
 	from, next := p.period(now)
-	return p.Budget.slots(p.Name, now, p.count(b, self, from), next)
+	return p.Budget.slots(p.Title(), now, p.count(b, self, from), next)
 }
 
 // budgets returns which budget does not let the update start, or nil. Among those that wait for the same budget the ones with the
 // oldest configuration go first, so that none starves.
 func budgets(now time.Time, d Decision, self record, b books) *exhausted {
-	for _, p := range d.Policies {
+	for _, p := range d.budgeted() {
 		if !p.limited() {
 			continue
 		}
@@ -185,7 +185,7 @@ func budgets(now time.Time, d Decision, self record, b books) *exhausted {
 			return why
 		}
 		if ahead := p.ahead(now, self, b, free); ahead >= free {
-			return &exhausted{message: fmt.Sprintf("policy %s: the updates that its budget lets start now are those of Machines whose configuration is older", p.Name)}
+			return &exhausted{message: fmt.Sprintf("policy %s: the updates that its budget lets start now are those of Machines whose configuration is older", p.Title())}
 		}
 	}
 	return nil

@@ -101,7 +101,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for _, policies := range all {
 		for _, p := range policies {
 			for _, s := range []schedule.Strategy{schedule.MaintenanceScheduleStrategy, schedule.PermissiveStrategy, schedule.RestrictiveStrategy, schedule.ManualStrategy} {
-				ch <- prometheus.MustNewConstMetric(strategyDesc, prometheus.GaugeValue, boolean(p.Strategy == s), p.Namespace, p.Name, string(s))
+				ch <- prometheus.MustNewConstMetric(strategyDesc, prometheus.GaugeValue, boolean(p.Strategy == s), p.Namespace, p.Title(), string(s))
 			}
 		}
 	}
@@ -114,15 +114,16 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	seen.collectMachines(ch)
 }
 
-// groupKey is what the metrics are about.
+// groupKey is what the metrics are about. namespace is that of the machines: a policy of the platform has none, and machines in many.
 type groupKey struct {
-	policy  types.NamespacedName
-	cluster string
-	role    refitv1.Role
+	policy             types.NamespacedName
+	namespace, cluster string
+	role               refitv1.Role
 }
 
 // group are the machines of a cluster and role under a policy.
 type group struct {
+	title    string // of the policy
 	decision schedule.Decision
 	// remaining is what is left of the window, in seconds.
 	remaining int64
@@ -187,7 +188,7 @@ func (c *Collector) look(ctx context.Context, all map[string][]*Policy) (*seen, 
 		}
 		for _, p := range policies {
 			out.add(now, p, s, mu, measured)
-			out.groups[groupKey{p.NamespacedName, s.Cluster, s.Role}].meet(now, p.due(wait))
+			out.groups[groupKey{p.NamespacedName, s.Namespace, s.Cluster, s.Role}].meet(now, p.due(wait))
 		}
 	}
 	out.addIdle(now, all)
@@ -204,7 +205,7 @@ func (o *seen) addIdle(now time.Time, all map[string][]*Policy) {
 	for _, policies := range all {
 		for _, p := range policies {
 			if !busy[p.NamespacedName] {
-				o.groups[groupKey{policy: p.NamespacedName}] = newGroup(now, p, &Candidate{}, nil)
+				o.groups[groupKey{policy: p.NamespacedName, namespace: p.Namespace}] = newGroup(now, p, &Candidate{}, nil)
 			}
 		}
 	}
@@ -212,22 +213,21 @@ func (o *seen) addIdle(now time.Time, all map[string][]*Policy) {
 
 // note notes the overrides in force.
 func (o *seen) note(now time.Time, s *Candidate, policies []*Policy, mu *refitv1.MachineUpdate) {
-	limit, digest := defaultMaxOverride, ""
-	for i, p := range policies {
-		if i == 0 || p.MaxOverride < limit {
-			limit = p.MaxOverride
-		}
-	}
+	digest := ""
 	if mu != nil {
 		digest = mu.ChangeID()
 	}
-	for _, override := range s.Overrides.at(now, digest, limit).by {
+	all := s.Overrides.at(now, digest, maxOverrideOf(policies)).by
+	for _, p := range policies {
+		all = append(all, p.Own.at(now, digest, p.MaxOverride).by...)
+	}
+	for _, override := range all {
 		o.overrides[overrideKey{s.Namespace, s.Cluster, override.Kind}] = true
 	}
 }
 
 func newGroup(now time.Time, p *Policy, s *Candidate, measured estimates) *group {
-	g := &group{expected: measured.longest(s.Role, p)}
+	g := &group{title: p.Title(), expected: measured.longest(s.Role, p)}
 	if p.Deadline == nil {
 		g.near = -1
 	}
@@ -255,7 +255,7 @@ func remaining(now time.Time, d schedule.Decision, s *schedule.Schedule) int64 {
 }
 
 func (o *seen) add(now time.Time, p *Policy, s *Candidate, mu *refitv1.MachineUpdate, measured estimates) {
-	key := groupKey{p.NamespacedName, s.Cluster, s.Role}
+	key := groupKey{p.NamespacedName, s.Namespace, s.Cluster, s.Role}
 	g := o.groups[key]
 	if g == nil {
 		g = newGroup(now, p, s, measured)
@@ -290,7 +290,7 @@ func (g *group) sinceLast(now time.Time) float64 {
 
 func (g *group) collect(ch chan<- prometheus.Metric, key groupKey, now time.Time) {
 	gauge := func(d *prometheus.Desc, v float64) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, key.policy.Namespace, key.policy.Name, key.cluster, string(key.role))
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, key.namespace, g.title, key.cluster, string(key.role))
 	}
 	gauge(pendingDesc, float64(g.pending))
 	gauge(etaDesc, float64(g.decision.NextChangeETASeconds))

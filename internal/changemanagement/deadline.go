@@ -128,7 +128,7 @@ func (d *Due) String() string {
 		refitv1.SkewDeadline:         "the next upgrade of the control plane has to wait for it, and it has been wanted since " + since,
 		refitv1.EndOfLifeDeadline:    "the version that the Machine runs is not supported from then on",
 	}[d.Cause]
-	then := "it goes on to wait then (atDeadline: Hold), so somebody has to let it start"
+	then := "it goes on to wait then, so somebody has to let it start"
 	if d.Opens {
 		then = "from then on it does not wait for windows of the policy (atDeadline: Open)"
 	}
@@ -146,7 +146,9 @@ func (p *Policy) due(w Wait) *Due {
 		if !slices.Contains(d.Causes, cause) || first != nil && !at.Before(first.At) {
 			return
 		}
-		first = &Due{At: at, Cause: cause, Policy: p.Name, Warn: at.Add(-d.WarnBefore), Opens: d.Opens, since: w.Since}
+		first = &Due{At: at, Cause: cause, Policy: p.Title(), Warn: at.Add(-d.WarnBefore), since: w.Since}
+		// Whoever writes in the namespace says when a version is no longer supported there: that opens no policy that they don't.
+		first.Opens = d.Opens && (!p.Firm || cause == refitv1.WaitingDeadline)
 	}
 	if d.After > 0 {
 		add(refitv1.WaitingDeadline, w.Since.Add(d.After))
@@ -204,13 +206,13 @@ func (d *Decision) overdue(q schedule.Query, c Change) {
 // late returns the schedules that are asked about a change whose deadlines have passed, and under which policies they have.
 func (d *Decision) late(now time.Time, c Change) (schedules []*schedule.Schedule, passed []string) {
 	for _, p := range d.Policies {
-		if p.Schedule.Manual() && c.Permit.given() {
+		if selectedBy(d.lifted, p) || p.Schedule.Manual() && c.Permit.given() && !p.Firm {
 			continue
 		}
 		s, due := p.ScheduleFor(c), p.due(c.Wait)
 		if due.Passed(now) && due.Opens && !p.Schedule.Paused() && p.late != nil {
 			s = p.late.For(c.Class)
-			passed = append(passed, fmt.Sprintf("%s (%s, at %s)", p.Name, due.Cause, due.At.UTC().Format(time.RFC3339)))
+			passed = append(passed, fmt.Sprintf("%s (%s, at %s)", p.Title(), due.Cause, due.At.UTC().Format(time.RFC3339)))
 		}
 		schedules = append(schedules, s)
 	}

@@ -42,6 +42,12 @@ type Decision struct {
 	Probe bool
 	// measuredWhy is why, for a Probe.
 	measuredWhy string
+	// firm are those of the policies that no override of an object in the namespace opens. They hold a change also when such an override lets it go.
+	firm []*Policy
+	// lifted are those that an override of their own opens: they are not asked.
+	lifted []*Policy
+	// HeldBy are the firm policies that hold it back, whatever is annotated in the namespace.
+	HeldBy []*Policy
 	// Frees reports that it is another update whose end opens it, so that nobody knows when.
 	Frees bool
 	// Undecided reports that it is closed since it is not known what the change takes: a window is open, and for some changes only.
@@ -56,15 +62,43 @@ type Decision struct {
 	schedules []*schedule.Schedule
 }
 
-// Decide reports whether a change of a Machine may start, by the policies that select it.
+// Decide reports whether a change of a Machine may start, by the policies that select it. An override of an object in the namespace that lets it go is
+// none for firm policies: they are asked without it.
 func Decide(now time.Time, s *Candidate, policies []*Policy, c Change) Decision {
-	schedules, maxOverride, permitted := asked(policies, c)
-	f := s.Overrides.at(now, c.Digest, maxOverride)
+	d := decide(now, s, policies, c)
+	firm := firmOf(policies)
+	if len(firm) == 0 || d.Open && d.Reason != schedule.Overridden {
+		return d
+	}
+	without := *s
+	without.Overrides = nil
+	by := decide(now, &without, firm, c)
+	if !by.Open {
+		d.HeldBy = holding(now, &without, firm, c)
+	}
+	switch {
+	case !d.Open:
+		return d
+	case !by.Open:
+		return d.keptBy(by)
+	}
+	d.firm, d.Window = firm, by.Window
+	d.PermissiveRemainingSeconds = by.PermissiveRemainingSeconds
+	return d
+}
+
+// decide decides by what is annotated at the Machine and at what it belongs to, and at the policies themselves.
+func decide(now time.Time, s *Candidate, policies []*Policy, c Change) Decision {
+	c.Expected = atLeast(c.Expected, policies)
+	own := ownOverrides(now, policies, c.Digest)
+	schedules, permitted := asked(policies, own.lifted, c)
+	f := s.Overrides.at(now, c.Digest, maxOverrideOf(policies))
+	f.stop(own.stops)
 	q := schedule.Query{
 		Now: now, ExpectedDuration: c.Expected,
 		Bypass: f.bypass, PermissiveUntil: f.permissiveUntil, RestrictiveUntil: f.restrictedTo, NotBefore: f.notBefore,
 	}
-	d := Decision{Decision: ask(q, policies, schedules), Policies: policies, Permit: permitted, schedules: schedules}
+	d := Decision{Decision: ask(q, policies, schedules), Policies: policies, Permit: permitted, schedules: schedules, lifted: own.lifted}
 	d.overdue(q, c)
 	d.undecided(now, c)
 	if d.Open && permitted.given() {
@@ -73,6 +107,19 @@ func Decide(now time.Time, s *Candidate, policies []*Policy, c Change) Decision 
 	if d.Reason == schedule.Open {
 		d.spread(now, s, c)
 	}
+	d.tellForce(f)
+	if d.Open {
+		d.letGo(own.by, len(schedules) > 0 || permitted.given())
+	}
+	d.Stopped = !d.Open && (now.Before(f.restrictedTo) || now.Before(f.notBefore) || slices.ContainsFunc(schedules, (*schedule.Schedule).Paused))
+	for _, text := range append(f.ignored, own.ignored...) {
+		d.Message += "; " + text
+	}
+	return d
+}
+
+// tellForce tells which overrides have made the decision, or when the change is wanted.
+func (d *Decision) tellForce(f force) {
 	if d.Reason == schedule.Overridden {
 		d.By, d.Passed = f.deciding()
 		for _, o := range d.By {
@@ -84,30 +131,22 @@ func Decide(now time.Time, s *Candidate, policies []*Policy, c Change) Decision 
 			d.Message += "; " + o.String()
 		}
 	}
-	d.Stopped = !d.Open && (now.Before(f.restrictedTo) || now.Before(f.notBefore) || slices.ContainsFunc(schedules, (*schedule.Schedule).Paused))
-	for _, text := range f.ignored {
-		d.Message += "; " + text
-	}
-	return d
 }
 
-// asked returns the schedules that are asked about a change, how far ahead an override may lie, and the permission by which policies that are manual
-// need not be asked.
-func asked(policies []*Policy, c Change) ([]*schedule.Schedule, time.Duration, Permit) {
+// asked returns the schedules that are asked about a change, and the permission by which policies that are manual need not be asked.
+func asked(policies, lifted []*Policy, c Change) ([]*schedule.Schedule, Permit) {
 	schedules := make([]*schedule.Schedule, 0, len(policies))
-	maxOverride := defaultMaxOverride
 	permitted := Permit{}
-	for i, p := range policies {
-		if p.Schedule.Manual() && c.Permit.given() {
+	for _, p := range policies {
+		switch {
+		case selectedBy(lifted, p):
+		case p.Schedule.Manual() && c.Permit.given() && !p.Firm:
 			permitted = c.Permit
-		} else {
+		default:
 			schedules = append(schedules, p.ScheduleFor(c))
 		}
-		if i == 0 || p.MaxOverride < maxOverride {
-			maxOverride = p.MaxOverride
-		}
 	}
-	return schedules, maxOverride, permitted
+	return schedules, permitted
 }
 
 // ScheduleFor returns the policy's schedule as it is for a change.
@@ -207,7 +246,7 @@ func (d *Decision) spread(now time.Time, s *Candidate, c Change) {
 		}
 	}
 	start := d.Window.Start
-	for _, p := range d.Policies {
+	for _, p := range d.budgeted() {
 		if at := d.Window.Start.Add(p.delay(s, *d.Window, expected)); at.After(start) {
 			start = at
 		}
@@ -243,7 +282,7 @@ func (p *Policy) delay(s *Candidate, w schedule.Window, expected time.Duration) 
 func names(policies []*Policy) []string {
 	out := make([]string, len(policies))
 	for i, p := range policies {
-		out[i] = p.Name
+		out[i] = p.Title()
 	}
 	return out
 }

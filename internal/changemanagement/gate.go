@@ -203,9 +203,10 @@ func Holds(mu *refitv1.MachineUpdate) bool {
 	return mu.Status.Phase == refitv1.PhaseWaiting && (mu.Status.Reason == refitv1.ReasonWindow || mu.Status.Reason == refitv1.ReasonBudget)
 }
 
-// counted reports whether the decision is subject to a budget: one that an override made is not, and a probe is to one of its own.
+// counted reports whether the decision is subject to a budget: one that an override made is not, but to those of firm policies, and a probe is to one
+// of its own.
 func (d *Decision) counted() bool {
-	return d.Open && d.Reason != schedule.Overridden && (d.Probe || limited(d.Policies))
+	return d.Open && (d.Reason != schedule.Overridden || len(d.firm) > 0) && (d.Probe || limited(d.budgeted()))
 }
 
 // limited reports whether one of the policies has a budget.

@@ -16,13 +16,13 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 )
 
-// +kubebuilder:rbac:groups=capi-refit.dev,resources=changemanagementpolicies,verbs=patch
-// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
+// +kubebuilder:rbac:groups=capi-refit.dev,resources=changemanagementpolicies;clusterchangemanagementpolicies,verbs=patch
 
 // grace has a policy go on to count for a while when it is deleted, by a finalizer. It returns how long it still does, and errGone when it is over.
-func (s *Status) grace(ctx context.Context, policy *refitv1.ChangeManagementPolicy, read *Policy) (time.Duration, error) {
+func (s *Status) grace(ctx context.Context, policy stored, read *Policy) (time.Duration, error) {
 	has := controllerutil.ContainsFinalizer(policy, refitv1.GraceFinalizer)
-	if policy.DeletionTimestamp.IsZero() {
+	deleted := policy.GetDeletionTimestamp()
+	if deleted.IsZero() {
 		if wants := read.DeletionGrace > 0; wants != has {
 			return 0, s.setFinalizer(ctx, policy, wants)
 		}
@@ -31,9 +31,9 @@ func (s *Status) grace(ctx context.Context, policy *refitv1.ChangeManagementPoli
 	if !has {
 		return 0, nil
 	}
-	left := read.DeletionGrace - s.Clock.Now().Sub(policy.DeletionTimestamp.Time)
+	left := read.DeletionGrace - s.Clock.Now().Sub(deleted.Time)
 	if left > 0 {
-		over, err := s.succeeded(ctx, policy, read.DeletionGrace)
+		over, err := policy.succeeded(deleted.Add(-read.DeletionGrace))
 		if err != nil || !over {
 			return left, err
 		}
@@ -47,25 +47,28 @@ func (s *Status) grace(ctx context.Context, policy *refitv1.ChangeManagementPoli
 // errGone says that a policy is there no more.
 var errGone = errors.New("the policy is gone")
 
-func (s *Status) setFinalizer(ctx context.Context, policy *refitv1.ChangeManagementPolicy, on bool) error {
-	changed := policy.DeepCopy()
+func (s *Status) setFinalizer(ctx context.Context, policy stored, on bool) error {
+	changed, ok := policy.DeepCopyObject().(client.Object)
+	if !ok {
+		return fmt.Errorf("%T can't be copied", policy.Object) // can't be
+	}
 	if on {
 		controllerutil.AddFinalizer(changed, refitv1.GraceFinalizer)
 	} else {
 		controllerutil.RemoveFinalizer(changed, refitv1.GraceFinalizer)
 	}
-	if err := s.Client.Patch(ctx, changed, client.MergeFromWithOptions(policy, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("change the finalizers of ChangeManagementPolicy %s: %w", client.ObjectKeyFromObject(policy), err)
+	if err := s.Client.Patch(ctx, changed, client.MergeFromWithOptions(policy.Object, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("change the finalizers of %s %s: %w", policy.kind, client.ObjectKeyFromObject(policy), err)
 	}
-	policy.ResourceVersion, policy.Finalizers = changed.ResourceVersion, changed.Finalizers
+	policy.SetResourceVersion(changed.GetResourceVersion())
+	policy.SetFinalizers(changed.GetFinalizers())
 	return nil
 }
 
-// succeeded reports whether nothing is left for a policy that is deleted to hold: another one that was made about then has the same selector, and
+// succeeded reports whether nothing is left for a policy that is deleted to hold: another one that was made since then has the same selector, and
 // counts already, or its namespace goes as a whole. One that was there before is no successor: policies are joined by AND, and the usual selector
 // is the empty one.
-func (s *Status) succeeded(ctx context.Context, policy *refitv1.ChangeManagementPolicy, grace time.Duration) (bool, error) {
-	about := policy.DeletionTimestamp.Add(-grace)
+func (s *Status) succeeded(ctx context.Context, policy *refitv1.ChangeManagementPolicy, about time.Time) (bool, error) {
 	var others refitv1.ChangeManagementPolicyList
 	if err := s.Client.List(ctx, &others, client.InNamespace(policy.Namespace)); err != nil {
 		return false, fmt.Errorf("list ChangeManagementPolicies: %w", err)

@@ -120,20 +120,23 @@ func refusal(p inplace.Proposal, d Decision) error {
 	refuses := func(p *Policy) bool { return p.Refuse }
 	switch i := slices.IndexFunc(d.Policies, func(p *Policy) bool { return p.Forbid }); {
 	case len(p.Left) > 0 && i >= 0:
-		return fmt.Errorf("policy %s forbids the replacement of %s (replacement: Forbid), and these fields can't be updated in place: %s; take the change of them back, or set replacement: Allow", d.Policies[i].Name, p.Name, left)
+		return fmt.Errorf("policy %s forbids the replacement of %s (replacement: Forbid), and these fields can't be updated in place: %s; take the change of them back, or set replacement: Allow", d.Policies[i].Title(), p.Name, left)
 	case d.Open:
 		return nil
 	case len(p.Left) > 0:
-		return fmt.Errorf("%s would be replaced, and is not now: %s; these fields can't be updated in place: %s; %s", p.Name, d.Message, left, howToBypass(p))
+		return fmt.Errorf("%s would be replaced, and is not now: %s; these fields can't be updated in place: %s; %s", p.Name, d.Message, left, howToBypass(p, d))
 	case (p.Material || d.HoldsAll()) && slices.ContainsFunc(d.Policies, refuses):
-		return fmt.Errorf("nothing is committed for %s now (whenClosed: Refuse): %s; %s", p.Name, d.Message, howToBypass(p))
+		return fmt.Errorf("nothing is committed for %s now (whenClosed: Refuse): %s; %s", p.Name, d.Message, howToBypass(p, d))
 	default:
 		return nil
 	}
 }
 
 // howToBypass returns how to let one change go.
-func howToBypass(p inplace.Proposal) string {
+func howToBypass(p inplace.Proposal, d Decision) string {
+	if how := d.HowToBypassFirm(p.Digest); how != "" {
+		return how
+	}
 	return fmt.Sprintf("to let this one change go now, annotate its MachineDeployment, KubeadmControlPlane or Cluster with %s=%s", refitv1.BypassAnnotation, p.Digest)
 }
 
@@ -202,11 +205,11 @@ func (h *Hooks) Upgrade(ctx context.Context, u inplace.Upgrade) (inplace.Progres
 	if eta := time.Duration(first.NextChangeETASeconds) * time.Second; eta > 0 {
 		retry = min(retry, eta)
 	}
-	return inplace.Progress{
-		Message: fmt.Sprintf("%s is held back: %s; to let it go now: kubectl annotate cluster -n %s %s %s=%s",
-			what, first.Message, u.Namespace, u.Cluster, refitv1.BypassAnnotation, digest),
-		RetryAfter: retry,
-	}, nil
+	how := first.HowToBypassFirm(digest)
+	if how == "" {
+		how = fmt.Sprintf("to let it go now: kubectl annotate cluster -n %s %s %s=%s", u.Namespace, u.Cluster, refitv1.BypassAnnotation, digest)
+	}
+	return inplace.Progress{Message: fmt.Sprintf("%s is held back: %s; %s", what, first.Message, how), RetryAfter: retry}, nil
 }
 
 // upgraded is a machine of a part of a cluster that is upgraded.
@@ -261,7 +264,7 @@ func (h *Hooks) forbidden(ctx context.Context, m *clusterv1.Machine, policies []
 	}
 	if _, err := h.Versions.InPlace(ctx, m, to); err != nil {
 		return fmt.Errorf("policy %s forbids replacement (replacement: Forbid), and Machine %s is not brought to the version in place: %w",
-			policies[i].Name, m.Name, err)
+			policies[i].Title(), m.Name, err)
 	}
 	return nil
 }

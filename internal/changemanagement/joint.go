@@ -46,7 +46,7 @@ func (o *seen) join(s *Candidate, policies []*Policy, measured estimates, c Chan
 		m.unselected++
 		return
 	}
-	set := strings.Join(names(policies), " ")
+	set := strings.Join(names(policies), "/")
 	if slices.ContainsFunc(policies, func(p *Policy) bool { return p.Schedule.Scoped() }) && !c.Whichever {
 		set += ": " + c.Class.String()
 	}
@@ -55,9 +55,22 @@ func (o *seen) join(s *Candidate, policies []*Policy, measured estimates, c Chan
 	}
 	m.asked[set] = true
 	d := orProbe(measured.longest(s.Role, policies...), func(expected time.Duration) schedule.Decision {
-		return Decide(o.now, &Candidate{Subject: s.Subject, Role: s.Role}, policies, Change{Expected: expected, Class: c.Class, Whichever: c.Whichever}).Decision
+		return Decide(o.now, &Candidate{Subject: s.Subject, Role: s.Role}, bare(policies), Change{Expected: expected, Class: c.Class, Whichever: c.Whichever}).Decision
 	})
 	m.eta = later(m.eta, d.NextChangeETASeconds)
+}
+
+// bare returns policies without overrides of their own.
+func bare(policies []*Policy) []*Policy {
+	out := slices.Clone(policies)
+	for i, p := range out {
+		if len(p.Own) > 0 {
+			without := *p
+			without.Own = nil
+			out[i] = &without
+		}
+	}
+	return out
 }
 
 // later returns which of two numbers of seconds is worse: one that stands for something is.

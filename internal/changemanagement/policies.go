@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,7 +22,7 @@ import (
 	"github.com/capi-refit/refit/schedule"
 )
 
-// +kubebuilder:rbac:groups=capi-refit.dev,resources=changemanagementpolicies,verbs=get;list;watch
+// +kubebuilder:rbac:groups=capi-refit.dev,resources=changemanagementpolicies;clusterchangemanagementpolicies,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get
 
 const (
@@ -31,14 +32,22 @@ const (
 	calendarKept = 5 * time.Minute
 )
 
-// Policies holds the policies as they were read last. Every replica has them.
+// Policies holds the policies of both kinds as they were read last. Every replica has them.
 type Policies struct {
 	*policykind.Reader[*refitv1.ChangeManagementPolicy, *Policy]
 
+	// Cluster has those of the platform.
+	Cluster *policykind.Reader[*refitv1.ClusterChangeManagementPolicy, *Policy]
 	// Live reads calendars from the API server.
 	Live  client.Reader
 	Clock clock.PassiveClock
+	// Namespace is refit's own. It has the calendars of policies of the platform. Empty: it is not known.
+	Namespace string
 
+	cached   client.Reader
+	onChange []func(namespace string)
+
+	mu        sync.Mutex // of both readers, while they read calendars
 	calendars map[types.NamespacedName]readCalendar
 }
 
@@ -50,33 +59,37 @@ type readCalendar struct {
 
 // NewPolicies returns Policies that are read from a cache, and their calendars from the API server.
 func NewPolicies(cached, live client.Reader, now clock.PassiveClock) *Policies {
-	p := &Policies{Live: live, Clock: now}
+	p := &Policies{Live: live, Clock: now, cached: cached}
 	p.Reader = policykind.NewReader(cached, policykind.Kind[*refitv1.ChangeManagementPolicy, *Policy]{
 		Name: "ChangeManagementPolicy", Plural: "ChangeManagementPolicies",
 		New:  func() *refitv1.ChangeManagementPolicy { return &refitv1.ChangeManagementPolicy{} },
 		List: func() client.ObjectList { return &refitv1.ChangeManagementPolicyList{} },
-		Read: p.compile,
-		Again: func(policy *refitv1.ChangeManagementPolicy) time.Duration {
-			if refersToCalendars(policy) {
-				return calendarRefresh
-			}
-			return 0
+		Read: func(ctx context.Context, policy *refitv1.ChangeManagementPolicy) *Policy {
+			return p.withCalendars(ctx, policy.Namespace, func(c schedule.Calendars) (*Policy, error) { return Compile(policy, c) })
 		},
-		Same: func(before, after *Policy) bool { return before.calendars == after.calendars },
+		Again: func(policy *refitv1.ChangeManagementPolicy) time.Duration { return calendarsAgain(&policy.Spec) },
+		Same:  func(before, after *Policy) bool { return before.calendars == after.calendars },
 	})
+	p.Cluster = p.newCluster(cached)
 	return p
 }
 
-func refersToCalendars(p *refitv1.ChangeManagementPolicy) bool {
-	return p.Spec.MaintenanceSchedule != nil &&
-		slices.ContainsFunc(p.Spec.MaintenanceSchedule.Exclude, func(x schedule.Exclude) bool { return x.Calendar != nil })
+// calendarsAgain returns when a policy is to be read again for its calendars; 0 if it has none.
+func calendarsAgain(s *refitv1.ChangeManagementPolicySpec) time.Duration {
+	if s.MaintenanceSchedule != nil && slices.ContainsFunc(s.MaintenanceSchedule.Exclude, func(x schedule.Exclude) bool { return x.Calendar != nil }) {
+		return calendarRefresh
+	}
+	return 0
 }
 
-func (p *Policies) compile(ctx context.Context, policy *refitv1.ChangeManagementPolicy) *Policy {
+// withCalendars compiles a policy whose calendars are in a namespace.
+func (p *Policies) withCalendars(ctx context.Context, namespace string, compile func(schedule.Calendars) (*Policy, error)) *Policy {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	var versions strings.Builder
-	one, _ := Compile(policy, schedule.CalendarsFunc(func(ref schedule.ConfigMapKey) (schedule.Calendar, error) {
-		calendar, err := p.calendar(ctx, policy.Namespace, ref)
-		cm := p.calendars[types.NamespacedName{Namespace: policy.Namespace, Name: ref.Name}].ConfigMap
+	one, _ := compile(schedule.CalendarsFunc(func(ref schedule.ConfigMapKey) (schedule.Calendar, error) {
+		calendar, err := p.calendar(ctx, namespace, ref)
+		cm := p.calendars[types.NamespacedName{Namespace: namespace, Name: ref.Name}].ConfigMap
 		if cm != nil {
 			versions.WriteString(string(cm.UID) + "/" + cm.ResourceVersion)
 		}
@@ -89,6 +102,9 @@ func (p *Policies) compile(ctx context.Context, policy *refitv1.ChangeManagement
 
 // calendar reads a calendar out of its ConfigMap.
 func (p *Policies) calendar(ctx context.Context, namespace string, ref schedule.ConfigMapKey) (schedule.Calendar, error) {
+	if namespace == "" {
+		return schedule.Calendar{}, errors.New("calendars of the platform are in refit's own namespace, which this process does not know: set the environment variable POD_NAMESPACE")
+	}
 	var cm corev1.ConfigMap
 	key := types.NamespacedName{Namespace: namespace, Name: ref.Name}
 	if err := p.Live.Get(ctx, key, &cm); err != nil {
@@ -144,15 +160,4 @@ func updatedAt(cm *corev1.ConfigMap) (time.Time, error) {
 		}
 	}
 	return latest, nil
-}
-
-// Select returns the policies that select a Machine. An error means that they are not known.
-func (p *Policies) Select(s *Candidate) ([]*Policy, error) {
-	return p.SelectingIn(s.ClusterLabels, s.Role, s.Subject)
-}
-
-// Any reports whether there is a policy in a namespace at all.
-func (p *Policies) Any(namespace string) (bool, error) {
-	all, err := p.In(namespace)
-	return len(all) > 0, err
 }

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/lru"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/policykind"
@@ -18,9 +20,16 @@ const defaultGrace = 10 * time.Minute
 // defaultMaxOverride is how far ahead permissive-until may lie where a policy does not say.
 const defaultMaxOverride = 48 * time.Hour
 
-// Policy is a ChangeManagementPolicy that was read. It does not change, and may be shared.
+// Policy is a ChangeManagementPolicy, or a ClusterChangeManagementPolicy, that was read. It does not change, and may be shared.
 type Policy struct {
 	policykind.Header
+
+	// Namespaces are those that a ClusterChangeManagementPolicy is for. Nil: it is a ChangeManagementPolicy, and for its own namespace.
+	Namespaces labels.Selector
+	// Firm reports that the overrides of objects in namespaces don't open it.
+	Firm bool
+	// Own are the overrides that a ClusterChangeManagementPolicy has itself. They are about it alone.
+	Own Overrides
 
 	Strategy schedule.Strategy
 	// Schedule says when. That of a policy that can't be read is closed and says why.
@@ -58,7 +67,11 @@ type Budget struct {
 // Compile reads a policy. If it can't be read, the policy that is returned with the error is closed and says why; a selector
 // that can't be read selects every Machine of the namespace.
 func Compile(p *refitv1.ChangeManagementPolicy, calendars schedule.Calendars) (*Policy, error) {
-	s := p.Spec
+	return compile(p, p.Spec, p.Name, calendars)
+}
+
+// compile reads the spec of an object that people know by a title.
+func compile(p client.Object, s refitv1.ChangeManagementPolicySpec, title string, calendars schedule.Calendars) (*Policy, error) {
 	out := &Policy{
 		Header: policykind.HeaderOf(p, s.Selector), Strategy: s.Strategy, closed: lru.New(closedMost),
 		Refuse: s.WhenClosed == refitv1.RefuseWhenClosed, Forbid: s.Replacement == refitv1.ForbidReplacement,
@@ -91,14 +104,20 @@ func Compile(p *refitv1.ChangeManagementPolicy, calendars schedule.Calendars) (*
 	out.Deadline, err = compileDeadline(s.Deadline)
 	errs = append(errs, err)
 	out.Budget.MinSpacing = duration("budget.minSpacing", s.Budget.MinSpacing, 0)
-	compiled, err := schedule.Compile(p.Name, s.Policy, calendars)
+	compiled, err := schedule.Compile(title, s.Policy, calendars)
 	errs = append(errs, err, out.check(&s))
-	if out.Err = errors.Join(errs...); out.Err != nil {
-		out.Schedule = schedule.Invalid(p.Name, out.Err)
-		return out, out.Err
+	if out.refuse(title, errs...) == nil {
+		out.Schedule, out.late = compiled, compiled.WithoutPermits()
 	}
-	out.Schedule, out.late = compiled, compiled.WithoutPermits()
-	return out, nil
+	return out, out.Err
+}
+
+// refuse closes the policy if there is an error, which it returns.
+func (p *Policy) refuse(title string, errs ...error) error {
+	if p.Err = errors.Join(errs...); p.Err != nil {
+		p.Schedule = schedule.Invalid(title, p.Err)
+	}
+	return p.Err
 }
 
 // check looks at what the CRD has checked before, for an API server that has not the same one.

@@ -54,6 +54,10 @@ func (s *Since) SetupWithManager(mgr ctrl.Manager) error {
 	deployments.SetGroupVersionKind(clusterv1.GroupVersion.WithKind("MachineDeploymentList"))
 	return errors.Join(
 		shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("permissive-since-cluster").For(&clusterv1.Cluster{}, overridden), s.of("Cluster"), &clusterv1.ClusterList{}, is),
+		shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("permissive-since-clusterchangemanagementpolicy").For(&refitv1.ClusterChangeManagementPolicy{}, overridden),
+			reconcile.Func(func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+				return s.note(ctx, refitv1.GroupVersion.WithKind(clusterKind), req.NamespacedName)
+			}), &refitv1.ClusterChangeManagementPolicyList{}, is),
 		shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("permissive-since-machinedeployment").
 			For(&clusterv1.MachineDeployment{}, builder.OnlyMetadata, overridden), s.of("MachineDeployment"), deployments, is),
 		shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("permissive-since-machine").For(&clusterv1.Machine{}, machines), reconcile.Func(s.machine), &clusterv1.MachineList{}, toNote),

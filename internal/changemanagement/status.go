@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -27,7 +28,7 @@ import (
 	"github.com/capi-refit/refit/schedule"
 )
 
-// +kubebuilder:rbac:groups=capi-refit.dev,resources=changemanagementpolicies/status,verbs=update
+// +kubebuilder:rbac:groups=capi-refit.dev,resources=changemanagementpolicies/status;clusterchangemanagementpolicies/status,verbs=update
 
 const (
 	// statusRefresh is how old the counts in a status may be.
@@ -56,7 +57,12 @@ func (s *Status) SetupWithManager(mgr ctrl.Manager) error {
 		}
 	}}
 	controller := ctrl.NewControllerManagedBy(mgr).Named("changemanagementpolicy-status").For(&refitv1.ChangeManagementPolicy{}).Watches(&refitv1.MachineUpdate{}, gone)
-	return shard.Complete(mgr, controller, s, &refitv1.ChangeManagementPolicyList{})
+	ofClusters := ctrl.NewControllerManagedBy(mgr).Named("clusterchangemanagementpolicy-status").For(&refitv1.ClusterChangeManagementPolicy{})
+	return errors.Join(
+		shard.Complete(mgr, controller, s, &refitv1.ChangeManagementPolicyList{}),
+		// They have no namespace, and so one shard.
+		shard.Complete(mgr, ofClusters, reconcile.Func(s.reconcileCluster), &refitv1.ClusterChangeManagementPolicyList{}),
+	)
 }
 
 // ledgerDelay is how long after an update is gone ledgers are written: many may go at once.
@@ -76,22 +82,44 @@ func (s *Status) depart(mu *refitv1.MachineUpdate, again func(ctrl.Request, time
 // Reconcile writes the status of a policy, and comes back when it changes.
 func (s *Status) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var policy refitv1.ChangeManagementPolicy
-	st := &policy.Status
+	return s.reconcile(ctx, req, stored{
+		Object: &policy, kind: "ChangeManagementPolicy", status: &policy.Status,
+		read:      func() (*Policy, bool) { return s.Policies.Of(&policy) },
+		count:     func(now time.Time, read *Policy) error { return s.count(ctx, now, read, &policy) },
+		succeeded: func(about time.Time) (bool, error) { return s.succeeded(ctx, &policy, about) },
+	})
+}
+
+// stored is a policy of either kind as the API server has it.
+type stored struct {
+	client.Object
+	kind   string
+	status *refitv1.ChangeManagementPolicyStatus
+	// read returns what was read of it, and count writes into the status what counts under it.
+	read  func() (*Policy, bool)
+	count func(now time.Time, read *Policy) error
+	// succeeded reports whether nothing is left for it to hold when it is deleted: what has taken its place was made since then.
+	succeeded func(about time.Time) (bool, error)
+}
+
+// reconcile writes the status of a policy of either kind.
+func (s *Status) reconcile(ctx context.Context, req ctrl.Request, policy stored) (ctrl.Result, error) {
+	st := policy.status
 	shown := policykind.Shown{
-		Client: s.Client, Recorder: s.Recorder, Kind: "ChangeManagementPolicy", Policy: &policy, Conditions: &st.Conditions,
+		Client: s.Client, Recorder: s.Recorder, Kind: policy.kind, Policy: policy.Object, Conditions: &st.Conditions,
 	}
 	result, err := shown.Show(ctx, req, func() (time.Duration, error) {
-		read, ok := s.Policies.Of(&policy)
+		read, ok := policy.read()
 		if !ok {
 			return time.Second, nil // it is about to be read
 		}
-		st.ObservedGeneration = policy.Generation
+		st.ObservedGeneration = policy.GetGeneration()
 		now := s.Clock.Now()
-		if err := s.count(ctx, now, read, &policy); err != nil {
+		if err := policy.count(now, read); err != nil {
 			return 0, err
 		}
-		read.show(now, policy.CreationTimestamp.Time, st)
-		left, err := s.grace(ctx, &policy, read)
+		read.show(now, policy.GetCreationTimestamp().Time, st)
+		left, err := s.grace(ctx, policy, read)
 		if err != nil || left == 0 {
 			return untilNext(now, st), err
 		}
@@ -99,8 +127,8 @@ func (s *Status) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 			return min(left, untilNext(now, st)), nil // what is wrong with it is said
 		}
 		meta.SetStatusCondition(&st.Conditions, metav1.Condition{
-			Type: refitv1.ReadyCondition, Status: metav1.ConditionTrue, Reason: "Deleting", ObservedGeneration: policy.Generation,
-			Message: "the policy is being deleted, and counts until " + now.Add(left).UTC().Format(time.RFC3339) + " (deletionGrace); a new one with the same selector and another name takes over at once",
+			Type: refitv1.ReadyCondition, Status: metav1.ConditionTrue, Reason: "Deleting", ObservedGeneration: st.ObservedGeneration,
+			Message: "the policy is being deleted, and counts until " + now.Add(left).UTC().Format(time.RFC3339) + " (deletionGrace); a new one with another name that selects the same takes over at once",
 		})
 		return min(left, untilNext(now, st)), nil
 	})

@@ -30,18 +30,22 @@ import (
 func (c *Checker) policies(ctx context.Context) []Finding {
 	const check = "policies"
 	p := changemanagement.NewPolicies(c.Client, c.Client, c.Clock)
+	p.Namespace = changemanagement.Installed
 	if err := p.Prime(ctx); err != nil {
 		return []Finding{unknown(check, "", err)}
 	}
 	var all []Finding
 	n, now := 0, c.Clock.Now()
 	for namespace, policies := range p.All() {
-		if c.Namespace != "" && namespace != c.Namespace {
+		if c.Namespace != "" && namespace != "" && namespace != c.Namespace {
 			continue
 		}
 		for _, one := range policies {
 			n++
 			object := "ChangeManagementPolicy " + one.String()
+			if one.Namespaces != nil {
+				object = one.Title()
+			}
 			d := schedule.Decide(schedule.Query{Now: now}, one.Schedule)
 			switch {
 			case d.Reason == schedule.InvalidPolicy:

@@ -142,6 +142,7 @@ func (a *answer) read(column, cell string) (err error) {
 // example are the objects of a block.
 type example struct {
 	policies []refitv1.ChangeManagementPolicy
+	platform []refitv1.ClusterChangeManagementPolicy
 	maps     map[string]corev1.ConfigMap
 }
 
@@ -159,6 +160,12 @@ func readExample(text string) (*example, error) {
 				return nil, err
 			}
 			e.policies = append(e.policies, policy)
+		case refitv1.GroupVersion.String() + " ClusterChangeManagementPolicy":
+			var policy refitv1.ClusterChangeManagementPolicy
+			if err := decodeStrictly(doc, &policy); err != nil {
+				return nil, err
+			}
+			e.platform = append(e.platform, policy)
 		case "v1 ConfigMap":
 			var cm corev1.ConfigMap
 			if err := decodeStrictly(doc, &cm); err != nil {
@@ -199,6 +206,17 @@ func (e *example) compile() (map[string]*schedule.Schedule, error) {
 			updated, err := time.Parse(time.RFC3339, cm.Annotations[refitv1.CalendarUpdatedAnnotation])
 			return schedule.Calendar{Data: []byte(data), Modified: updated}, err
 		}))
+		if err != nil {
+			return nil, fmt.Errorf("policy %s: %w", p.Name, err)
+		}
+		all[p.Name] = read.Schedule
+	}
+	for i := range e.platform {
+		p := &e.platform[i]
+		if p.Name == "" || p.Namespace != "" || all[p.Name] != nil {
+			return nil, fmt.Errorf("policy %q of the platform has no name, a namespace, or the name of another one", p.Name)
+		}
+		read, err := changemanagement.CompileCluster(p, schedule.NoCalendars)
 		if err != nil {
 			return nil, fmt.Errorf("policy %s: %w", p.Name, err)
 		}
@@ -257,27 +275,30 @@ func checkExample(b codeBlock) error {
 	return nil
 }
 
+// policyKinds matches both kinds of policies.
+var policyKinds = regexp.MustCompile(`kind: (Cluster)?ChangeManagementPolicy`)
+
 func (b *codeBlock) isExample() bool {
-	return b.language == "yaml" && strings.Contains(b.text, "kind: ChangeManagementPolicy")
+	return b.language == "yaml" && policyKinds.MatchString(b.text)
 }
 
 func TestDocumentedPolicies(t *testing.T) {
 	files, err := os.ReadDir(examplesDir)
 	require.NoError(t, err)
 	var unused []string
-	const kind = "kind: ChangeManagementPolicy"
 	for _, f := range files {
-		if !f.IsDir() && strings.Contains(readPage(t, filepath.Join(examplesDir, f.Name())), kind) { // others are on other pages
+		if !f.IsDir() && policyKinds.MatchString(readPage(t, filepath.Join(examplesDir, f.Name()))) { // others are on other pages
 			unused = append(unused, f.Name())
 		}
 	}
 	page := readPage(t, policiesPage)
-	left := strings.Count(page, kind)
+	count := func(text string) int { return len(policyKinds.FindAllString(text, -1)) }
+	left := count(page)
 	for _, b := range codeBlocks(t, page) {
 		if !b.isExample() {
 			continue
 		}
-		left -= strings.Count(b.text, kind)
+		left -= count(b.text)
 		name := strings.TrimPrefix(strings.SplitN(b.text, "\n", 2)[0], "# docs/examples/")
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, checkExample(b), "%s:%d", policiesPage, b.line)

@@ -179,9 +179,13 @@ func (p *policies) neverMeet() []finding {
 		}
 	}
 	var all []finding
-	more := 0
+	more, told := 0, map[[2]*schedule.Schedule]bool{} // two of the platform are together in each namespace
 	for _, together := range p.inNamespaces(some) {
 		p.strangers(together, func(a, b *schedule.Schedule) {
+			if told[[2]*schedule.Schedule{a, b}] {
+				return
+			}
+			told[[2]*schedule.Schedule{a, b}] = true
 			if more++; more <= mostPairs {
 				all = append(all, p.only(b, a).neverMeetFinding())
 			}
@@ -218,11 +222,38 @@ func (p *policies) strangers(some []*schedule.Schedule, found func(a, b *schedul
 	}
 }
 
-// inNamespaces returns policies by their namespaces: those of different ones never select the same machine.
+// inNamespaces returns policies by their namespaces: those of different ones never select the same machine. Those of the platform are with each
+// namespace that they may be for.
 func (p *policies) inNamespaces(some []*schedule.Schedule) [][]*schedule.Schedule {
+	out := p.ofNamespaces(some)
+	var platform []*schedule.Schedule
+	for _, s := range some {
+		if p.selectors[s].Namespaces != nil {
+			platform = append(platform, s)
+		}
+	}
+	if len(platform) > 0 && len(out) == 0 {
+		return [][]*schedule.Schedule{platform}
+	}
+	for i := range out {
+		namespace := p.selectors[out[i][0]].Namespace
+		for _, s := range platform {
+			if p.selectors[s].MayBeFor(namespace) {
+				out[i] = append(out[i], s)
+			}
+		}
+	}
+	return out
+}
+
+// ofNamespaces returns the policies of namespaces, by these.
+func (p *policies) ofNamespaces(some []*schedule.Schedule) [][]*schedule.Schedule {
 	var out [][]*schedule.Schedule
 	at := map[string]int{}
 	for _, s := range some {
+		if p.selectors[s].Namespaces != nil {
+			continue
+		}
 		namespace := p.selectors[s].Namespace
 		i, ok := at[namespace]
 		if !ok {
@@ -236,7 +267,7 @@ func (p *policies) inNamespaces(some []*schedule.Schedule) [][]*schedule.Schedul
 
 // share reports whether the policies, each with each, can select the same machine.
 func (p *policies) share() bool {
-	if len(p.inNamespaces(p.schedules)) > 1 {
+	if groups := p.inNamespaces(p.schedules); len(groups) > 1 || len(groups) == 1 && len(groups[0]) < len(p.schedules) {
 		return false
 	}
 	for i, a := range p.schedules {
@@ -273,7 +304,11 @@ func newKinds(p *policies) *kinds {
 			namespace = p.selectors[s].Namespace // whose calendars they are
 		}
 		k.of[s] = kind(windows, []any{spec.Strategy, spec.MaintenanceSchedule}, namespace)
-		k.selecting[s] = kind(selectors, spec.Selector, "")
+		of := ""
+		if n := p.selectors[s].Namespaces; n != nil {
+			of = "for namespaces: " + n.String()
+		}
+		k.selecting[s] = kind(selectors, spec.Selector, of)
 	}
 	return k
 }
@@ -295,7 +330,7 @@ func (k *kinds) share(p *policies) bool {
 	key := [2]int{k.selecting[a], k.selecting[b]}
 	answer, ok := k.shares[key]
 	if !ok {
-		answer = p.selectors[a].Selector.CanMeet(p.selectors[b].Selector)
+		answer = p.selectors[a].CanMeet(p.selectors[b])
 		k.shares[key] = answer
 	}
 	return answer

@@ -39,7 +39,9 @@ type policyDocument struct {
 	name, namespace string
 
 	spec refitv1.ChangeManagementPolicySpec
-	err  error
+	// cluster is the spec of a policy of the platform, which has the other one in it. Nil: it is of a namespace.
+	cluster *refitv1.ClusterChangeManagementPolicySpec
+	err     error
 	// refused is why API servers don't take it, which is said if nothing else is wrong with it.
 	refused error
 }
@@ -48,7 +50,21 @@ type policyDocument struct {
 // open a window.
 func newPolicyDocument(name string, spec []byte) policyDocument {
 	d := policyDocument{name: name}
-	strict, err := sigsjson.UnmarshalStrict(spec, &d.spec)
+	d.decode(spec, &d.spec)
+	return d
+}
+
+// newClusterDocument reads the spec of a policy of the platform.
+func newClusterDocument(name string, spec []byte) policyDocument {
+	d := policyDocument{name: name, cluster: &refitv1.ClusterChangeManagementPolicySpec{}}
+	d.decode(spec, d.cluster)
+	d.spec = d.cluster.ChangeManagementPolicySpec
+	return d
+}
+
+// decode reads a spec.
+func (d *policyDocument) decode(spec []byte, into any) {
+	strict, err := sigsjson.UnmarshalStrict(spec, into)
 	d.err = errors.Join(append(strict, err)...)
 	var fields struct {
 		Fit any `json:"fit"`
@@ -57,7 +73,6 @@ func newPolicyDocument(name string, spec []byte) policyDocument {
 	if _, boolean := fields.Fit.(bool); boolean {
 		d.err = errors.New(`fit: without quotes YAML takes Off for false; write it as fit: "Off"`)
 	}
-	return d
 }
 
 // readPolicies reads the documents of files: each is a policy, a policy's spec, a ConfigMap, or a list of them.
@@ -151,7 +166,7 @@ func (d *policyDocuments) addJSON(doc []byte) error {
 	var kind struct {
 		Kind any `json:"kind"`
 	}
-	known := []any{"ConfigMap", "List", "ChangeManagementPolicyList", "ChangeManagementPolicy"}
+	known := []any{"ConfigMap", "List", "ChangeManagementPolicyList", "ChangeManagementPolicy", clusterPolicyKind + "List", clusterPolicyKind}
 	if err := json.Unmarshal(doc, &kind); d.amongOthers && (err != nil || !slices.Contains(known, kind.Kind)) {
 		return nil // whatever it says, it is for others
 	}
@@ -181,14 +196,17 @@ func (d *policyDocuments) addObject(object scheduleObject, doc []byte) error {
 	switch object.Kind {
 	case "ConfigMap":
 		d.addMap(object)
-	case "List", "ChangeManagementPolicyList":
+	case "List", "ChangeManagementPolicyList", clusterPolicyKind + "List":
 		return d.addAll(object.Items)
-	case "ChangeManagementPolicy":
-		spec := object.Spec
+	case "ChangeManagementPolicy", clusterPolicyKind:
+		spec, read := object.Spec, newPolicyDocument
 		if spec == nil {
 			spec = []byte("{}")
 		}
-		policy := newPolicyDocument(object.Metadata.Name, spec)
+		if object.Kind == clusterPolicyKind {
+			read, object.Metadata.Namespace = newClusterDocument, ""
+		}
+		policy := read(object.Metadata.Name, spec)
 		policy.namespace, policy.refused = object.Metadata.Namespace, d.schemas.Check(doc)
 		d.policies = append(d.policies, policy)
 	case "":
@@ -226,18 +244,31 @@ func (d *policyDocuments) addAll(list []json.RawMessage) error {
 	return nil
 }
 
+// clusterPolicyKind is the kind of the platform's policies.
+const clusterPolicyKind = "ClusterChangeManagementPolicy"
+
+// compile returns a policy as the server reads it. The calendars of one of the platform are in refit's own namespace, which files don't name.
+func (p *policyDocument) compile(calendars schedule.Calendars) (*changemanagement.Policy, error) {
+	if p.cluster != nil {
+		object := &refitv1.ClusterChangeManagementPolicy{Spec: *p.cluster}
+		object.Name = p.name
+		return changemanagement.CompileCluster(object, calendars)
+	}
+	object := &refitv1.ChangeManagementPolicy{Spec: p.spec}
+	object.Name, object.Namespace = p.name, p.namespace
+	return changemanagement.Compile(object, calendars)
+}
+
 // compile returns the policies as the server reads them. One that can't be read is closed, and says why when it is asked.
 func (d *policyDocuments) compile() []*changemanagement.Policy {
 	var all []*changemanagement.Policy
 	for _, p := range d.policies {
-		object := &refitv1.ChangeManagementPolicy{Spec: p.spec}
-		object.Name, object.Namespace = p.name, p.namespace
-		policy, err := changemanagement.Compile(object, d.calendarsOf(p.namespace)) // who asks it is told what is wrong
+		policy, err := p.compile(d.calendarsOf(p.namespace)) // who asks it is told what is wrong
 		switch {
 		case p.err != nil:
-			policy.Schedule = schedule.Invalid(p.name, p.err)
+			policy.Schedule = schedule.Invalid(policy.Title(), p.err)
 		case err == nil && p.refused != nil && policy.Schedule.Err(d.now) == nil:
-			policy.Schedule = schedule.Invalid(p.name, fmt.Errorf("API servers refuse it: %w", p.refused))
+			policy.Schedule = schedule.Invalid(policy.Title(), fmt.Errorf("API servers refuse it: %w", p.refused))
 		}
 		all = append(all, policy)
 	}

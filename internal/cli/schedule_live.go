@@ -146,6 +146,7 @@ type livePolicies struct {
 
 func readLive(ctx context.Context, c client.Reader, now time.Time) (*livePolicies, error) {
 	p := changemanagement.NewPolicies(c, c, clock.RealClock{})
+	p.Namespace = changemanagement.Installed
 	if err := p.Prime(ctx); err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -17,6 +18,8 @@ import (
 type subjectFlags struct {
 	policies                    []string
 	role, labels, clusterLabels string
+	// namespaceLabels are those of the namespace, for the platform's policies.
+	namespaceLabels string
 }
 
 // errNoneSelects says that no policy is asked.
@@ -26,12 +29,13 @@ func (f *subjectFlags) add(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&f.policies, "policy", nil, "Name of a policy to ask; the others are left out. Can be there more than once.")
 	fs.StringVar(&f.role, "role", "", "Ask the policies that select a machine of the role: ControlPlane or Worker.")
 	fs.StringVar(&f.labels, "labels", "", "Ask the policies that select a machine with these labels, such as pool=gpu,zone=a.")
+	fs.StringVar(&f.namespaceLabels, "namespace-labels", "", "Ask the policies of the platform that are for a namespace with these labels. By default all of them are asked.")
 	fs.StringVar(&f.clusterLabels, "cluster-labels", "", "Ask the policies that select the machines of a cluster with these labels.")
 }
 
 // given reports whether something is said about the machine.
 func (f *subjectFlags) given() bool {
-	return len(f.policies) > 0 || f.role != "" || f.labels != "" || f.clusterLabels != ""
+	return len(f.policies) > 0 || f.role != "" || f.labels != "" || f.clusterLabels != "" || f.namespaceLabels != ""
 }
 
 // choose returns the policies that are asked: those that are named, or that select the machine. All of them are asked together, so that they have to
@@ -45,8 +49,12 @@ func (f *subjectFlags) choose(p *policies) (*policies, error) {
 	if len(some.schedules) == 0 {
 		return nil, errNoneSelects
 	}
-	if len(some.inNamespaces(some.schedules)) > 1 {
+	groups := some.inNamespaces(some.schedules)
+	if len(groups) > 1 {
 		return nil, fmt.Errorf("%s are in different namespaces, and so never asked together: name the files of one namespace", some.names())
+	}
+	if len(groups[0]) < len(some.schedules) { // some of the platform are not for the namespace
+		some = p.only(groups[0]...)
 	}
 	if len(f.policies) == 0 && !some.share() {
 		return nil, fmt.Errorf("no machine is selected by all of %s, so that they are never asked together: say about which machine you ask, by --role, --labels, --cluster-labels, or by --policy", some.names())
@@ -72,17 +80,33 @@ func (f *subjectFlags) selects(p *policies) (func(*schedule.Schedule) bool, erro
 	if err != nil {
 		return nil, err
 	}
+	namespace, err := parseLabels("namespace-labels", f.namespaceLabels)
+	if err != nil {
+		return nil, err
+	}
 	return func(s *schedule.Schedule) bool {
-		selector := p.selectors[s].Selector
-		named := len(f.policies) == 0 || slices.Contains(f.policies, s.Name())
-		return named && (f.clusterLabels == "" || selector.Cluster(cluster)) && f.selectsMachine(p, s, role, machine)
+		policy := p.selectors[s]
+		return f.named(policy, s) && f.selectsCluster(policy, namespace, cluster) && f.selectsMachine(p, s, role, machine)
 	}, nil
+}
+
+// named reports whether a policy is among those that are named, if some are.
+func (f *subjectFlags) named(p *changemanagement.Policy, s *schedule.Schedule) bool {
+	return len(f.policies) == 0 || slices.Contains(f.policies, p.Name) || slices.Contains(f.policies, s.Name())
+}
+
+// selectsCluster reports whether a policy may be for a cluster in a namespace, with these labels, as far as these are said.
+func (f *subjectFlags) selectsCluster(p *changemanagement.Policy, namespace, cluster labels.Set) bool {
+	if p.Namespaces != nil && f.namespaceLabels != "" && !p.Namespaces.Matches(namespace) {
+		return false
+	}
+	return f.clusterLabels == "" || p.Selector.Cluster(cluster)
 }
 
 // checkNames returns an error if there is no policy of a name.
 func (f *subjectFlags) checkNames(p *policies) error {
 	for _, name := range f.policies {
-		if !slices.ContainsFunc(p.schedules, func(s *schedule.Schedule) bool { return s.Name() == name }) {
+		if !slices.ContainsFunc(p.schedules, func(s *schedule.Schedule) bool { return s.Name() == name || p.selectors[s].Name == name }) {
 			return fmt.Errorf("--policy is %q, and there are %s", name, p.names())
 		}
 	}

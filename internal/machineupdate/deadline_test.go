@@ -92,7 +92,7 @@ func TestADeadlineThatHoldsIsOnlyTold(t *testing.T) {
 	w.clock.SetTime(w.clock.Now().Add(2 * time.Hour))
 	w.reconcile()
 	require.Equal(t, "True Waiting", w.deadlineTold())
-	require.Contains(t, w.update().Status.Message, "it goes on to wait then (atDeadline: Hold), so somebody has to let it start")
+	require.Contains(t, w.update().Status.Message, "it goes on to wait then, so somebody has to let it start")
 	require.Equal(t, "False OutsideWindow", permittedReason(w.update()))
 
 	policy := weeklyWithDeadline("")

@@ -102,7 +102,9 @@ func heldBy(d changemanagement.Decision, machine *clusterv1.Machine, mu *refitv1
 	if d.Near {
 		w.message += "; " + d.Due.String()
 	}
-	if d.Reason != schedule.InvalidPolicy {
+	if firm := d.HowToBypassFirm(mu.ChangeID()); firm != "" && d.Reason != schedule.InvalidPolicy {
+		w.message += "; " + firm
+	} else if d.Reason != schedule.InvalidPolicy {
 		w.message += fmt.Sprintf("; to let this one change go now: kubectl annotate machine -n %s %s %s=%s",
 			mu.Namespace, mu.Name, refitv1.BypassAnnotation, mu.ChangeID())
 	}

@@ -88,6 +88,23 @@ func TestHeldUntilTheWindowOpens(t *testing.T) {
 	require.True(t, w.ask())
 }
 
+// TestHeldByThePlatform demands that nobody is told to annotate the Machine, which opens no policy of the platform.
+func TestHeldByThePlatform(t *testing.T) {
+	w := newWorld(t)
+	platform := &refitv1.ClusterChangeManagementPolicy{ObjectMeta: metav1.ObjectMeta{Name: "platform"}}
+	platform.Spec.Strategy = schedule.RestrictiveStrategy
+	require.NoError(t, w.Create(t.Context(), platform))
+	w.readPolicies()
+	w.node.plans = []node.Plan{restartA}
+	require.False(t, w.ask())
+	w.reconcile()
+	mu := w.update()
+	require.Equal(t, "False Paused", permittedReason(mu))
+	require.Contains(t, mu.Status.Message, "policy ClusterChangeManagementPolicy platform is restrictive")
+	require.Contains(t, mu.Status.Message, "kubectl annotate clusterchangemanagementpolicies platform "+refitv1.BypassAnnotation+"="+mu.ChangeID())
+	require.NotContains(t, mu.Status.Message, "kubectl annotate machine")
+}
+
 func TestClosed(t *testing.T) {
 	all, invalid, restrictive := nightly(), nightly(), nightly()
 	all.Spec.Hold = refitv1.HoldAll

@@ -42,7 +42,7 @@ func NewScheme(more ...func(*runtime.Scheme) error) *runtime.Scheme {
 // Statuses are the kinds whose status is a subresource.
 func Statuses() []client.Object {
 	return []client.Object{
-		&refitv1.MachineUpdate{}, &refitv1.ChangeManagementPolicy{}, &refitv1.NodeDisruptionPolicy{}, &refitv1.BootImagePolicy{},
+		&refitv1.MachineUpdate{}, &refitv1.ChangeManagementPolicy{}, &refitv1.ClusterChangeManagementPolicy{}, &refitv1.NodeDisruptionPolicy{}, &refitv1.BootImagePolicy{},
 		&refitv1.KubernetesSource{},
 	}
 }

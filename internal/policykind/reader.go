@@ -32,6 +32,8 @@ type Kind[O client.Object, T Policy] struct {
 	Read func(context.Context, O) T
 	// Again returns when an object is to be read again that has not changed; 0 is never. Nil is never for all.
 	Again func(O) time.Duration
+	// Annotated has an object read again when its annotations change.
+	Annotated bool
 	// Same reports whether what was read of the same generation of an object says the same. Nil: it does.
 	Same func(before, after T) bool
 }
@@ -67,9 +69,13 @@ func (r *Reader[O, T]) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.Add(everywhere(r.Prime)); err != nil {
 		return err
 	}
+	filter := changed
+	if r.kind.Annotated {
+		filter = predicate.Or(changed, predicate.AnnotationChangedPredicate{})
+	}
 	return ctrl.NewControllerManagedBy(mgr).Named(strings.ToLower(r.kind.Name) + "-reader").
 		For(r.kind.New()).
-		WithEventFilter(changed).
+		WithEventFilter(filter).
 		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false)}).
 		Complete(r)
 }

@@ -75,11 +75,11 @@ func (s Selector) CanMeet(o Selector) bool {
 	roles := slices.ContainsFunc([]refitv1.Role{refitv1.ControlPlaneRole, refitv1.WorkerRole}, func(r refitv1.Role) bool {
 		return s.role(r) && o.role(r)
 	})
-	return roles && compatible(s.clusters, o.clusters) && compatible(s.machines, o.machines)
+	return roles && Compatible(s.clusters, o.clusters) && Compatible(s.machines, o.machines)
 }
 
-// compatible reports whether no label has to have one value for the one selector and another for the other.
-func compatible(a, b labels.Selector) bool {
+// Compatible reports whether no label has to have one value for the one selector and another for the other.
+func Compatible(a, b labels.Selector) bool {
 	values := func(s labels.Selector) map[string]sets.Set[string] {
 		out := map[string]sets.Set[string]{}
 		requirements, _ := s.Requirements()

@@ -1,9 +1,12 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,11 +40,12 @@ func (c *changeManagement) lifecycle(scope handlers.Scope) []webhook.Hook {
 	return out
 }
 
-// addChangeManagement has the manager keep the policies, show what they mean, and measure it.
-func addChangeManagement(mgr shard.Manager, versions changemanagement.Versions, lives changemanagement.Lives) (*changeManagement, error) {
+// addChangeManagement has the manager keep the policies, show what they mean, and measure it. namespace is refit's own.
+func addChangeManagement(mgr shard.Manager, versions changemanagement.Versions, lives changemanagement.Lives, namespace string) (*changeManagement, error) {
 	now := clock.RealClock{}
 	counters := changemanagement.NewMetrics(metrics.Registry)
 	policies := changemanagement.NewPolicies(mgr.GetClient(), mgr.GetAPIReader(), now)
+	policies.Namespace = namespace
 	waits := &changemanagement.Waits{Client: mgr.GetClient(), Lives: lives, Clock: now}
 	gate := &changemanagement.Gate{Policies: policies, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: now, Metrics: counters, Waits: waits}
 	status := &changemanagement.Status{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Policies: policies, Recorder: mgr.GetEventRecorder("refit"), Clock: now, Gate: gate}
@@ -61,12 +65,19 @@ func addChangeManagement(mgr shard.Manager, versions changemanagement.Versions, 
 	}, nil
 }
 
+// ownNamespace returns the namespace that refit runs in; empty if that is not known.
+func (o *options) ownNamespace() string {
+	inPod, _ := os.ReadFile(ownNamespace) // there is none outside of pods
+	return cmp.Or(os.Getenv("POD_NAMESPACE"), o.leaderNamespace, strings.TrimSpace(string(inPod)))
+}
+
 // cached are what hooks are answered from.
 func cached() []client.Object {
 	deployments := &metav1.PartialObjectMetadata{}
 	deployments.SetGroupVersionKind(clusterv1.GroupVersion.WithKind("MachineDeployment"))
 	return []client.Object{
-		&clusterv1.Machine{}, &clusterv1.Cluster{}, deployments, &refitv1.MachineUpdate{}, &refitv1.ChangeManagementPolicy{}, &refitv1.NodeDisruptionPolicy{},
+		&clusterv1.Machine{}, &clusterv1.Cluster{}, deployments, &refitv1.MachineUpdate{}, &refitv1.ChangeManagementPolicy{}, &refitv1.ClusterChangeManagementPolicy{},
+		changemanagement.NamespaceMetadata(), &refitv1.NodeDisruptionPolicy{},
 		&refitv1.KubernetesSource{}, &refitv1.BootImagePolicy{},
 	}
 }

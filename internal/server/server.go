@@ -212,7 +212,7 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 	if err != nil {
 		return err
 	}
-	changes, err := addChangeManagement(mgr, judges, judges.Sources)
+	changes, err := addChangeManagement(mgr, judges, judges.Sources, o.ownNamespace())
 	if err != nil {
 		return err
 	}
