@@ -52,10 +52,19 @@ type listener struct {
 // many connections there are, and on how long they may take to say what they want. It does not look at options.ClientCAName:
 // ClientCA does more.
 func NewListener(options ctrlwebhook.Options, log logr.Logger) ctrlwebhook.Server {
+	return newListener(options, log, MaxConnections)
+}
+
+// NewAdmissionListener returns the same for what NewAdmission returns, with fewer connections: an API server has one.
+func NewAdmissionListener(options ctrlwebhook.Options, log logr.Logger) ctrlwebhook.Server {
+	return newListener(options, log, maxAdmissionConnections)
+}
+
+func newListener(options ctrlwebhook.Options, log logr.Logger, connections int) ctrlwebhook.Server {
 	if options.Port == 0 {
 		options.Port = ctrlwebhook.DefaultPort
 	}
-	return &listener{Server: ctrlwebhook.NewServer(options), options: options, log: log, open: newConnections(MaxConnections)}
+	return &listener{Server: ctrlwebhook.NewServer(options), options: options, log: log, open: newConnections(connections)}
 }
 
 var _ ctrlwebhook.Server = (*listener)(nil)

@@ -132,6 +132,22 @@ func passing(err error) bool {
 	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
 }
 
+// errUnreadable says that a ConfigMap is there and has no calendar as it is to have.
+var errUnreadable = errors.New("the ConfigMap has no such calendar")
+
+// readCalendarOnce reads a calendar from the API server. It is an errUnreadable if the ConfigMap is there.
+func readCalendarOnce(ctx context.Context, live client.Reader, namespace string, ref schedule.ConfigMapKey) (schedule.Calendar, error) {
+	var cm corev1.ConfigMap
+	if err := live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: ref.Name}, &cm); err != nil {
+		return schedule.Calendar{}, err
+	}
+	calendar, err := calendarIn(&cm, ref.Key)
+	if err != nil {
+		return calendar, errors.Join(errUnreadable, err)
+	}
+	return calendar, nil
+}
+
 func calendarIn(cm *corev1.ConfigMap, key string) (schedule.Calendar, error) {
 	text, ok := cm.Data[key]
 	data := []byte(text)

@@ -57,7 +57,7 @@ type Checker struct {
 func (c *Checker) Run(ctx context.Context) []Finding {
 	var all []Finding
 	for _, look := range []func(context.Context) []Finding{
-		c.definitions, c.managers, c.extension, c.deployment, c.leader,
+		c.definitions, c.managers, c.extension, c.admission, c.deployment, c.leader,
 	} {
 		all = append(all, look(ctx)...)
 	}

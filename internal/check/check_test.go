@@ -10,10 +10,13 @@ import (
 	"encoding/pem"
 	"io/fs"
 	"math/big"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -40,6 +43,7 @@ type fleet struct {
 	core, kcpm *appsv1.Deployment
 	refit      *appsv1.Deployment
 	extension  *runtimev1.ExtensionConfig
+	asks       *admissionregistrationv1.ValidatingWebhookConfiguration
 	lease      *coordinationv1.Lease
 	namespace  *corev1.Namespace
 	cluster    *clusterv1.Cluster
@@ -103,6 +107,11 @@ func newFleet(t *testing.T) *fleet {
 	f.md.Labels = map[string]string{clusterv1.ClusterNameLabel: "prod"}
 	f.extension = &runtimev1.ExtensionConfig{ObjectMeta: metav1.ObjectMeta{Name: "refit"}}
 	f.extension.Spec.ClientConfig.CABundle = authority(t, now.Add(90*24*time.Hour))
+	f.asks = &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "refit"}}
+	webhooks, err := os.ReadFile(filepath.Join("..", "..", "config", "webhook", "validatingwebhook.yaml"))
+	require.NoError(t, err)
+	require.NoError(t, yaml.UnmarshalStrict(webhooks, f.asks))
+	f.asks.Webhooks[0].ClientConfig.CABundle = f.extension.Spec.ClientConfig.CABundle
 	f.extension.Status.Conditions = []metav1.Condition{{Type: runtimev1.ExtensionConfigDiscoveredCondition, Status: "True"}}
 	for _, hook := range asked {
 		f.extension.Status.Handlers = append(f.extension.Status.Handlers, runtimev1.ExtensionHandler{
@@ -127,7 +136,7 @@ func (f *fleet) run(mine ...func(*Checker)) []Finding {
 	for _, o := range f.crds {
 		all = append(all, o)
 	}
-	for _, o := range []client.Object{f.core, f.kcpm, f.refit, f.extension, f.lease, f.namespace, f.cluster, f.kcp, f.md, f.mhc, f.access, f.policy, f.machine} {
+	for _, o := range []client.Object{f.core, f.kcpm, f.refit, f.extension, f.asks, f.lease, f.namespace, f.cluster, f.kcp, f.md, f.mhc, f.access, f.policy, f.machine} {
 		if o.GetName() != "" {
 			all = append(all, o)
 		}
@@ -184,6 +193,13 @@ func TestEachMistakeIsFound(t *testing.T) {
 		"an authority that ends soon": {func(t *testing.T, f *fleet) {
 			f.extension.Spec.ClientConfig.CABundle = authority(t, managementtest.Start.Add(24*time.Hour))
 		}, "certificate", Warning, "ends at"},
+		"policies are taken unseen":   {func(_ *testing.T, f *fleet) { gone(f.asks) }, "admission", Warning, "not asked about policies"},
+		"who asks can't verify refit": {func(_ *testing.T, f *fleet) { f.asks.Webhooks[0].ClientConfig.CABundle = nil }, "certificate", Error, "no certificate"},
+		"a policy of the platform can't": {func(_ *testing.T, f *fleet) {
+			p := &refitv1.ClusterChangeManagementPolicy{ObjectMeta: metav1.ObjectMeta{Name: "platform"}}
+			p.Spec.Strategy = schedule.ManualStrategy
+			f.more = append(f.more, p)
+		}, "policies", Error, "ClusterChangeManagementPolicy platform is invalid"},
 		"refit is down":    {func(_ *testing.T, f *fleet) { f.refit.Status.AvailableReplicas = 0 }, "refit", Error, "none of its pods"},
 		"one replica":      {func(_ *testing.T, f *fleet) { f.refit.Spec.Replicas = new(int32(1)) }, "refit", Warning, "one replica"},
 		"anybody may call": {func(_ *testing.T, f *fleet) { f.refit.Spec.Template.Spec.Containers[0].Args = nil }, "callers", Warning, "anybody"},

@@ -167,7 +167,7 @@ func (c *Checker) extension(ctx context.Context) []Finding {
 	by := map[string][]string{}
 	for i := range found {
 		e := &found[i]
-		all = append(all, discovered(check, e), c.authority(e))
+		all = append(all, discovered(check, e), c.authority(nameOf("ExtensionConfig", e), e.Spec.ClientConfig.CABundle))
 		for _, h := range e.Status.Handlers {
 			by[h.RequestHook.Hook] = append(by[h.RequestHook.Hook], h.Name)
 		}
@@ -206,12 +206,11 @@ func discovered(check string, e *runtimev1.ExtensionConfig) Finding {
 // soon is how long before its end an authority is told of.
 const soon = 14 * 24 * time.Hour
 
-// authority looks at the CA of an ExtensionConfig.
-func (c *Checker) authority(e *runtimev1.ExtensionConfig) Finding {
+// authority looks at the authorities by which an object has refit's certificate verified.
+func (c *Checker) authority(object string, bundle []byte) Finding {
 	const check = "certificate"
-	object := nameOf("ExtensionConfig", e)
 	var end time.Time
-	for rest := e.Spec.ClientConfig.CABundle; ; {
+	for rest := bundle; ; {
 		block, more := pem.Decode(rest)
 		if block == nil {
 			break
@@ -221,7 +220,7 @@ func (c *Checker) authority(e *runtimev1.ExtensionConfig) Finding {
 			end = cert.NotAfter
 		}
 	}
-	do := "see to cert-manager's CA injector (annotation on the ExtensionConfig), or write the caBundle yourself"
+	do := "see to cert-manager's CA injector (its annotation), or write the caBundle yourself"
 	switch left := end.Sub(c.Clock.Now()); {
 	case end.IsZero():
 		return Finding{Check: check, Level: Error, Object: object, Message: "it has no certificate of an authority in its caBundle", Do: do}

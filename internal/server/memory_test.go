@@ -24,7 +24,7 @@ func TestMemoryOfTheDeployment(t *testing.T) {
 	limit := c.Resources.Limits.Memory().Value()
 
 	const fleet = 1060 << 20 // most that was measured, docs/install.md
-	require.Greater(t, limit, int64(fleet+webhook.MaxSmallBytes+webhook.MaxLargeBytes+webhook.MaxWork+webhook.MaxLargeWork))
+	require.Greater(t, limit, int64(fleet+webhook.MaxSmallBytes+webhook.MaxLargeBytes+webhook.MaxWork+webhook.MaxLargeWork+webhook.MaxReviewWork))
 	for _, e := range c.Env {
 		if e.Name != "GOMEMLIMIT" {
 			continue

@@ -216,6 +216,9 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 	if err != nil {
 		return err
 	}
+	if err := o.addAdmission(mgr, o.ownNamespace()); err != nil {
+		return err
+	}
 	reconciler, err := o.reconciler(mgr, judges, changes)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package attack_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -113,7 +115,7 @@ func TestNobodyButClusterAPIsManagersIsLetInAtTheHooks(t *testing.T) {
 	for _, p := range deployment.Spec.Template.Spec.Containers[0].Ports {
 		ports[p.Name] = p.ContainerPort
 	}
-	require.Len(t, ports, 3)
+	require.Len(t, ports, 4)
 	open := map[int32]bool{}
 	for _, rule := range policy.Spec.Ingress {
 		require.NotEmpty(t, rule.Ports, "a rule without ports is about all")
@@ -136,8 +138,37 @@ func TestNobodyButClusterAPIsManagersIsLetInAtTheHooks(t *testing.T) {
 	for name, port := range ports {
 		require.True(t, open[port], "%s must be reached, by kubelets, Prometheus or the managers", name)
 	}
-	for _, r := range built.Resources() {
-		require.NotContains(t, r.GetKind(), "WebhookConfiguration", "the API server would have to be let in")
+	require.Empty(t, all[admissionv1.MutatingWebhookConfiguration](t, built, "MutatingWebhookConfiguration"))
+	requireAdmissionApart(t, built, deployment, ports)
+}
+
+// requireAdmissionApart requires that the API server, whose address nobody knows, asks at a port at which no hooks are served.
+func requireAdmissionApart(t *testing.T, built resmap.ResMap, deployment appsv1.Deployment, ports map[string]int32) {
+	t.Helper()
+	require.NotEqual(t, ports["hooks"], ports["admission"])
+	require.Contains(t, deployment.Spec.Template.Spec.Containers[0].Args, fmt.Sprintf("--admission-port=%d", ports["admission"]))
+	asks := one[admissionv1.ValidatingWebhookConfiguration](t, built, "ValidatingWebhookConfiguration")
+	services := map[string]corev1.Service{}
+	for _, s := range all[corev1.Service](t, built, "Service") {
+		services[s.Namespace+"/"+s.Name] = s
+	}
+	served := one[certificate](t, built, "Certificate")
+	require.Equal(t, served.Namespace+"/"+served.Name, asks.Annotations["cert-manager.io/inject-ca-from"])
+	require.NotEmpty(t, asks.Webhooks)
+	for _, w := range asks.Webhooks {
+		at := w.ClientConfig.Service
+		require.NotEmpty(t, services[at.Namespace+"/"+at.Name].Spec.Ports)
+		for _, p := range services[at.Namespace+"/"+at.Name].Spec.Ports {
+			require.Equal(t, p.Port == *at.Port, p.TargetPort.StrVal == "admission", "%v", p)
+		}
+		require.Contains(t, served.Spec.DNSNames, at.Name+"."+at.Namespace+".svc")
+		require.Equal(t, admissionv1.Ignore, *w.FailurePolicy, "nobody is kept from writing policies while refit is away")
+		require.Equal(t, admissionv1.SideEffectClassNone, *w.SideEffects)
+		for _, rule := range w.Rules {
+			for _, resource := range rule.Resources {
+				require.Contains(t, []string{"changemanagementpolicies", "clusterchangemanagementpolicies"}, resource, "no status, and nothing else")
+			}
+		}
 	}
 }
 

@@ -120,6 +120,8 @@ var windows = []scenario{
 	{"a policy that is deleted counts until another one is in its place", (*suite).aDeletedPolicyCounts},
 	{"restrictive-until holds back what disturbs no node and what is permissive elsewhere, and a bypass passes it", (*suite).aStopHoldsEverything},
 	{"a policy that turns invalid closes", (*suite).invalidCloses},
+	{"a tenant does not weaken what the platform holds back", (*suite).tenantsDontWeakenThePlatform},
+	{"the API server refuses policies that can't be read or never open", (*suite).whatNeverOpensIsRefused},
 	{"with replacement Forbid machines stay", (*suite).forbidKeepsTheMachines},
 	{"with whenClosed Refuse nothing is committed", (*suite).refuseCommitsNothing},
 }

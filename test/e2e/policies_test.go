@@ -52,14 +52,14 @@ func (u *suite) invalidCloses(ctx context.Context, t *testing.T) {
 	u.nowhere(ctx, t, f.Path)
 	u.metric(ctx, t, `refit_change_management_next_change_eta_seconds{cluster="`+u.Cluster.Name+`",namespace="`+u.Cluster.Namespace+`",policy="frozen",role="Worker"}`, "-2")
 
-	// And a zone that is none keeps it closed, although the calendar is there again.
-	calendar.ResourceVersion = ""
+	// And half a calendar keeps it closed, although it is there again.
+	calendar.ResourceVersion, calendar.Data["freezes.ics"] = "", freeze[:len(freeze)/2]
 	require.NoError(t, u.Client.Create(ctx, calendar))
-	p = u.changePolicy(ctx, t, p, func(s *refitv1.ChangeManagementPolicySpec) { s.MaintenanceSchedule.TimeZone = "Mars/Olympus" })
+	time.Sleep(20 * time.Second) // longer than it takes to read it, and what waits to ask again
 	u.ready(ctx, t, p, metav1.ConditionFalse)
-	time.Sleep(8 * time.Second) // longer than what waits takes to ask again
 	u.nowhere(ctx, t, f.Path)
-	u.changePolicy(ctx, t, p, func(s *refitv1.ChangeManagementPolicySpec) { s.MaintenanceSchedule.TimeZone = "" })
+	calendar.Data["freezes.ics"] = freeze
+	require.NoError(t, u.Client.Update(ctx, calendar))
 	u.rollOut(ctx, t, before)
 	require.NoError(t, u.Client.Delete(ctx, calendar))
 }

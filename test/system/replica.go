@@ -36,9 +36,9 @@ type Replica struct {
 	// Process is the one that runs, or ran last.
 	*process.Process
 
-	name, logDir           string
-	starts                 int
-	hooks, health, metrics string // addresses
+	name, logDir                      string
+	starts                            int
+	hooks, admission, health, metrics string // addresses
 	// wanted says that nobody has ended it.
 	wanted atomic.Bool
 }
@@ -54,12 +54,12 @@ func (r *Replica) Stop(grace time.Duration) error {
 
 // newReplica starts a replica at addresses of its own.
 func (s *System) newReplica(ctx context.Context, name string) (*Replica, error) {
-	free, err := lab.FreePorts(3)
+	free, err := lab.FreePorts(4)
 	if err != nil {
 		return nil, err
 	}
 	at := func(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
-	r := &Replica{name: name, logDir: s.Lab.LogDir, hooks: at(free[0]), health: at(free[1]), metrics: at(free[2])}
+	r := &Replica{name: name, logDir: s.Lab.LogDir, hooks: at(free[0]), health: at(free[1]), metrics: at(free[2]), admission: at(free[3])}
 	s.onStop(func() error { return r.Stop(replicaGrace) })
 	return r, s.Restart(ctx, r)
 }
@@ -72,9 +72,13 @@ func (s *System) Restart(ctx context.Context, r *Replica) error {
 	if err != nil {
 		return err
 	}
+	_, admission, err := net.SplitHostPort(r.admission)
+	if err != nil {
+		return err
+	}
 	args := []string{
 		"serve", "--kubeconfig=" + s.kubeconfig, "--leader-elect", "--leader-elect-namespace=" + leaderNamespace,
-		"--webhook-host=127.0.0.1", "--webhook-port=" + port, "--webhook-cert-dir=" + s.certDir,
+		"--webhook-host=127.0.0.1", "--webhook-port=" + port, "--webhook-cert-dir=" + s.certDir, "--admission-port=" + admission,
 		"--health-addr=" + r.health, "--diagnostics-address=" + r.metrics, "--insecure-diagnostics",
 		"--agent-dir=" + filepath.Join(s.options.BinDir, "agents"), "--allow-paths=" + strings.Join(s.options.AllowPaths, ","),
 		"--soak=" + s.options.Soak.String(), "--watch-secrets", fmt.Sprintf("--shards=%d", max(1, s.options.Shards)),

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -225,7 +226,7 @@ func (s *System) connect() error {
 	if err != nil {
 		return err
 	}
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, refitv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, admissionregistrationv1.AddToScheme, refitv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return err
 		}
@@ -260,14 +261,17 @@ func (s *System) serve(ctx context.Context) error {
 	if s.kubeconfig, err = s.installAccount(ctx); err != nil {
 		return err
 	}
-	var backends []string
+	var backends, admission []string
 	for i := range 2 {
 		r, err := s.newReplica(ctx, fmt.Sprintf("refit-%d", i))
 		if err != nil {
 			return err
 		}
 		s.Replicas = append(s.Replicas, r)
-		backends = append(backends, r.hooks)
+		backends, admission = append(backends, r.hooks), append(admission, r.admission)
+	}
+	if err := s.serveAdmission(ctx, admission); err != nil {
+		return err
 	}
 	b, err := newBalancer(backends)
 	if err != nil {
