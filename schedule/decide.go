@@ -24,6 +24,8 @@ const (
 	NeverFits             Reason = "NeverFits"
 	BudgetExhausted       Reason = "BudgetExhausted" // for those who count what has started; Decide does not
 	DeadlinePassed        Reason = "DeadlinePassed"  // for those who know how long a change has waited; Decide does not
+	GateFailed            Reason = "GateFailed"      // for those who ask health gates; Decide does not
+	GateUnknown           Reason = "GateUnknown"     // the same: a gate has no answer
 	InvalidPolicy         Reason = "InvalidPolicy"
 )
 

@@ -65,6 +65,14 @@ type ChangeManagementPolicySpec struct {
 	// +optional
 	Budget Budget `json:"budget,omitzero"`
 
+	// gates are asked before each start, and while a node soaks: a query of Prometheus, or an expression over objects. While one does not hold,
+	// or is not known to, nothing starts.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Gates []HealthGate `json:"gates,omitempty"`
+
 	// jitter spreads the starts of a window's updates over this long, such as 10m. An update that would then no longer fit
 	// into the window starts earlier.
 	// +optional
@@ -147,7 +155,7 @@ type Budget struct {
 	MinSpacing string `json:"minSpacing,omitempty"`
 
 	// stopAfterFailures is how many updates of selected Machines may have failed. With as many, none starts until somebody has
-	// one of them tried again, or its desired specs change.
+	// one of them tried again, or its desired specs change. One during whose soak a health gate did not hold counts until somebody has looked.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
@@ -226,6 +234,12 @@ type ChangeManagementPolicyStatus struct {
 	// +optional
 	Ledger *Ledger `json:"ledger,omitempty"`
 
+	// gates are what the policy's health gates have answered, those that don't hold first. Those that nobody has asked for lately are left out.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	Gates []GateStatus `json:"gates,omitempty"`
+
 	// conditions of the policy: Ready, ChangesPending, ChangesRestricted, ChangesPaused, DeadlineNear.
 	// +optional
 	// +listType=map
@@ -247,6 +261,12 @@ type Ledger struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
 	Failures []LedgerEntry `json:"failures,omitempty"`
+
+	// gateFailures are updates during whose soak a health gate did not hold. They count against stopAfterFailures, too, the latest first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	GateFailures []GateFailure `json:"gateFailures,omitempty"`
 }
 
 // LedgerEntry is something that an update did.

@@ -19,6 +19,7 @@ const (
 // ClusterChangeManagementPolicySpec says when the selected Machines of the selected namespaces may be disturbed.
 //
 // +kubebuilder:validation:XValidation:rule="self.strategy != 'Manual' || (has(self.overrides) && self.overrides == 'Allow')",message="strategy Manual needs overrides: Allow: changes are permitted at objects of namespaces, which do not open the policy otherwise"
+// +kubebuilder:validation:XValidation:rule="!has(self.gates) || size(self.gates) == 0",message="health gates take a ChangeManagementPolicy in a namespace, since what they ask, and with which Secrets, is there"
 // +kubebuilder:validation:XValidation:rule="!has(self.budget) || (!has(self.budget.maxStartsPerWindow) || self.budget.maxStartsPerWindow == 0) && !has(self.budget.minSpacing) && (!has(self.budget.stopAfterFailures) || self.budget.stopAfterFailures == 0)",message="of budget only maxConcurrent can be set here, which each namespace has for itself; the others take a ChangeManagementPolicy in the namespace"
 type ClusterChangeManagementPolicySpec struct {
 	// namespaceSelector says by the labels of Namespaces for which of them the policy is. Empty: for all.

@@ -54,6 +54,8 @@ const (
 	ReasonWindow = "Window"
 	// ReasonBudget: they would, but as many updates have started as a policy's budget allows.
 	ReasonBudget = "Budget"
+	// ReasonHealth: they would, but a health gate of a policy does not hold, or is not known to.
+	ReasonHealth = "Health"
 	// ReasonSlot: as many nodes of the cluster are disturbed as may be at once.
 	ReasonSlot = "Slot"
 	// ReasonHold: somebody holds the node.

@@ -100,6 +100,7 @@ var waits = map[string]string{
 	refitv1.ReasonAgent:       "for the agent",
 	refitv1.ReasonWindow:      "for a window",
 	refitv1.ReasonBudget:      "for the budget",
+	refitv1.ReasonHealth:      "for a health gate",
 	refitv1.ReasonSlot:        "for a slot",
 	refitv1.ReasonHold:        "because held",
 	refitv1.ReasonLease:       "for the node's lease",

@@ -41,6 +41,7 @@ func (g *Gate) books(ctx context.Context, namespace string) (books, error) {
 		}
 		policy.Namespace, policy.Name = p.Namespace, p.Name
 		l := ledgerOf(now, p.since(now), &policy, g.departed.of(&policy))
+		l.soaked(now, &policy, g.soaks.of(p.NamespacedName))
 		for _, starts := range l.starts {
 			for i := range starts {
 				starts[i].At.Time = g.ahead(now, starts[i].At.Time)
@@ -97,6 +98,7 @@ func (g *Gate) recordOf(ctx context.Context, now time.Time, mu *refitv1.MachineU
 		r.starts[i] = g.ahead(now, at)
 	}
 	if r.waiting { // whether it could start takes how long it is expected to take
+		r.unhealthy = g.unhealthy(r.policies, r.candidate.Cluster) != nil
 		r.change.Expected, err = g.expected(ctx, r, mu)
 	}
 	return r, err

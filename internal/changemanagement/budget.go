@@ -23,6 +23,8 @@ type record struct {
 	// waiting for a policy.
 	waiting bool
 	failed  bool
+	// unhealthy: a health gate does not let it start.
+	unhealthy bool
 	// worst is the worst action that the node has planned; empty if it has planned nothing.
 	worst disruption.ActionType
 	// starts of work on the node, whichever update it was for.
@@ -42,9 +44,9 @@ type exhausted struct {
 // tally is what counts against the budget of one policy.
 type tally struct {
 	running, starts, failed int
-	// gone are those of the failed ones whose Machines are.
-	gone int
-	last time.Time
+	// gone are those of the failed ones whose Machines are, and soaks those during whose soak a health gate did not hold.
+	gone, soaks int
+	last        time.Time
 }
 
 // start counts a start.
@@ -97,6 +99,9 @@ func (b Budget) slots(name string, now time.Time, t tally, next func() time.Time
 		why := fmt.Sprintf("policy %s: %d updates or more have failed, so no more start (stopAfterFailures); look at them with: kubectl get machineupdates", name, b.StopAfterFailures)
 		if t.gone > 0 {
 			why += "; of some the Machine is gone: they are in the policy's status.ledger, and count no more once its annotation " + refitv1.FailuresSeenAnnotation + " has a later time"
+		}
+		if t.soaks > 0 {
+			why += "; during the soak of some a health gate did not hold: they are in the policy's status.ledger.gateFailures, and count no more once its annotation " + refitv1.FailuresSeenAnnotation + " has a later time"
 		}
 		return 0, &exhausted{message: why}
 	}
@@ -202,7 +207,7 @@ func (p *Policy) ahead(now time.Time, self record, b books, limit int) int {
 			continue
 		}
 		// One that starts to measure again is not before others: it may be long.
-		if Decide(now, r.candidate, r.policies, r.change).Open && !p.elsewhere(now, r, b, used) {
+		if !r.unhealthy && Decide(now, r.candidate, r.policies, r.change).Open && !p.elsewhere(now, r, b, used) {
 			n++
 		}
 	}

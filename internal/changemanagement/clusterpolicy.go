@@ -55,6 +55,9 @@ func (p *Policy) checkCluster(s *refitv1.ClusterChangeManagementPolicySpec) erro
 	if b := p.Budget; b.MaxStartsPerWindow != 0 || b.MinSpacing != 0 || b.StopAfterFailures != 0 {
 		errs = append(errs, &schedule.FieldError{Field: "budget", Err: errors.New("only maxConcurrent can be set for namespaces in common")})
 	}
+	if len(s.Gates) > 0 {
+		errs = append(errs, &schedule.FieldError{Field: "gates", Err: errors.New("what they ask, and with which Secrets, is in a namespace: give policies of namespaces the gates")})
+	}
 	return errors.Join(errs...)
 }
 

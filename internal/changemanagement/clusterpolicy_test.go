@@ -247,6 +247,9 @@ func TestAPolicyOfThePlatformThatCantBe(t *testing.T) {
 		"how many at once":           {platform(anytime("p", budget(refitv1.Budget{MaxConcurrent: 1}))), ""},
 		"overrides that are unknown": {platform(anytime("p"), func(p *refitv1.ClusterChangeManagementPolicy) { p.Spec.Overrides = "Perhaps" }), `overrides: "Perhaps" is not known`},
 		"a zone that is none":        {platform(onMars("p")), "maintenanceSchedule.timeZone"},
+		"health gates": {platform(anytime("p"), func(p *refitv1.ClusterChangeManagementPolicy) {
+			p.Spec.Gates = []refitv1.HealthGate{{Name: "errors", Prometheus: &refitv1.PrometheusGate{URL: "https://prometheus.example.org", Query: "x"}}}
+		}), "gates: what they ask"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := CompileCluster(tc.policy, schedule.NoCalendars)

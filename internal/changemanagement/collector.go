@@ -69,7 +69,7 @@ var _ prometheus.Collector = (*Collector)(nil)
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{pendingDesc, etaDesc, remainingDesc, lastChangeDesc, expectedDesc, deadlineDesc, nearDesc, strategyDesc, overrideDesc, errorsDesc, jointDesc, unselectedDesc} {
+	for _, d := range []*prometheus.Desc{pendingDesc, etaDesc, remainingDesc, lastChangeDesc, expectedDesc, deadlineDesc, nearDesc, strategyDesc, overrideDesc, errorsDesc, jointDesc, unselectedDesc, gateDesc} {
 		ch <- d
 	}
 }
@@ -111,6 +111,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for key, g := range seen.groups {
 		g.collect(ch, key, seen.now)
 	}
+	for g, open := range seen.gates {
+		ch <- prometheus.MustNewConstMetric(gateDesc, prometheus.GaugeValue, open, g.namespace, g.policy, g.gate)
+	}
 	seen.collectMachines(ch)
 }
 
@@ -145,6 +148,7 @@ type seen struct {
 	groups    map[groupKey]*group
 	overrides map[overrideKey]bool
 	machines  map[machinesKey]*machinesOf
+	gates     map[gateKey]float64
 }
 
 // look goes through all machines.
@@ -164,7 +168,7 @@ func (c *Collector) look(ctx context.Context, all map[string][]*Policy) (*seen, 
 		measured.read(&shown.Items[i])
 	}
 	now := c.Clock.Now()
-	out := &seen{now: now, groups: map[groupKey]*group{}, overrides: map[overrideKey]bool{}, machines: map[machinesKey]*machinesOf{}}
+	out := &seen{now: now, groups: map[groupKey]*group{}, overrides: map[overrideKey]bool{}, machines: map[machinesKey]*machinesOf{}, gates: gatesShown(shown.Items)}
 	for i := range machines.Items {
 		m := &machines.Items[i]
 		s, err := (Candidates{c.Client}).Machine(ctx, m)

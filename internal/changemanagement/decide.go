@@ -48,7 +48,7 @@ type Decision struct {
 	lifted []*Policy
 	// HeldBy are the firm policies that hold it back, whatever is annotated in the namespace.
 	HeldBy []*Policy
-	// Frees reports that it is another update whose end opens it, so that nobody knows when.
+	// Frees reports that it is another update whose end opens it, or a health gate, so that nobody knows when.
 	Frees bool
 	// Undecided reports that it is closed since it is not known what the change takes: a window is open, and for some changes only.
 	Undecided bool

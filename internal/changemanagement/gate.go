@@ -33,8 +33,11 @@ type Gate struct {
 	Metrics *Metrics
 	// Waits find out how long changes may wait. Nil: there are no deadlines.
 	Waits *Waits
+	// Health answers for health gates. Nil: nobody does.
+	Health Health
 
 	departed departures
+	soaks    soakFailures
 
 	mu        sync.Mutex
 	admitted  map[types.NamespacedName]start // that the cache may not know yet
@@ -200,7 +203,7 @@ func HasFailed(mu *refitv1.MachineUpdate) bool {
 
 // Holds reports whether the update waits for a policy.
 func Holds(mu *refitv1.MachineUpdate) bool {
-	return mu.Status.Phase == refitv1.PhaseWaiting && (mu.Status.Reason == refitv1.ReasonWindow || mu.Status.Reason == refitv1.ReasonBudget)
+	return mu.Status.Phase == refitv1.PhaseWaiting && slices.Contains([]string{refitv1.ReasonWindow, refitv1.ReasonBudget, refitv1.ReasonHealth}, mu.Status.Reason)
 }
 
 // counted reports whether the decision is subject to a budget: one that an override made is not, but to those of firm policies, and a probe is to one

@@ -23,6 +23,7 @@ const StartsKept = 10
 type ledger struct {
 	starts   map[string][]refitv1.LedgerEntry // by update
 	failures map[string]refitv1.LedgerEntry   // by update
+	soaks    map[string]refitv1.GateFailure   // by update
 }
 
 // since returns from when on starts count under a policy at all. One that can't be read for the moment forgets nothing.
@@ -39,7 +40,7 @@ func (p *Policy) since(now time.Time) time.Time {
 
 // ledgerOf returns the ledger of a policy, with updates that are gone and may not be in it yet. Starts count since then.
 func ledgerOf(now, since time.Time, p *refitv1.ChangeManagementPolicy, gone []*refitv1.MachineUpdate) ledger {
-	l := ledger{map[string][]refitv1.LedgerEntry{}, map[string]refitv1.LedgerEntry{}}
+	l := ledger{map[string][]refitv1.LedgerEntry{}, map[string]refitv1.LedgerEntry{}, map[string]refitv1.GateFailure{}}
 	if known := p.Status.Ledger; known != nil {
 		for _, e := range known.Starts {
 			if !e.At.Time.Before(since) {
@@ -75,7 +76,7 @@ func older(at time.Time, starts []time.Time) bool {
 
 // count adds to a tally what is not among records: those say themselves what they have done.
 func (l ledger) count(t *tally, records []record, since time.Time) {
-	if len(l.starts) == 0 && len(l.failures) == 0 {
+	if len(l.starts) == 0 && len(l.failures) == 0 && len(l.soaks) == 0 {
 		return
 	}
 	known := make(map[string]record, len(records))
@@ -96,6 +97,7 @@ func (l ledger) count(t *tally, records []record, since time.Time) {
 			t.gone++
 		}
 	}
+	l.countSoaks(t, known)
 }
 
 // see takes an update as it is, or was at last. What it says of itself counts.
@@ -149,8 +151,9 @@ func (l ledger) status(now time.Time, b Budget) *refitv1.Ledger {
 		failures := slices.Collect(maps.Values(l.failures))
 		failures = slices.DeleteFunc(failures, func(e refitv1.LedgerEntry) bool { return now.Sub(e.At.Time) > memory })
 		out.Failures = latest(failures, mostFailures)
+		out.GateFailures = l.soakFailures(now)
 	}
-	if len(out.Starts) == 0 && len(out.Failures) == 0 {
+	if len(out.Starts) == 0 && len(out.Failures) == 0 && len(out.GateFailures) == 0 {
 		return nil
 	}
 	return out

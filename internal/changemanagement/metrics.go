@@ -4,6 +4,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+var gateDesc = prometheus.NewDesc("refit_change_management_gate_open",
+	"Whether a health gate of the policy holds: 0 no, 1 yes, -1 not known; of several clusters the worst. There is no sample while nobody asks.",
+	[]string{"namespace", "policy", "gate"}, nil)
+
 // Metrics counts what overrides have let through.
 type Metrics struct{ overrides, passed *prometheus.CounterVec }
 

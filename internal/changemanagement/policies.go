@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/health"
 	"github.com/capi-refit/refit/internal/policykind"
 	"github.com/capi-refit/refit/schedule"
 )
@@ -43,6 +44,8 @@ type Policies struct {
 	Clock clock.PassiveClock
 	// Namespace is refit's own. It has the calendars of policies of the platform. Empty: it is not known.
 	Namespace string
+	// MayAsk returns an error for a health gate that refit may not ask, and its policy is invalid then. Nil: that is not known here, and nobody asks.
+	MayAsk func(*health.Gate) error
 
 	cached   client.Reader
 	onChange []func(namespace string)
@@ -97,6 +100,9 @@ func (p *Policies) withCalendars(ctx context.Context, namespace string, compile 
 		return calendar, err
 	}))
 	one.calendars = versions.String()
+	if p.MayAsk != nil && one.Err == nil {
+		one.checkGates(p.MayAsk)
+	}
 	return one // one that can't be read is closed
 }
 

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/health"
 	"github.com/capi-refit/refit/internal/policykind"
 	"github.com/capi-refit/refit/schedule"
 )
@@ -45,6 +46,8 @@ type Policy struct {
 	Forbid bool
 	// DeletionGrace is for how long it counts when it is deleted.
 	DeletionGrace time.Duration
+	// Gates are asked before each start, and while a node soaks.
+	Gates []*health.Gate
 	// HoldAll holds back what does not disturb a node, too.
 	HoldAll bool
 	// Deadline is until when changes may wait for the policy; nil: for as long as that takes.
@@ -105,7 +108,9 @@ func compile(p client.Object, s refitv1.ChangeManagementPolicySpec, title string
 	errs = append(errs, err)
 	out.Budget.MinSpacing = duration("budget.minSpacing", s.Budget.MinSpacing, 0)
 	compiled, err := schedule.Compile(title, s.Policy, calendars)
-	errs = append(errs, err, out.check(&s))
+	gates, wrong := health.Compile(s.Gates)
+	out.Gates = gates
+	errs = append(errs, err, wrong, out.check(&s))
 	if out.refuse(title, errs...) == nil {
 		out.Schedule, out.late = compiled, compiled.WithoutPermits()
 	}

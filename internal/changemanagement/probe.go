@@ -7,9 +7,18 @@ import (
 	"github.com/capi-refit/refit/schedule"
 )
 
-// decideNow decides as of now. What was measured can be wrong for ever where it closes all windows, since nothing starts then and nothing is
-// measured again: if an update would fit that takes as long as the policies expect, one starts in each window.
+// decideNow decides as of now, by policies and their health gates.
 func (g *Gate) decideNow(r record) Decision {
+	d := g.decideByPolicies(r)
+	if d.Open {
+		g.askGates(&d, r)
+	}
+	return d
+}
+
+// decideByPolicies decides as of now. What was measured can be wrong for ever where it closes all windows, since nothing starts then and nothing is
+// measured again: if an update would fit that takes as long as the policies expect, one starts in each window.
+func (g *Gate) decideByPolicies(r record) Decision {
 	now := g.Clock.Now()
 	d := Decide(now, r.candidate, r.policies, r.change)
 	if d.Reason != schedule.NeverFits || r.change.Expected == 0 {

@@ -119,6 +119,7 @@ func (s *Status) reconcile(ctx context.Context, req ctrl.Request, policy stored)
 			return 0, err
 		}
 		read.show(now, policy.GetCreationTimestamp().Time, st)
+		st.Gates = s.Gate.gatesOf(read)
 		left, err := s.grace(ctx, policy, read)
 		if err != nil || left == 0 {
 			return untilNext(now, st), err
@@ -150,6 +151,7 @@ func (s *Status) count(ctx context.Context, now time.Time, p *Policy, policy *re
 	pending := pendings{now: now}
 	since := p.since(now)
 	learn, keep := newLearner(now, st), ledgerOf(now, since, policy, s.Gate.departed.of(policy))
+	keep.soaked(now, policy, s.Gate.soaks.of(p.NamespacedName))
 	made, seen := make(map[string]time.Time, len(machines.Items)), map[string]bool{}
 	for i := range machines.Items {
 		m := &machines.Items[i]

@@ -122,6 +122,7 @@ func (f *evalFlags) eval(cmd *cobra.Command) error {
 	case err != nil:
 		return err
 	}
+	p.tellGates(cmd.ErrOrStderr())
 	d := schedule.Decide(q, p.schedules...)
 	if err := printDecision(cmd.OutOrStdout(), d, f.output); err != nil || !f.exitCode {
 		return err

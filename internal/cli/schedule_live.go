@@ -71,6 +71,15 @@ type alike struct {
 	machines []string
 	*policies
 	decision changemanagement.Decision
+	gates    []gateOutput
+}
+
+// gateOutput is a health gate of a policy, and what the policy's status has of it, as programs read it.
+type gateOutput struct {
+	Policy  string            `json:"policy"`
+	Name    string            `json:"name"`
+	State   refitv1.GateState `json:"state"`
+	Message string            `json:"message,omitempty"`
 }
 
 // groups returns the Machines that are asked about, with the policies that select them.
@@ -180,7 +189,32 @@ func (l *livePolicies) ask(ctx context.Context, m *clusterv1.Machine) (*alike, e
 			p.loc = one.Schedule.Location()
 		}
 	}
-	return &alike{machines: []string{m.Namespace + "/" + m.Name}, policies: p, decision: changemanagement.Decide(l.now, candidate, selecting, change)}, nil
+	gates, err := l.gates(ctx, candidate, selecting)
+	return &alike{machines: []string{m.Namespace + "/" + m.Name}, policies: p, decision: changemanagement.Decide(l.now, candidate, selecting, change), gates: gates}, err
+}
+
+// gates returns the health gates of policies, with what refit has found out: nobody is asked here.
+func (l *livePolicies) gates(ctx context.Context, candidate *changemanagement.Candidate, selecting []*changemanagement.Policy) ([]gateOutput, error) {
+	var out []gateOutput
+	for _, p := range selecting {
+		if len(p.Gates) == 0 {
+			continue
+		}
+		var policy refitv1.ChangeManagementPolicy
+		if err := l.client.Get(ctx, p.NamespacedName, &policy); err != nil {
+			return nil, fmt.Errorf("read ChangeManagementPolicy %s: %w", p.NamespacedName, err)
+		}
+		for _, g := range p.Gates {
+			one := gateOutput{Policy: p.Name, Name: g.Name, State: refitv1.GateUnknown, Message: "refit has not asked it lately"}
+			for _, s := range policy.Status.Gates {
+				if s.Name == g.Name && (s.Cluster == "" || s.Cluster == candidate.Cluster) {
+					one.State, one.Message = s.State, s.Message
+				}
+			}
+			out = append(out, one)
+		}
+	}
+	return out, nil
 }
 
 // change returns the change that is asked about: the one that is said, the one that waits, or else the one that may start first.
@@ -212,6 +246,13 @@ func (a *alike) text(n int) string {
 		fmt.Fprintf(&b, "policies: %s\n", a.names())
 	}
 	fmt.Fprintf(&b, "now: %s (%s): %s\n", state, a.decision.Reason, printable(a.decision.Message))
+	for _, g := range a.gates {
+		fmt.Fprintf(&b, "health gate %s of policy %s: %s", g.Name, g.Policy, g.State)
+		if g.Message != "" {
+			fmt.Fprintf(&b, ": %s", printable(g.Message))
+		}
+		b.WriteByte('\n')
+	}
 	if len(a.schedules) > 0 && a.check() == nil {
 		b.WriteString(a.next(n).text())
 	}
@@ -223,11 +264,12 @@ type liveOutput struct {
 	Machines []string       `json:"machines"`
 	Policies []string       `json:"policies"`
 	Decision decisionOutput `json:"decision"`
+	Gates    []gateOutput   `json:"gates,omitempty"`
 	Next     openingsOutput `json:"next"`
 }
 
 func (a *alike) output(n int) liveOutput {
-	out := liveOutput{Machines: a.machines, Policies: []string{}, Decision: newDecisionOutput(a.decision.Decision)}
+	out := liveOutput{Machines: a.machines, Policies: []string{}, Decision: newDecisionOutput(a.decision.Decision), Gates: a.gates}
 	for _, s := range a.schedules {
 		out.Policies = append(out.Policies, s.Name())
 	}

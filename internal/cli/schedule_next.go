@@ -59,6 +59,7 @@ of the updates.`,
 			if err := p.check(); err != nil {
 				return err
 			}
+			p.tellGates(cmd.ErrOrStderr())
 			next := p.next(n)
 			if flags.output == "json" {
 				return printJSON(cmd.OutOrStdout(), next.output())

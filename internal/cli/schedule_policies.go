@@ -128,6 +128,21 @@ func parseNow(s string) (time.Time, error) {
 	return now, nil
 }
 
+// tellGates tells of the health gates that nobody asks without a cluster.
+func (p *policies) tellGates(w io.Writer) {
+	var all []string
+	for _, s := range p.schedules {
+		if policy := p.selectors[s]; policy != nil {
+			for _, g := range policy.Gates {
+				all = append(all, printable(g.Name+" of policy "+s.Name()))
+			}
+		}
+	}
+	if len(all) > 0 {
+		_, _ = fmt.Fprintf(w, "Not asked here: health gates, %s. While one does not hold, nothing starts.\n", strings.Join(all, ", "))
+	}
+}
+
 // check says which policies are invalid, with the fields to put right.
 func (p *policies) check() error {
 	var all []error

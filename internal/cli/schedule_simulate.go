@@ -43,6 +43,7 @@ split or joined.
 			if err != nil {
 				return err
 			}
+			p.tellGates(cmd.ErrOrStderr())
 			sim, err := s.simulate(cmd.InOrStdin(), p)
 			if err != nil {
 				return err

@@ -16,7 +16,6 @@ import (
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/nodeaccess"
-	"github.com/capi-refit/refit/schedule"
 )
 
 // driftTimeout bounds one comparison, the way to the node and the bringing of the agent included.
@@ -108,7 +107,7 @@ func (u *update) compare(ctx context.Context, machine *clusterv1.Machine) (drift
 // keptOff returns what keeps refit from connecting to the node at all: a policy that is closed and holds back everything.
 func (u *update) keptOff(ctx context.Context, machine *clusterv1.Machine) (*wait, error) {
 	d, err := u.Gate.Ask(ctx, machine, u.mu)
-	if err != nil || d.Open || d.Reason == schedule.BudgetExhausted || !d.KeepsOff() {
+	if err != nil || d.Within() || !d.KeepsOff() {
 		return nil, err
 	}
 	return &wait{reason: refitv1.ReasonWindow, message: d.Message}, nil

@@ -23,7 +23,7 @@ import (
 )
 
 // When an update that is held back asks again, which asks nobody but caches. What opens a policy wakes it: the policy's edit, an override on
-// the Machine, its MachineDeployment or its Cluster, and the instant at which a window opens.
+// the Machine, its MachineDeployment or its Cluster, the instant at which a window opens, and another answer of a health gate.
 const (
 	// retryHeld is for what nobody has thought of.
 	retryHeld = 10 * time.Minute
@@ -90,8 +90,11 @@ func waitsForPolicyOnly(mu *refitv1.MachineUpdate) bool {
 func heldBy(d changemanagement.Decision, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) *wait {
 	w := &wait{reason: refitv1.ReasonWindow, message: d.Message, retry: retryHeld - spread(mu, retryHeld/4), decision: &d}
 	budget := d.Reason == schedule.BudgetExhausted
-	if budget {
+	switch {
+	case budget:
 		w.reason = refitv1.ReasonBudget
+	case d.Reason == schedule.GateFailed, d.Reason == schedule.GateUnknown:
+		w.reason = refitv1.ReasonHealth
 	}
 	if budget || d.Short || changemanagement.RoleOf(machine.Labels) == refitv1.ControlPlaneRole {
 		w.retry = retryUnwatched

@@ -89,9 +89,11 @@ type Reconciler struct {
 
 	// Arrivals know the policies that there are.
 	Arrivals []Arrivals
-	// Announcers tell when policies and sources say something else, and Windows when policies about windows and budgets do.
+	// Announcers tell when policies and sources say something else, Windows when policies about windows and budgets do, and Health when a health gate
+	// answers something else.
 	Announcers []Announcer
 	Windows    Announcer
+	Health     Announcer
 	// Budgets finds whom a budget lets start that was freed. Nil: each looks by itself.
 	Budgets Budgets
 	// freed are the namespaces in which one may have been, a moment ago.

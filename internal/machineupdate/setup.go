@@ -58,6 +58,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			r.Sessions.Add(r.thatWaitFor(context.Background(), forPolicies, client.InNamespace(namespace))...)
 		})
 	}
+	if r.Health != nil {
+		r.Health.OnChange(r.wakeForHealth)
+	}
 	b := ctrl.NewControllerManagedBy(mgr).
 		For(&refitv1.MachineUpdate{}).
 		Watches(&refitv1.NodeAccess{}, handler.EnqueueRequestsFromMapFunc(r.waiting)).
@@ -121,7 +124,21 @@ func (r *Reconciler) waitingForOwner(ctx context.Context, owner client.Object) [
 
 // forPolicies reports whether ChangeManagementPolicies can end a wait for a reason.
 func forPolicies(reason string) bool {
-	return reason == refitv1.ReasonWindow || reason == refitv1.ReasonBudget
+	return slices.Contains([]string{refitv1.ReasonWindow, refitv1.ReasonBudget, refitv1.ReasonHealth}, reason)
+}
+
+// healthAgain is when those are woken once more that wait for a health gate whose answer has changed: one that was being looked at just then, with
+// the answer of before, shows only later that it waits.
+var healthAgain = []time.Duration{0, time.Second, 10 * time.Second, longestFollow + 30*time.Second}
+
+// wakeForHealth has the MachineUpdates of a namespace be looked at that wait for health gates.
+func (r *Reconciler) wakeForHealth(namespace string) {
+	waits := func(reason string) bool { return reason == refitv1.ReasonHealth }
+	for _, after := range healthAgain {
+		time.AfterFunc(after, func() {
+			r.Sessions.Add(r.thatWaitFor(context.Background(), waits, client.InNamespace(namespace))...)
+		})
+	}
 }
 
 // secretReasons are the reasons to wait that another content of a Secret may end: a key, a kubeconfig, the content of a file.

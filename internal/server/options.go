@@ -21,6 +21,8 @@ import (
 	"github.com/capi-refit/refit/webhook"
 )
 
+const gateURLsFlag = "gate-prometheus-url-prefixes"
+
 // options are what the flags say.
 type options struct {
 	version         string
@@ -57,6 +59,7 @@ type options struct {
 	// instance is the name of this process. No two starts have the same.
 	instance         string
 	drift            driftFlags
+	gateURLs         []string
 	shutdownDeadline time.Duration
 }
 
@@ -108,6 +111,7 @@ func (o *options) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.watchSecrets, "watch-secrets", false, "Go on at once when a Secret changes that an update may wait for, instead of looking again every ten seconds. It takes the right to list and watch Secrets: config/components/watch-secrets.")
 	fs.StringVar(&o.onConflict, "on-conflict", string(node.Overwrite), "What to do with a file that was changed both in the specs and on the node: Overwrite (a copy is kept on the node) or Refuse (the update waits).")
 	fs.DurationVar(&o.shutdownDeadline, "shutdown-timeout", 30*time.Second, "How long to wait at the end for hooks and controllers that are under way. Work on nodes goes on without refit and is taken up again.")
+	fs.StringSliceVar(&o.gateURLs, gateURLsFlag, nil, "With what the URLs begin at which health gates of ChangeManagementPolicies may ask Prometheus, each a scheme and a host, and maybe a path, such as https://prometheus.monitoring.svc:9090. Where one begins with http, bearer tokens of gates are sent unencrypted. Unset: they may ask nowhere, and a policy that would is closed.")
 	flags.AddManagerOptions(fs, &o.diagnostics)
 	o.rules.Add(fs)
 	o.rules.AddSoak(fs)

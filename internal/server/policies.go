@@ -21,14 +21,16 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/handlers"
 	"github.com/capi-refit/refit/internal/changemanagement"
+	"github.com/capi-refit/refit/internal/health"
 	"github.com/capi-refit/refit/internal/shard"
 	"github.com/capi-refit/refit/webhook"
 )
 
 // changeManagement decides when updates may start.
 type changeManagement struct {
-	gate  *changemanagement.Gate
-	hooks *changemanagement.Hooks
+	gate   *changemanagement.Gate
+	hooks  *changemanagement.Hooks
+	health *health.Asker
 }
 
 // lifecycle are the hooks that hold a version upgrade back.
@@ -40,25 +42,35 @@ func (c *changeManagement) lifecycle(scope handlers.Scope) []webhook.Hook {
 	return out
 }
 
-// addChangeManagement has the manager keep the policies, show what they mean, and measure it. namespace is refit's own.
-func addChangeManagement(mgr shard.Manager, versions changemanagement.Versions, lives changemanagement.Lives, namespace string) (*changeManagement, error) {
+// addChangeManagement has the manager keep the policies, show what they mean, and measure it. namespace is refit's own. Health gates may ask at some
+// URLs only.
+func addChangeManagement(mgr shard.Manager, versions changemanagement.Versions, lives changemanagement.Lives, namespace string, gateURLs []string) (*changeManagement, error) {
 	now := clock.RealClock{}
 	counters := changemanagement.NewMetrics(metrics.Registry)
 	policies := changemanagement.NewPolicies(mgr.GetClient(), mgr.GetAPIReader(), now)
 	policies.Namespace = namespace
+	allowed, err := health.ParseURLs(gateURLs)
+	if err != nil {
+		return nil, fmt.Errorf("--%s: %w", gateURLsFlag, err)
+	}
+	policies.MayAsk = allowed.Allow
 	waits := &changemanagement.Waits{Client: mgr.GetClient(), Lives: lives, Clock: now}
-	gate := &changemanagement.Gate{Policies: policies, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: now, Metrics: counters, Waits: waits}
+	asker := health.NewAsker(health.Sources{Management: mgr.GetAPIReader()}, now, mgr.Shards.Holds)
+	gate := &changemanagement.Gate{Policies: policies, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: now, Metrics: counters, Waits: waits, Health: asker}
+	soaks := &changemanagement.Soaks{Gate: gate, Recorder: mgr.GetEventRecorder("refit")}
 	status := &changemanagement.Status{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Policies: policies, Recorder: mgr.GetEventRecorder("refit"), Clock: now, Gate: gate}
 	since := &changemanagement.Since{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: now}
 	if err := errors.Join(
 		policies.SetupWithManager(mgr), status.SetupWithManager(mgr), since.SetupWithManager(mgr),
+		soaks.SetupWithManager(mgr), mgr.Add(asker),
 		mgr.AddReadyzCheck("policies", func(*http.Request) error { return policies.Ready() }),
 	); err != nil {
 		return nil, fmt.Errorf("add change management: %w", err)
 	}
 	whenLeading(mgr, &changemanagement.Collector{Client: mgr.GetClient(), Policies: policies, Clock: now, Waits: waits})
+	mgr.Shards.OnAcquire(asker.ForgetNamespaces)
 	return &changeManagement{
-		gate: gate,
+		gate: gate, health: asker,
 		hooks: &changemanagement.Hooks{
 			Policies: policies, Client: mgr.GetClient(), Versions: versions, Clock: now, Recorder: mgr.GetEventRecorder("refit"),
 		},

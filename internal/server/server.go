@@ -212,7 +212,7 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 	if err != nil {
 		return err
 	}
-	changes, err := addChangeManagement(mgr, judges, judges.Sources, o.ownNamespace())
+	changes, err := addChangeManagement(mgr, judges, judges.Sources, o.ownNamespace(), o.gateURLs)
 	if err != nil {
 		return err
 	}
@@ -226,6 +226,7 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 	if err := o.exclusive.addTo(ctx, mgr, reconciler, "refit/"+o.version, handOver); err != nil {
 		return err
 	}
+	changes.health.Sources.Workloads = reconciler.Workloads
 	if err := reconciler.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("add the controller: %w", err)
 	}
@@ -259,6 +260,7 @@ func (o *options) reconciler(mgr shard.Manager, by judges.ByPolicy, changes *cha
 		Arrivals:     []machineupdate.Arrivals{changes.gate.Policies, by.Disruptions},
 		Announcers:   []machineupdate.Announcer{by.Disruptions, by.Sources},
 		Windows:      changes.gate.Policies,
+		Health:       changes.health,
 		Budgets:      changes.gate,
 		Sessions:     machineupdate.NewSessions(o.maxUpdates, min(o.maxUpdates, o.maxUpdatesOfCluster)),
 		WatchSecrets: o.watchSecrets,

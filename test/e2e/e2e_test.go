@@ -119,6 +119,7 @@ var windows = []scenario{
 	{"a manual policy has each change wait until somebody permits it", (*suite).manualWaitsForAPerson},
 	{"a policy that is deleted counts until another one is in its place", (*suite).aDeletedPolicyCounts},
 	{"restrictive-until holds back what disturbs no node and what is permissive elsewhere, and a bypass passes it", (*suite).aStopHoldsEverything},
+	{"a health gate holds new starts, says by which value, and lets them go when it holds", (*suite).aGateHoldsNewStarts},
 	{"a policy that turns invalid closes", (*suite).invalidCloses},
 	{"a tenant does not weaken what the platform holds back", (*suite).tenantsDontWeakenThePlatform},
 	{"the API server refuses policies that can't be read or never open", (*suite).whatNeverOpensIsRefused},

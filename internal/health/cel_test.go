@@ -1,0 +1,103 @@
+package health
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/managementtest"
+	"github.com/capi-refit/refit/internal/workload"
+	"github.com/capi-refit/refit/internal/workload/workloadtest"
+)
+
+func deployment(namespace string, ready int32) *appsv1.Deployment {
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web", Labels: map[string]string{"app": "web\x1b[2J"}},
+		Status:     appsv1.DeploymentStatus{Replicas: 3, ReadyReplicas: ready},
+	}
+}
+
+// two are a management cluster with objects and the workload cluster of Cluster c1 with others.
+func two(management, workloads []client.Object) *Sources {
+	return &Sources{
+		Management: managementtest.NewBuilder(managementtest.NewScheme()).WithObjects(management...).Build(),
+		Workloads:  workloadtest.New(clock.RealClock{}, workloads...),
+	}
+}
+
+func TestObjects(t *testing.T) {
+	inWorkload := object(func(o *refitv1.GateObject) { o.Cluster, o.Namespace = refitv1.WorkloadCluster, "shop" })
+	const passing, failing, unknown = refitv1.GatePassing, refitv1.GateFailing, refitv1.GateUnknown
+	for name, tc := range map[string]struct {
+		gate                  refitv1.HealthGate
+		management, workloads []client.Object
+		state                 refitv1.GateState
+		says                  string
+	}{
+		"it is ready":                            {webReady(), []client.Object{deployment("fleet", 2)}, nil, passing, ""},
+		"it is not":                              {webReady(), []client.Object{deployment("fleet", 1)}, nil, failing, "web.status.?readyReplicas.orValue(0) >= 2 is false: web.status.?readyReplicas.orValue(0) is 1"},
+		"none is ready":                          {webReady(), []client.Object{deployment("fleet", 0)}, nil, failing, "web.status.?readyReplicas.orValue(0) is 0"},
+		"it is not there":                        {webReady(), nil, nil, unknown, `read Deployment fleet/web of the management cluster: deployments.apps "web" not found`},
+		"it is another namespace's":              {webReady(), []client.Object{deployment("other", 2)}, nil, unknown, "not found"},
+		"a field that is not there":              {webReady(expression("web.status.readyReplicas >= 2")), []client.Object{deployment("fleet", 0)}, nil, unknown, "no such key: readyReplicas"},
+		"of the workload cluster":                {webReady(inWorkload), nil, []client.Object{deployment("shop", 2)}, passing, ""},
+		"of the workload cluster, and not ready": {webReady(inWorkload), []client.Object{deployment("shop", 2)}, []client.Object{deployment("shop", 1)}, failing, "is 1"},
+		"a node of the workload cluster": {
+			webReady(object(func(o *refitv1.GateObject) { o.Cluster, o.APIVersion, o.Kind = refitv1.WorkloadCluster, "v1", "Node" }), expression("web.spec.?unschedulable.orValue(false)")),
+			nil, []client.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "web"}}}, failing, "is false",
+		},
+		"several comparisons": {
+			webReady(expression("web.status.replicas == 3 && web.metadata.name != 'web' && web.status.readyReplicas == 9")),
+			[]client.Object{deployment("fleet", 2)}, nil, failing, `is false: web.status.replicas is 3, web.metadata.name is "web"`,
+		},
+		"a value with what terminals obey": {
+			webReady(expression("web.metadata.labels.app == 'web'")), []client.Object{deployment("fleet", 2)}, nil, failing, `web.metadata.labels.app is "web [2J"`,
+		},
+		"a list": {
+			webReady(expression("web.status.conditions.all(c, c.status == 'True')")),
+			[]client.Object{func() client.Object {
+				d := deployment("fleet", 2)
+				d.Status.Conditions = []appsv1.DeploymentCondition{{Type: "Available", Status: corev1.ConditionFalse}}
+				return d
+			}()}, nil, failing, "is false",
+		},
+		"neither true nor false": {webReady(expression("web.metadata.name")), []client.Object{deployment("fleet", 2)}, nil, unknown, "web.metadata.name is neither true nor false"},
+		"it would take for ever": {
+			webReady(expression("[" + strings.TrimSuffix(strings.Repeat("1,", 100), ",") + "].all(a, " +
+				"[" + strings.TrimSuffix(strings.Repeat("1,", 100), ",") + "].all(b, " +
+				"[" + strings.TrimSuffix(strings.Repeat("1,", 100), ",") + "].all(c, a + b + c == 3)))")),
+			[]client.Object{deployment("fleet", 2)}, nil, unknown, "actual cost limit exceeded",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := ask(t, tc.gate, two(tc.management, tc.workloads))
+			require.Equal(t, tc.state, a.State, a.Says)
+			require.Contains(t, a.Says, tc.says)
+			require.NotContains(t, a.Says, "\x1b")
+		})
+	}
+	// An API server answers with what has no namespace, whatever namespace is asked for.
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
+	clusterWide := &Sources{Management: interceptor.NewClient(managementtest.NewBuilder(managementtest.NewScheme()).WithObjects(node).Build(), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			key.Namespace = ""
+			return c.Get(ctx, key, obj, opts...)
+		},
+	})}
+	a := ask(t, webReady(object(func(o *refitv1.GateObject) { o.APIVersion, o.Kind = "v1", "Node" }), expression("web.metadata.name == 'web'")), clusterWide)
+	require.Equal(t, unknown, a.State)
+	require.Contains(t, a.Says, "is in no namespace")
+	away := &Sources{Workloads: &workloadtest.Cluster{Err: workload.ErrUnavailable}}
+	a = ask(t, webReady(inWorkload), away)
+	require.Equal(t, unknown, a.State)
+	require.Contains(t, a.Says, "the workload cluster can't be reached")
+}
