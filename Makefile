@@ -15,8 +15,8 @@ GO_BUILD := go build -trimpath -ldflags '$(LDFLAGS)'
 AGENT_BUILD := $(GO_BUILD) -tags grpcnotrace
 
 # Dependencies are compiled once for all that is not run with the race detector.
-build image sbom demo bench bench-fleet lint rules quick e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export CGO_ENABLED = 0
-build image sbom demo bench bench-fleet lint rules quick e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export GOFLAGS += -trimpath
+build image sbom demo bench bench-fleet lint rules test-prometheus quick e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export CGO_ENABLED = 0
+build image sbom demo bench bench-fleet lint rules test-prometheus quick e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export GOFLAGS += -trimpath
 
 .PHONY: help
 help: ## Show this help.
@@ -166,8 +166,8 @@ lint: $(TOOLS)/golangci-lint $(TOOLS)/kustomize generate ## Check code, generate
 	go run ./build/pins
 	@git diff --exit-code --stat -- api config schedule || { echo "generated files are out of date: commit what 'make generate' makes"; exit 1; }
 
-# Rules need no service discovery, which is most of what promtool is made of.
-$(TOOLS)/promtool: TAGS := remove_all_sd
+# Rules need no service discovery, which is most of what promtool is made of. Nor does a test of one Prometheus.
+$(TOOLS)/promtool $(TOOLS)/prometheus: TAGS := remove_all_sd
 
 .PHONY: rules
 rules: $(TOOLS)/promtool ## Check and test the alerts of config/prometheus with promtool, which takes some minutes to build the first time.
@@ -175,6 +175,10 @@ rules: $(TOOLS)/promtool ## Check and test the alerts of config/prometheus with 
 	sed '1,/^spec:$$/d; s/^  //' config/prometheus/rules.yaml >$(BIN)/prometheus/rules.yaml
 	$(TOOLS)/promtool check rules --lint=all --lint-fatal $(BIN)/prometheus/rules.yaml
 	$(TOOLS)/promtool test rules config/prometheus/rules_test.yaml
+
+.PHONY: test-prometheus
+test-prometheus: $(TOOLS)/prometheus ## Ask a real Prometheus as health gates do. It takes some minutes to build the first time, and so is not in .ci/run.
+	PROMETHEUS='$(abspath $(TOOLS)/prometheus)' go test -tags prometheus -vet=off -count=1 -timeout 10m -v -run '^TestARealPrometheus' ./internal/health
 
 .PHONY: generate
 generate: $(TOOLS)/controller-gen ## Generate deep copies, CRDs and RBAC.
