@@ -69,7 +69,7 @@ var _ prometheus.Collector = (*Collector)(nil)
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{pendingDesc, etaDesc, remainingDesc, lastChangeDesc, expectedDesc, deadlineDesc, nearDesc, strategyDesc, overrideDesc, errorsDesc, jointDesc, unselectedDesc, gateDesc} {
+	for _, d := range []*prometheus.Desc{pendingDesc, etaDesc, remainingDesc, lastChangeDesc, expectedDesc, deadlineDesc, nearDesc, strategyDesc, overrideDesc, errorsDesc, jointDesc, apartDesc, unselectedDesc, gateDesc} {
 		ch <- d
 	}
 }

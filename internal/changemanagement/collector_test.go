@@ -1,6 +1,7 @@
 package changemanagement
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -104,17 +105,19 @@ func TestCollectedTogether(t *testing.T) {
 	for name, tc := range map[string]struct {
 		policies        []client.Object
 		eta, unselected string
+		apart           string // 0 if empty
 	}{
-		"none":                             {nil, "", "2"},
-		"open":                             {[]client.Object{saturdays("a")}, "0", "0"},
-		"they meet later":                  {[]client.Object{saturdays("a"), weekly("b", "SU"), anytime("c")}, "-1", "0"},
-		"they meet on Sunday":              {[]client.Object{weekly("a", "SA,SU"), weekly("b", "SU")}, "82800", "0"},
-		"one never opens":                  {[]client.Object{saturdays("a"), never("b")}, "-1", "0"},
-		"one is invalid":                   {[]client.Object{never("a"), onMars("b")}, "-2", "0"},
-		"one Machine's is further away":    {[]client.Object{saturdays("a"), weekly("b", "SA,SU", gpu), weekly("c", "SU", gpu)}, "-1", "0"},
-		"one Machine has none":             {[]client.Object{saturdays("a", gpu)}, "0", "1"},
-		"overrides are of no account":      {[]client.Object{saturdays("a"), cluster("c2", nil, map[string]string{restrictiveKey: "true"})}, "0", "0"},
-		"what was measured fits no window": {[]client.Object{took1(20*time.Hour, expects("20m"))}, "0", "0"},
+		"none":                             {policies: nil, eta: "", unselected: "2"},
+		"open":                             {policies: []client.Object{saturdays("a")}, eta: "0", unselected: "0"},
+		"they meet later":                  {policies: []client.Object{saturdays("a"), weekly("b", "SU"), anytime("c")}, eta: "-1", unselected: "0", apart: "2"},
+		"they meet on Sunday":              {policies: []client.Object{weekly("a", "SA,SU"), weekly("b", "SU")}, eta: "82800", unselected: "0"},
+		"one never opens":                  {policies: []client.Object{saturdays("a"), never("b")}, eta: "-1", unselected: "0"},
+		"never, beside one that is paused": {policies: []client.Object{weekly("a", "SA"), weekly("b", "SU", gpu), never("c", machines(map[string]string{"pool": "cpu"})), worker("w3", ofPool("cpu"))}, eta: "-1", unselected: "0", apart: "1"},
+		"one is invalid":                   {policies: []client.Object{never("a"), onMars("b")}, eta: "-2", unselected: "0"},
+		"one Machine's is further away":    {policies: []client.Object{saturdays("a"), weekly("b", "SA,SU", gpu), weekly("c", "SU", gpu)}, eta: "-1", unselected: "0", apart: "1"},
+		"one Machine has none":             {policies: []client.Object{saturdays("a", gpu)}, eta: "0", unselected: "1"},
+		"overrides are of no account":      {policies: []client.Object{saturdays("a"), cluster("c2", nil, map[string]string{restrictiveKey: "true"})}, eta: "0", unselected: "0"},
+		"what was measured fits no window": {policies: []client.Object{took1(20*time.Hour, expects("20m"))}, eta: "0", unselected: "0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, append(tc.policies, cluster("c1", nil, nil), worker("w1"), worker("w2", ofPool("gpu")))...)
@@ -124,6 +127,11 @@ func TestCollectedTogether(t *testing.T) {
 			}
 			require.Equal(t, want, w.collected("joint_next_change_eta_seconds"))
 			require.Equal(t, `unselected_machines{cluster="c1",namespace="fleet",role="Worker"} `+tc.unselected, w.collected("unselected_machines"))
+			apart := ""
+			if tc.eta != "" {
+				apart = `never_meeting_machines{cluster="c1",namespace="fleet",role="Worker"} ` + cmp.Or(tc.apart, "0")
+			}
+			require.Equal(t, apart, w.collected("never_meeting_machines"))
 		})
 	}
 }

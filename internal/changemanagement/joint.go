@@ -17,6 +17,8 @@ var (
 	jointDesc = prometheus.NewDesc("refit_change_management_joint_next_change_eta_seconds",
 		"Seconds until all policies of a machine let changes start at once, of the machine for which that is longest: 0 now, -1 not within 1000 days or paused, -2 a policy is invalid.",
 		machinesLabels, nil)
+	apartDesc = prometheus.NewDesc("refit_change_management_never_meeting_machines",
+		"Machines whose policies each open some day, but have no window together within 1000 days.", machinesLabels, nil)
 	unselectedDesc = prometheus.NewDesc("refit_change_management_unselected_machines",
 		"Machines that no policy selects, so that changes of them start at any time.", machinesLabels, nil)
 )
@@ -31,7 +33,8 @@ type machinesKey struct {
 type machinesOf struct {
 	unselected int
 	eta        int64
-	asked      map[string]bool // sets of policies
+	apart      int             // whose policies have no window together
+	asked      map[string]bool // sets of policies, and whether theirs are apart
 }
 
 // join asks what the policies that select a machine mean together, overrides aside, for the change that waits. Many machines have the same ones.
@@ -50,14 +53,23 @@ func (o *seen) join(s *Candidate, policies []*Policy, measured estimates, c Chan
 	if slices.ContainsFunc(policies, func(p *Policy) bool { return p.Schedule.Scoped() }) && !c.Whichever {
 		set += ": " + c.Class.String()
 	}
-	if m.asked[set] {
-		return
+	apart, known := m.asked[set]
+	if !known {
+		eta := o.together(s, policies, measured, c)
+		m.eta = later(m.eta, eta)
+		apart = eta == schedule.SecondsNone && !slices.ContainsFunc(policies, func(p *Policy) bool { return o.together(s, []*Policy{p}, measured, c) < 0 })
+		m.asked[set] = apart
 	}
-	m.asked[set] = true
-	d := orProbe(measured.longest(s.Role, policies...), func(expected time.Duration) schedule.Decision {
+	if apart {
+		m.apart++
+	}
+}
+
+// together returns in how many seconds all of the policies are open at once, overrides aside.
+func (o *seen) together(s *Candidate, policies []*Policy, measured estimates, c Change) int64 {
+	return orProbe(measured.longest(s.Role, policies...), func(expected time.Duration) schedule.Decision {
 		return Decide(o.now, &Candidate{Subject: s.Subject, Role: s.Role}, bare(policies), Change{Expected: expected, Class: c.Class, Whichever: c.Whichever}).Decision
-	})
-	m.eta = later(m.eta, d.NextChangeETASeconds)
+	}).NextChangeETASeconds
 }
 
 // bare returns policies without overrides of their own.
@@ -89,6 +101,7 @@ func (o *seen) collectMachines(ch chan<- prometheus.Metric) {
 		gauge(unselectedDesc, float64(m.unselected))
 		if len(m.asked) > 0 {
 			gauge(jointDesc, float64(m.eta))
+			gauge(apartDesc, float64(m.apart))
 		}
 	}
 }

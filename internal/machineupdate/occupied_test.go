@@ -181,6 +181,7 @@ func TestLeaseLostWhileTheNodeWorks(t *testing.T) {
 			return
 		}
 		w.holdLease("somebody")
+		require.Eventually(t, w.clock.HasWaiters, time.Minute, time.Millisecond) // what renews the lease
 		w.clock.Step(lease.RenewEvery)
 	}
 	w.reconcile()
