@@ -234,7 +234,7 @@ func TestWithoutScopesNothingDependsOnTheChange(t *testing.T) {
 
 // TestScopesLeaveOutWhatIsForOthers compares with policies that never had what is for other changes.
 func TestScopesLeaveOutWhatIsForOthers(t *testing.T) {
-	random := rand.New(rand.NewPCG(18, 12)) //nolint:gosec // cases that are the same each time
+	random := rand.New(rand.NewPCG(18, 12)) // cases that are the same each time
 	for range 25 {
 		p := randomPolicy(random)
 		s := compile(t, p)

@@ -53,7 +53,7 @@ func permitting(p schedule.Permit) edit {
 }
 
 func TestPoliciesThatNeverOpenAreNotAdmitted(t *testing.T) {
-	daily := func(name string, edits ...edit) *refitv1.ChangeManagementPolicy { return saturdays(name, edits...) }
+	daily := saturdays
 	for name, tc := range map[string]struct {
 		policy client.Object
 		says   string // why it is refused; empty: it is not

@@ -162,7 +162,7 @@ func (p *Policies) labelsOf(namespace string) *namespaceLabels {
 
 // Select returns the policies that select a Machine, those of the platform first. An error means that they are not known.
 func (p *Policies) Select(s *Candidate) ([]*Policy, error) {
-	own, err := p.Reader.SelectingIn(s.ClusterLabels, s.Role, s.Subject)
+	own, err := p.SelectingIn(s.ClusterLabels, s.Role, s.Subject)
 	if err != nil {
 		return nil, err
 	}

@@ -102,9 +102,7 @@ func TestTenantsDontWeakenThePlatform(t *testing.T) {
 	soon := text(inside.Add(time.Hour))
 	permissive := annotated(permissiveKey, soon)
 	bypass := annotated(refitv1.BypassAnnotation, "digest-w1, digest-w1-x")
-	own := func(key, value string) func(*refitv1.ClusterChangeManagementPolicy) {
-		return annotatedPolicy(key, value)
-	}
+	own := annotatedPolicy
 	for name, tc := range map[string]struct {
 		platform *refitv1.ClusterChangeManagementPolicy
 		edits    []func(*clusterv1.Machine)
@@ -166,7 +164,7 @@ func TestThePlatformsOwnOverride(t *testing.T) {
 	require.False(t, w.ask("w1").Open)
 
 	// It is not in force before it is noted since when it is there.
-	p := platformOf(w, "platform")
+	p := platformOf(w)
 	delete(p.Annotations, refitv1.PermissiveSinceAnnotation)
 	require.NoError(t, w.Update(t.Context(), p))
 	_, err := w.policies.Cluster.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "platform"}})
@@ -175,14 +173,14 @@ func TestThePlatformsOwnOverride(t *testing.T) {
 	since := &Since{Client: w, Live: w.Client, Clock: w.Clock}
 	_, err = since.note(t.Context(), refitv1.GroupVersion.WithKind(clusterKind), types.NamespacedName{Name: "platform"})
 	require.NoError(t, err)
-	require.NotZero(t, sinceOf(platformOf(w, "platform").Annotations))
+	require.NotZero(t, sinceOf(platformOf(w).Annotations))
 }
 
 // platformOf returns a policy of the platform.
-func platformOf(w *world, name string) *refitv1.ClusterChangeManagementPolicy {
+func platformOf(w *world) *refitv1.ClusterChangeManagementPolicy {
 	w.T.Helper()
 	p := &refitv1.ClusterChangeManagementPolicy{}
-	require.NoError(w.T, w.Client.Get(w.T.Context(), types.NamespacedName{Name: name}, p))
+	require.NoError(w.T, w.Client.Get(w.T.Context(), types.NamespacedName{Name: "platform"}, p))
 	return p
 }
 
@@ -300,6 +298,7 @@ func TestDeadlinesOfThePlatform(t *testing.T) {
 		"certificates that are said to end":                {wait: Wait{Since: now.Add(-day), Certificates: now}},
 		"a control plane that is said to wait":             {wait: Wait{Since: now.Add(-2 * day), Behind: true}},
 		"a change that has waited for too long":            {wait: Wait{Since: now.Add(-31 * day)}, open: true},
+		"one after a version that is said to be old":       {wait: Wait{Since: now.Add(-31 * day), EndOfLife: now.Add(-40 * day)}, open: true},
 		"what overrides may open, the namespace may":       {wait: Wait{Since: now.Add(-day), EndOfLife: now.Add(-day)}, allows: true, open: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -26,7 +26,7 @@ func TestWhoWaitsIsToldOfThePlatform(t *testing.T) {
 	}
 	again()
 	require.Empty(t, told, "the same is no news")
-	p := platformOf(w, "platform")
+	p := platformOf(w)
 	annotatedPolicy(permissiveKey, text(inside.Add(time.Hour)))(p)
 	require.NoError(t, w.Update(t.Context(), p))
 	again()
@@ -72,7 +72,7 @@ func TestStatusOfAPolicyOfThePlatform(t *testing.T) {
 	show := func() *refitv1.ClusterChangeManagementPolicy {
 		_, err := s.reconcileCluster(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "platform"}})
 		require.NoError(t, err)
-		return platformOf(w, "platform")
+		return platformOf(w)
 	}
 	p := show()
 	st := p.Status
@@ -108,7 +108,7 @@ func TestAPolicyOfThePlatformThatIsDeletedCountsForAWhile(t *testing.T) {
 				require.NoError(t, err)
 			}
 			show()
-			require.NoError(t, w.Delete(t.Context(), platformOf(w, "platform")))
+			require.NoError(t, w.Delete(t.Context(), platformOf(w)))
 			if tc.successor != nil {
 				tc.successor.CreationTimestamp = metav1.Now()
 				require.NoError(t, w.Create(t.Context(), tc.successor))

@@ -1,6 +1,7 @@
 package changemanagement
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -137,32 +138,54 @@ func (d *Due) String() string {
 
 // due returns the first deadline of a change under the policy; nil if there is none.
 func (p *Policy) due(w Wait) *Due {
+	all := p.dues(w)
+	if len(all) == 0 {
+		return nil
+	}
+	return &all[0]
+}
+
+// dues returns the deadlines of a change under the policy, the first of them first.
+func (p *Policy) dues(w Wait) []Due {
 	d := p.Deadline
 	if d == nil || w.Since.IsZero() {
 		return nil
 	}
-	var first *Due
-	add := func(cause refitv1.DeadlineCause, at time.Time) {
-		if !slices.Contains(d.Causes, cause) || first != nil && !at.Before(first.At) {
-			return
-		}
-		first = &Due{At: at, Cause: cause, Policy: p.Title(), Warn: at.Add(-d.WarnBefore), since: w.Since}
-		// Whoever writes in the namespace says when a version is no longer supported there: that opens no policy that they don't.
-		first.Opens = d.Opens && (!p.Firm || cause == refitv1.WaitingDeadline)
-	}
+	at := map[refitv1.DeadlineCause]time.Time{}
 	if d.After > 0 {
-		add(refitv1.WaitingDeadline, w.Since.Add(d.After))
+		at[refitv1.WaitingDeadline] = w.Since.Add(d.After)
 	}
 	if !w.Certificates.IsZero() { // they are to be renewed before, and not when they have ended
-		add(refitv1.CertificatesDeadline, w.Certificates.Add(-d.WarnBefore))
+		at[refitv1.CertificatesDeadline] = w.Certificates.Add(-d.WarnBefore)
 	}
 	if !w.EndOfLife.IsZero() {
-		add(refitv1.EndOfLifeDeadline, w.EndOfLife)
+		at[refitv1.EndOfLifeDeadline] = w.EndOfLife
 	}
 	if w.Behind { // nobody knows when the control plane goes on: what is told before is told from the beginning
-		add(refitv1.SkewDeadline, w.Since.Add(d.WarnBefore))
+		at[refitv1.SkewDeadline] = w.Since.Add(d.WarnBefore)
 	}
-	return first
+	var all []Due
+	for cause, instant := range at {
+		if slices.Contains(d.Causes, cause) {
+			all = append(all, Due{
+				At: instant, Cause: cause, Policy: p.Title(), Warn: instant.Add(-d.WarnBefore), since: w.Since,
+				// Whoever writes in the namespace says when a version is no longer supported there: that opens no policy that they don't.
+				Opens: d.Opens && (!p.Firm || cause == refitv1.WaitingDeadline),
+			})
+		}
+	}
+	slices.SortFunc(all, func(a, b Due) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Cause, b.Cause)) })
+	return all
+}
+
+// opened returns the deadline by which the policy's windows hold a change no longer; nil if there is none yet.
+func (p *Policy) opened(now time.Time, w Wait) *Due {
+	all := p.dues(w)
+	i := slices.IndexFunc(all, func(d Due) bool { return d.Opens && d.Passed(now) })
+	if i < 0 || p.Schedule.Paused() || p.late == nil {
+		return nil
+	}
+	return &all[i]
 }
 
 // firstDue returns the first deadline of a change under policies; nil if there is none.
@@ -183,7 +206,7 @@ func (d *Decision) overdue(q schedule.Query, c Change) {
 	}
 	d.Near = d.Due.Near(q.Now)
 	for _, p := range d.Policies {
-		if due := p.due(c.Wait); due != nil {
+		for _, due := range p.dues(c.Wait) {
 			d.look(q.Now, due.Warn)
 			d.look(q.Now, due.At)
 		}
@@ -209,8 +232,8 @@ func (d *Decision) late(now time.Time, c Change) (schedules []*schedule.Schedule
 		if selectedBy(d.lifted, p) || p.Schedule.Manual() && c.Permit.given() && !p.Firm {
 			continue
 		}
-		s, due := p.ScheduleFor(c), p.due(c.Wait)
-		if due.Passed(now) && due.Opens && !p.Schedule.Paused() && p.late != nil {
+		s := p.ScheduleFor(c)
+		if due := p.opened(now, c.Wait); due != nil {
 			s = p.late.For(c.Class)
 			passed = append(passed, fmt.Sprintf("%s (%s, at %s)", p.Title(), due.Cause, due.At.UTC().Format(time.RFC3339)))
 		}

@@ -88,6 +88,11 @@ func (r *reader) object(field string, o *refitv1.GateObject) {
 	if o.Kind == "" || o.ObjectName == "" {
 		r.wrong(field, errors.New("it is to have kind and objectName"))
 	}
+	r.whose(field, o)
+}
+
+// whose looks at which cluster has an object, and where.
+func (r *reader) whose(field string, o *refitv1.GateObject) {
 	switch o.Cluster {
 	case refitv1.ManagementCluster:
 		if o.Namespace != "" {

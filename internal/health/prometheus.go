@@ -226,7 +226,7 @@ func (q *prometheusQuestion) transport(ctx context.Context, secrets client.Reade
 	}
 	var err error
 	if out.token, err = credentials(&secret, config); err != nil {
-		return nil, fmt.Errorf("Secret %s: %w", key, err)
+		return nil, fmt.Errorf("read Secret %s: %w", key, err)
 	}
 	return out, nil
 }

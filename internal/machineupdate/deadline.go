@@ -41,6 +41,13 @@ func noteDeadline(s *refitv1.MachineUpdateStatus, d *changemanagement.Decision) 
 	return !told
 }
 
+// forgetAtEnd takes the deadline out of the status of an update that has ended.
+func forgetAtEnd(s *refitv1.MachineUpdateStatus) {
+	if ended(s.Phase) {
+		forgetDeadline(s)
+	}
+}
+
 // forgetDeadline takes the deadline out of a status: nothing waits any more.
 func forgetDeadline(s *refitv1.MachineUpdateStatus) {
 	s.Deadline = nil

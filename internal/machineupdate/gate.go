@@ -88,28 +88,16 @@ func waitsForPolicyOnly(mu *refitv1.MachineUpdate) bool {
 
 // heldBy is what an update waits for that a policy holds back.
 func heldBy(d changemanagement.Decision, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) *wait {
-	w := &wait{reason: refitv1.ReasonWindow, message: d.Message, retry: retryHeld - spread(mu, retryHeld/4), decision: &d}
-	budget := d.Reason == schedule.BudgetExhausted
-	switch {
-	case budget:
+	w := &wait{reason: refitv1.ReasonWindow, message: tellHeld(&d, mu), retry: retryHeld - spread(mu, retryHeld/4), decision: &d}
+	switch d.Reason {
+	case schedule.BudgetExhausted:
 		w.reason = refitv1.ReasonBudget
-	case d.Reason == schedule.GateFailed, d.Reason == schedule.GateUnknown:
+	case schedule.GateFailed, schedule.GateUnknown:
 		w.reason = refitv1.ReasonHealth
+	default:
 	}
-	if budget || d.Short || changemanagement.RoleOf(machine.Labels) == refitv1.ControlPlaneRole {
+	if w.reason == refitv1.ReasonBudget || d.Short || changemanagement.RoleOf(machine.Labels) == refitv1.ControlPlaneRole {
 		w.retry = retryUnwatched
-	}
-	if mu.Status.Plan != nil {
-		w.message += "; it takes: " + actionsOf(mu.Status.Plan.Actions)
-	}
-	if d.Near {
-		w.message += "; " + d.Due.String()
-	}
-	if firm := d.HowToBypassFirm(mu.ChangeID()); firm != "" && d.Reason != schedule.InvalidPolicy {
-		w.message += "; " + firm
-	} else if d.Reason != schedule.InvalidPolicy {
-		w.message += fmt.Sprintf("; to let this one change go now: kubectl annotate machine -n %s %s %s=%s",
-			mu.Namespace, mu.Name, refitv1.BypassAnnotation, mu.ChangeID())
 	}
 	if eta := time.Duration(d.NextChangeETASeconds) * time.Second; eta > 0 && !d.Frees {
 		w.retry = min(w.retry, eta)
@@ -118,6 +106,25 @@ func heldBy(d changemanagement.Decision, machine *clusterv1.Machine, mu *refitv1
 		w.retry = min(w.retry, d.LookIn)
 	}
 	return w
+}
+
+// tellHeld returns why an update is held back, what it takes, its deadline if that is near, and how to let it go.
+func tellHeld(d *changemanagement.Decision, mu *refitv1.MachineUpdate) string {
+	text := d.Message
+	if mu.Status.Plan != nil {
+		text += "; it takes: " + actionsOf(mu.Status.Plan.Actions)
+	}
+	if d.Near {
+		text += "; " + d.Due.String()
+	}
+	if d.Reason == schedule.InvalidPolicy {
+		return text
+	}
+	if firm := d.HowToBypassFirm(mu.ChangeID()); firm != "" {
+		return text + "; " + firm
+	}
+	return text + fmt.Sprintf("; to let this one change go now: kubectl annotate machine -n %s %s %s=%s",
+		mu.Namespace, mu.Name, refitv1.BypassAnnotation, mu.ChangeID())
 }
 
 // askPolicies asks whether the update may start. What holds it back is kept: only the node can say whether that matters.

@@ -64,9 +64,7 @@ const retryDefault = 10 * time.Second
 func (u *update) set(ctx context.Context, change func(*refitv1.MachineUpdateStatus)) error {
 	before := u.mu.Status.DeepCopy()
 	change(&u.mu.Status)
-	if ended(u.mu.Status.Phase) {
-		forgetDeadline(&u.mu.Status)
-	}
+	forgetAtEnd(&u.mu.Status)
 	fit(&u.mu.Status)
 	ends := u.ends(before)
 	recorded, err := u.record(ctx)
