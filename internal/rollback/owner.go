@@ -43,7 +43,7 @@ func (r *Rollback) wanted(ctx context.Context, m *machine) (*want, error) {
 	if ref == nil {
 		return nil, refuse("Machine %s has no owner that has a template", m.name())
 	}
-	switch gk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind(); gk {
+	switch groupKindOf(ref) {
 	case clusterv1.GroupVersion.WithKind("MachineSet").GroupKind():
 		return r.wantedBySet(ctx, m, ref)
 	case controlplanev1.GroupVersion.WithKind("KubeadmControlPlane").GroupKind():
@@ -56,19 +56,18 @@ func (r *Rollback) wanted(ctx context.Context, m *machine) (*want, error) {
 
 // wantedBySet returns what a MachineSet wants, or its MachineDeployment if it has one: that may point to another template by now.
 func (r *Rollback) wantedBySet(ctx context.Context, m *machine, ref *metav1.OwnerReference) (*want, error) {
-	gv := clusterv1.GroupVersion
-	owner, err := r.ownerOf(ctx, m.raw.GetNamespace(), ref, gv.WithKind("MachineSet"))
+	owner, deployment, err := r.setOf(ctx, m, ref)
 	if err != nil {
 		return nil, err
 	}
-	if above := metav1.GetControllerOf(owner); above != nil {
-		if schema.FromAPIVersionAndKind(above.APIVersion, above.Kind).GroupKind() != gv.WithKind("MachineDeployment").GroupKind() {
-			return nil, refuse("MachineSet %s belongs to %s %s, and refit can't tell what that wants", owner.GetName(), above.Kind, above.Name)
-		}
-		if owner, err = r.ownerOf(ctx, m.raw.GetNamespace(), above, gv.WithKind("MachineDeployment")); err != nil {
-			return nil, err
-		}
+	if deployment != nil {
+		owner = deployment
 	}
+	return r.madeBy(ctx, owner)
+}
+
+// madeBy returns what a MachineSet or a MachineDeployment makes of its templates.
+func (r *Rollback) madeBy(ctx context.Context, owner *unstructured.Unstructured) (*want, error) {
 	spec, _, err := unstructured.NestedMap(owner.Object, "spec", "template", "spec")
 	if err != nil {
 		return nil, refuse("the template of %s can't be read: %v", nameOf(owner), err)
