@@ -4,15 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/internal/inplace"
-	"github.com/capi-refit/refit/schedule"
-	"github.com/capi-refit/refit/updaters/image"
 )
 
 // Policies are asked before an answer commits Cluster API to something.
@@ -52,7 +49,7 @@ func (v *verdict) proposal() (inplace.Proposal, error) {
 		p.Material = p.Material || f.Disturbs()
 	}
 	p.Material = p.Material || len(p.Left) > 0
-	p.Class = v.class()
+	p.Class = inplace.ClassOf(v.change, v.decision)
 	var err error
 	l := machineLayout
 	if v.template {
@@ -60,40 +57,6 @@ func (v *verdict) proposal() (inplace.Proposal, error) {
 	}
 	p.Digest, err = digestOf(l, v.desired, v.change)
 	return p, err
-}
-
-// class returns what the change is of, and the worst that it takes.
-func (v *verdict) class() schedule.Class {
-	c := schedule.Class{Disruption: schedule.Disruption(v.decision.Worst())}
-	add := func(kinds ...schedule.Kind) {
-		for _, k := range kinds {
-			if !slices.Contains(c.Kinds, k) {
-				c.Kinds = append(c.Kinds, k)
-			}
-		}
-	}
-	for _, f := range v.decision {
-		switch {
-		case f.Field.Object == fieldset.Machine && f.Field.String() == "spec.version":
-			add(v.versionKinds()...)
-		case f.Updater == image.Name || f.By == image.Name:
-			add(schedule.ImageKind)
-		default:
-			add(schedule.ConfigurationKind)
-		}
-	}
-	return c
-}
-
-// versionKinds returns of which kinds the change of the version is.
-func (v *verdict) versionKinds() []schedule.Kind {
-	change, _ := v.change.Object(fieldset.Machine)
-	version := func(s fieldset.Spec) string {
-		of, _ := s.Value.(map[string]any)
-		text, _ := of["version"].(string)
-		return text
-	}
-	return inplace.VersionKinds(version(change.Current), version(change.Desired))
 }
 
 // maxNamed is how many fields are named where all that can't be updated in place are told.

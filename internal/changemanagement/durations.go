@@ -77,30 +77,40 @@ func (g *Gate) expected(ctx context.Context, r record, mu *refitv1.MachineUpdate
 	if mu.Status.Plan == nil {
 		return 0, nil
 	}
-	m := &g.durations
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	namespace, now := r.candidate.Namespace, g.Clock.Now()
-	known, ok := m.of[namespace]
-	if !ok || now.Sub(known.at) > durationsRefresh {
-		var list refitv1.ChangeManagementPolicyList
-		if err := g.Client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-			return 0, fmt.Errorf("list ChangeManagementPolicies: %w", err)
-		}
-		known = measurement{now, estimates{}}
-		for i := range list.Items {
-			known.read(&list.Items[i])
-		}
-		if m.of == nil {
-			m.of = map[string]measurement{}
-		}
-		m.of[namespace] = known
+	known, err := g.measured(ctx, r.candidate.Namespace)
+	if err != nil {
+		return 0, err
 	}
 	var longest time.Duration
 	for _, p := range r.policies {
-		longest = max(longest, known.estimates[work{p.NamespacedName, r.candidate.Role, worst(mu.Status.Plan.Actions)}])
+		longest = max(longest, known[work{p.NamespacedName, r.candidate.Role, worst(mu.Status.Plan.Actions)}])
 	}
 	return longest, nil
+}
+
+// measured returns the estimates of a namespace.
+func (g *Gate) measured(ctx context.Context, namespace string) (estimates, error) {
+	m := &g.durations
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := g.Clock.Now()
+	known, ok := m.of[namespace]
+	if ok && now.Sub(known.at) <= durationsRefresh {
+		return known.estimates, nil
+	}
+	var list refitv1.ChangeManagementPolicyList
+	if err := g.Client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("list ChangeManagementPolicies: %w", err)
+	}
+	known = measurement{now, estimates{}}
+	for i := range list.Items {
+		known.read(&list.Items[i])
+	}
+	if m.of == nil {
+		m.of = map[string]measurement{}
+	}
+	m.of[namespace] = known
+	return known.estimates, nil
 }
 
 // learner adds to a status what updates have taken, as they are seen.

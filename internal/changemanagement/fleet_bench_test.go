@@ -199,3 +199,24 @@ func BenchmarkCollect(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkOutlook decides about changes of 30,000 machines of one namespace, which all wait.
+func BenchmarkOutlook(b *testing.B) {
+	cache, policies := large(300, 97, 200, 1, saturdaysAmongOthers)
+	for namespace := range cache.updates {
+		cache.updates[namespace] = nil
+	}
+	gate := &Gate{Policies: policies, Client: cache, Live: cache, Clock: clocktesting.NewFakePassiveClock(inside)}
+	b.ReportAllocs()
+	for b.Loop() {
+		outlook, err := gate.Outlook(b.Context(), "ns0")
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, m := range cache.machines {
+			if _, err := outlook.Of(b.Context(), m, nil, schedule.Class{}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}

@@ -65,3 +65,12 @@ func scale(limit intstr.IntOrString, total int) (int, error) {
 	}
 	return max(n, 1), nil
 }
+
+// Of returns how many of so many workers may be out at once.
+func (l Limits) Of(workers int) int {
+	n, err := scale(l.workers(), workers)
+	if err != nil {
+		return 1
+	}
+	return n
+}

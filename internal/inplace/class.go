@@ -1,0 +1,44 @@
+package inplace
+
+import (
+	"slices"
+
+	"github.com/capi-refit/refit/internal/fieldset"
+	"github.com/capi-refit/refit/schedule"
+	"github.com/capi-refit/refit/updaters"
+	"github.com/capi-refit/refit/updaters/image"
+)
+
+// ClassOf returns what a change is of that was decided about, and the worst that it takes.
+func ClassOf(change fieldset.Change, decision updaters.Decision) schedule.Class {
+	c := schedule.Class{Disruption: schedule.Disruption(decision.Worst())}
+	add := func(kinds ...schedule.Kind) {
+		for _, k := range kinds {
+			if !slices.Contains(c.Kinds, k) {
+				c.Kinds = append(c.Kinds, k)
+			}
+		}
+	}
+	for _, f := range decision {
+		switch {
+		case f.Field.Object == fieldset.Machine && f.Field.String() == "spec.version":
+			add(versionKindsOf(change)...)
+		case f.Updater == image.Name || f.By == image.Name:
+			add(schedule.ImageKind)
+		default:
+			add(schedule.ConfigurationKind)
+		}
+	}
+	return c
+}
+
+// versionKindsOf returns of which kinds the change of the version is.
+func versionKindsOf(change fieldset.Change) []schedule.Kind {
+	of, _ := change.Object(fieldset.Machine)
+	version := func(s fieldset.Spec) string {
+		spec, _ := s.Value.(map[string]any)
+		text, _ := spec["version"].(string)
+		return text
+	}
+	return VersionKinds(version(of.Current), version(of.Desired))
+}
