@@ -24,7 +24,8 @@ func AddToScheme(s *runtime.Scheme) error {
 		&KubernetesSource{}, &KubernetesSourceList{},
 		&MachineUpdate{}, &MachineUpdateList{},
 		&NodeAccess{}, &NodeAccessList{},
-		&NodeDisruptionPolicy{}, &NodeDisruptionPolicyList{})
+		&NodeDisruptionPolicy{}, &NodeDisruptionPolicyList{},
+		&PendingChange{}, &PendingChangeList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

@@ -1,11 +1,12 @@
-// Package index has a manager's cache find Machines and MachineUpdates by their Cluster. By a label it would look at each of a namespace, which may
-// have tens of thousands.
+// Package index has a manager's cache find Machines and MachineUpdates by their Cluster, and those of which a change is wanted. By a label it would
+// look at each of a namespace, which may have tens of thousands.
 package index
 
 import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -15,6 +16,9 @@ import (
 
 // Cluster is the field by which objects are found.
 const Cluster = "cluster"
+
+// Unsettled is the field of those of which a change is wanted, or under way. Its value is that word.
+const Unsettled = "unsettled"
 
 // Indexed returns the kinds that have the field.
 func Indexed() []client.Object {
@@ -29,14 +33,21 @@ func ByCluster(obj client.Object) []string {
 	return nil
 }
 
-// Setup adds the field to a cache, before it is read.
+// Setup adds the fields to a cache, before it is read.
 func Setup(ctx context.Context, indexer client.FieldIndexer) error {
 	for _, obj := range Indexed() {
-		if err := indexer.IndexField(ctx, obj, Cluster, ByCluster); err != nil {
-			return fmt.Errorf("index %T by Cluster: %w", obj, err)
+		for field, by := range Fields() {
+			if err := indexer.IndexField(ctx, obj, field, by); err != nil {
+				return fmt.Errorf("index %T by %s: %w", obj, field, err)
+			}
 		}
 	}
 	return nil
+}
+
+// Fields returns the fields, and what returns the values of each.
+func Fields() map[string]client.IndexerFunc {
+	return map[string]client.IndexerFunc{Cluster: ByCluster, Unsettled: ByUnsettled}
 }
 
 // InCluster lists what is of a Cluster, of a cache that was set up. The API server does not know the field.
@@ -50,4 +61,32 @@ type inCluster struct{ namespace, name string }
 func (c inCluster) ApplyToList(o *client.ListOptions) {
 	client.InNamespace(c.namespace).ApplyToList(o)
 	client.MatchingFields{Cluster: c.name}.ApplyToList(o)
+}
+
+// ByUnsettled returns the value of Unsettled: of a Machine that its owner does not call up to date, and of a MachineUpdate that has not succeeded.
+func ByUnsettled(obj client.Object) []string {
+	unsettled := false
+	switch o := obj.(type) {
+	case *clusterv1.Machine:
+		unsettled = meta.IsStatusConditionFalse(o.Status.Conditions, clusterv1.MachineUpToDateCondition)
+	case *refitv1.MachineUpdate:
+		unsettled = o.Status.Phase != refitv1.PhaseSucceeded || o.Status.ObservedDigest != o.Spec.Digest
+	}
+	if unsettled {
+		return []string{Unsettled}
+	}
+	return nil
+}
+
+// OnlyUnsettled lists what is unsettled in a namespace, of a cache that was set up.
+func OnlyUnsettled(namespace string) client.ListOption {
+	return client.ListOption(only{namespace})
+}
+
+type only struct{ namespace string }
+
+// ApplyToList implements client.ListOption.
+func (o only) ApplyToList(opts *client.ListOptions) {
+	client.InNamespace(o.namespace).ApplyToList(opts)
+	client.MatchingFields{Unsettled: Unsettled}.ApplyToList(opts)
 }

@@ -43,7 +43,7 @@ func NewScheme(more ...func(*runtime.Scheme) error) *runtime.Scheme {
 func Statuses() []client.Object {
 	return []client.Object{
 		&refitv1.MachineUpdate{}, &refitv1.ChangeManagementPolicy{}, &refitv1.ClusterChangeManagementPolicy{}, &refitv1.NodeDisruptionPolicy{}, &refitv1.BootImagePolicy{},
-		&refitv1.KubernetesSource{},
+		&refitv1.KubernetesSource{}, &refitv1.PendingChange{},
 	}
 }
 
@@ -58,7 +58,9 @@ func indexed(scheme *runtime.Scheme, b *fake.ClientBuilder) *fake.ClientBuilder 
 		if _, _, err := scheme.ObjectKinds(obj); err != nil {
 			continue // a world without that kind
 		}
-		b = b.WithIndex(obj, index.Cluster, index.ByCluster)
+		for field, by := range index.Fields() {
+			b = b.WithIndex(obj, field, by)
+		}
 	}
 	return b
 }
