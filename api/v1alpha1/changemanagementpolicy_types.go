@@ -176,7 +176,7 @@ type Window struct {
 const (
 	// ReadyCondition reports whether the policy can be read. One that can't be read is closed.
 	ReadyCondition = "Ready"
-	// ChangesPendingCondition reports whether updates of selected Machines wait for a policy.
+	// ChangesPendingCondition reports whether changes of selected Machines wait for a policy.
 	ChangesPendingCondition = "ChangesPending"
 	// ChangesRestrictedCondition reports whether the policy is closed now.
 	ChangesRestrictedCondition = "ChangesRestricted"
@@ -218,7 +218,8 @@ type ChangeManagementPolicyStatus struct {
 	// +optional
 	SelectedMachines *int32 `json:"selectedMachines,omitempty"`
 
-	// pendingMachines is how many of them have an update that waits for a policy.
+	// pendingMachines is how many of them have a change that waits for a policy: an update, or a replacement or an upgrade that Cluster API has not
+	// committed.
 	// +optional
 	PendingMachines *int32 `json:"pendingMachines,omitempty"`
 

@@ -59,7 +59,7 @@ func (s *Status) countCluster(ctx context.Context, now time.Time, p *Policy, st 
 	}
 	st.SelectedMachines = &selected
 	pending.write(p, st)
-	return nil
+	return s.countUncommitted(ctx, p, st)
 }
 
 // clustersOfPolicy are the Clusters that a policy of the platform selects, as they were looked at for their Machines.

@@ -31,7 +31,7 @@ var (
 	groupLabels = []string{"namespace", "policy", "cluster", "role"}
 
 	pendingDesc = prometheus.NewDesc("refit_change_management_change_pending",
-		"Whether updates of machines under the policy are wanted: 0 none, 1 being made, 2 one or more held back.", groupLabels, nil)
+		"Whether changes of machines under the policy are wanted: 0 none, 1 being made, 2 one or more held back, also before Cluster API has committed them.", groupLabels, nil)
 	etaDesc = prometheus.NewDesc("refit_change_management_next_change_eta_seconds",
 		"Seconds until the policy lets changes start that take as long as expected: 0 now, -1 not within 1000 days or paused, -2 the policy is invalid.", groupLabels, nil)
 	remainingDesc = prometheus.NewDesc("refit_change_management_permissive_remaining_seconds",
@@ -163,6 +163,10 @@ func (c *Collector) look(ctx context.Context, all map[string][]*Policy) (*seen, 
 	for i := range updates.Items {
 		byName[client.ObjectKeyFromObject(&updates.Items[i])] = &updates.Items[i]
 	}
+	waits, err := readUncommitted(ctx, c.Client, "")
+	if err != nil {
+		return nil, err
+	}
 	measured := estimates{}
 	for i := range shown.Items {
 		measured.read(&shown.Items[i])
@@ -195,6 +199,7 @@ func (c *Collector) look(ctx context.Context, all map[string][]*Policy) (*seen, 
 			out.groups[groupKey{p.NamespacedName, s.Namespace, s.Cluster, s.Role}].meet(now, p.due(wait))
 		}
 	}
+	out.addUncommitted(waits, all)
 	out.addIdle(now, all)
 	return out, nil
 }

@@ -16,6 +16,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/schedule"
 )
 
 // collected are the series of some of the metrics, without their prefix, help and type. They come out of a registry, which
@@ -172,6 +173,58 @@ func TestCollectedPending(t *testing.T) {
 			require.Equal(t, `change_pending{cluster="c1",namespace="fleet",policy="a",role="Worker"} `+tc.want, newWorld(t, objects...).collected("change_pending"))
 		})
 	}
+}
+
+// uncommittedOf is what waits at the MachineDeployment md of c1 without a MachineUpdate.
+func uncommittedOf(policies ...refitv1.PendingPolicy) *refitv1.PendingChange {
+	p := &refitv1.PendingChange{ObjectMeta: objectMeta{Namespace: "fleet", Name: "machinedeployment-md"}}
+	p.Spec = refitv1.PendingChangeSpec{Cluster: "c1", Owner: refitv1.PendingOwner{Kind: "MachineDeployment", Name: "md"}, Role: refitv1.WorkerRole}
+	p.Status.Policies = policies
+	return p
+}
+
+// TestCollectedPendingWithoutUpdates: replacements, refused changes and upgrades wait, too.
+func TestCollectedPendingWithoutUpdates(t *testing.T) {
+	ofCluster := uncommittedOf(refitv1.PendingPolicy{Name: "a", Machines: 1, Held: 1})
+	ofCluster.Name, ofCluster.Spec.Role = "cluster-c1", ""
+	for name, tc := range map[string]struct {
+		pending *refitv1.PendingChange
+		want    string
+	}{
+		"held back":                        {uncommittedOf(refitv1.PendingPolicy{Name: "a", Machines: 2, Held: 1}), "2"},
+		"about to be made":                 {uncommittedOf(refitv1.PendingPolicy{Name: "a", Machines: 2}), "1"},
+		"under another policy":             {uncommittedOf(refitv1.PendingPolicy{Name: "b", Machines: 2, Held: 2}), "0"},
+		"a Cluster's is that of its parts": {ofCluster, "0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, cluster("c1", nil, nil), worker("w1"), worker("w2"), anytime("a"), tc.pending)
+			require.Equal(t, `change_pending{cluster="c1",namespace="fleet",policy="a",role="Worker"} `+tc.want, w.collected("change_pending"))
+		})
+	}
+}
+
+// TestCollectedUncommittedUnderThePlatform: a policy of the platform may have the name of one of a namespace.
+func TestCollectedUncommittedUnderThePlatform(t *testing.T) {
+	for title, want := range map[string][2]string{"a": {"0", "2"}, "ClusterChangeManagementPolicy a": {"2", "0"}} {
+		w := newWorld(t, cluster("c1", nil, nil), worker("w1"), anytime("a"), platform(anytime("a")), uncommittedOf(refitv1.PendingPolicy{Name: title, Machines: 1, Held: 1}))
+		require.Equal(t, `change_pending{cluster="c1",namespace="fleet",policy="ClusterChangeManagementPolicy a",role="Worker"} `+want[0]+
+			"\n"+`change_pending{cluster="c1",namespace="fleet",policy="a",role="Worker"} `+want[1], w.collected("change_pending"))
+	}
+}
+
+// TestCollectedUncommittedOfAClass: a policy that opens each Saturday opens much later for what waits for it.
+func TestCollectedUncommittedOfAClass(t *testing.T) {
+	policy := saturdays("a", func(s *spec) {
+		permit := s.MaintenanceSchedule.Permit[0]
+		permit.Recurrence, permit.Changes = "FREQ=WEEKLY;BYDAY=SU", &schedule.PermittedChanges{Kinds: []schedule.Kind{schedule.MinorVersionKind}}
+		s.MaintenanceSchedule.Permit[0].Changes = &schedule.PermittedChanges{MaxDisruption: "Restart"}
+		s.MaintenanceSchedule.Permit = append(s.MaintenanceSchedule.Permit, permit)
+	})
+	const eta = `next_change_eta_seconds{cluster="c1",namespace="fleet",policy="a",role="Worker"} `
+	objects := []client.Object{cluster("c1", nil, nil), worker("w1"), policy}
+	require.Equal(t, eta+"0", newWorld(t, objects...).collected("next_change_eta_seconds"), "for some changes")
+	held := refitv1.PendingPolicy{Name: "a", Machines: 1, Held: 1, Classes: []refitv1.PendingClass{{Kinds: []schedule.Kind{schedule.MinorVersionKind}, Disruption: "Drain"}}}
+	require.Equal(t, eta+"82800", newWorld(t, append(objects, uncommittedOf(held))...).collected("next_change_eta_seconds"))
 }
 
 // TestCollectedSeries has clusters of the same name, and policies of the same name, in two namespaces.

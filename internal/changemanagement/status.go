@@ -188,7 +188,7 @@ func (s *Status) count(ctx context.Context, now time.Time, p *Policy, policy *re
 	learn.write(st, p.Schedule.ExpectedDuration())
 	keep.settle(made, seen)
 	st.Ledger = keep.status(now, p.Budget)
-	return nil
+	return s.countUncommitted(ctx, p, st)
 }
 
 // show fills in what the policy means at an instant. Windows that had ended before it was made were none.
@@ -250,9 +250,9 @@ func (p *Policy) conditions(now time.Time, invalid error, st *refitv1.ChangeMana
 		set(refitv1.ChangesPausedCondition, metav1.ConditionFalse, "NotPaused", "")
 	}
 	if n := *st.PendingMachines; n > 0 {
-		set(refitv1.ChangesPendingCondition, metav1.ConditionTrue, "Waiting", fmt.Sprintf("%d of %d Machines have an update that waits for a policy", n, *st.SelectedMachines))
+		set(refitv1.ChangesPendingCondition, metav1.ConditionTrue, "Waiting", fmt.Sprintf("%d of %d Machines have a change that waits for a policy", n, *st.SelectedMachines))
 	} else {
-		set(refitv1.ChangesPendingCondition, metav1.ConditionFalse, "None", "no update waits for a policy")
+		set(refitv1.ChangesPendingCondition, metav1.ConditionFalse, "None", "no change waits for a policy")
 	}
 }
 

@@ -147,12 +147,20 @@ func TestTheStatusCountsMachines(t *testing.T) {
 	require.EqualValues(t, 2, *st.PendingMachines)
 	c := apimeta.FindStatusCondition(st.Conditions, refitv1.ChangesPendingCondition)
 	require.Equal(t, metav1.ConditionTrue, c.Status)
-	require.Equal(t, "2 of 4 Machines have an update that waits for a policy", c.Message)
+	require.Equal(t, "2 of 4 Machines have a change that waits for a policy", c.Message)
 	w.edit("w1", started(inside))
 	w.edit("w2", started(inside))
 	st, _ = w.show(s)
 	require.Zero(t, *st.PendingMachines)
 	require.False(t, apimeta.IsStatusConditionTrue(st.Conditions, refitv1.ChangesPendingCondition))
+}
+
+func TestTheStatusCountsWhatHasNoUpdate(t *testing.T) {
+	w := newWorld(t, cluster("c1", nil, nil), worker("w1"), worker("w2"), worker("w3"), update("w1", waiting), saturdays("a"),
+		uncommittedOf(refitv1.PendingPolicy{Name: "a", Machines: 2, Held: 1}, refitv1.PendingPolicy{Name: "b", Machines: 2, Held: 2}))
+	st, _ := w.show(w.status())
+	require.EqualValues(t, 2, *st.PendingMachines, "w1, and one that waits to be replaced, say")
+	require.True(t, apimeta.IsStatusConditionTrue(st.Conditions, refitv1.ChangesPendingCondition))
 }
 
 func TestEventsOfPoliciesThatCannotBeRead(t *testing.T) {

@@ -76,7 +76,7 @@ func newRootCommand(others ...updaters.Constructor) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(server.NewCommand(version, others...), newExplainCommand(others...), newScheduleCommand(), newCheckCommand(), newStatusCommand(),
+	root.AddCommand(server.NewCommand(version, others...), newExplainCommand(others...), newScheduleCommand(), newCheckCommand(), newStatusCommand(), newPendingCommand(),
 		newHoldCommand(), newReleaseCommand(), newPauseCommand(), newResumeCommand(), newRetryCommand(), newPermitCommand(), newRollbackCommand(), newAbandonCommand(), newDriftCommand(), newAuditCommand(), newRestoreEtcdCommand(), newAgentCommand())
 	takeOnce(root)
 	return root

@@ -119,7 +119,7 @@ func TestLinksOfPages(t *testing.T) {
 // TestDocumentedCommandsForPeople: a command or flag that a page names is there.
 func TestDocumentedCommandsForPeople(t *testing.T) {
 	commands := map[string]*cobra.Command{
-		"hold": newHoldCommand(), "release": newReleaseCommand(), "status": newStatusCommand(), "retry": newRetryCommand(),
+		"hold": newHoldCommand(), "release": newReleaseCommand(), "status": newStatusCommand(), "pending": newPendingCommand(), "retry": newRetryCommand(),
 		"abandon": newAbandonCommand(), "check": newCheckCommand(), "pause": newPauseCommand(), "resume": newResumeCommand(), "permit": newPermitCommand(), "rollback": newRollbackCommand(), "drift": newDriftCommand(), "audit": newAuditCommand(), "schedule": newScheduleCommand(), "explain": newExplainCommand(), "serve": nil, "restore-etcd": newRestoreEtcdCommand(), "agent": newAgentCommand(),
 	}
 	for _, name := range pages(t) {

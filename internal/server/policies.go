@@ -101,7 +101,7 @@ const clustersAgain = 15 * time.Second
 func uncopied(shards *shard.Shards) map[client.Object]cache.ByObject {
 	yes := true
 	out := map[client.Object]cache.ByObject{}
-	for _, obj := range []client.Object{&clusterv1.Machine{}, &clusterv1.Cluster{}, &refitv1.MachineUpdate{}} {
+	for _, obj := range []client.Object{&clusterv1.Machine{}, &clusterv1.Cluster{}, &refitv1.MachineUpdate{}, &refitv1.PendingChange{}} {
 		out[obj] = cache.ByObject{UnsafeDisableDeepCopy: &yes}
 	}
 	if shards != nil {

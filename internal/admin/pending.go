@@ -1,0 +1,152 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+)
+
+// The forms in which pending changes are shown.
+const (
+	PendingText = "text"
+	PendingWide = "wide" // with the Machines
+	PendingJSON = "json"
+	PendingYAML = "yaml"
+)
+
+// Pending shows what waits.
+type Pending struct {
+	Client client.Reader
+	Out    io.Writer
+	Scope  Scope
+	// Format is one of those above.
+	Format string
+}
+
+// Show shows what waits now, as refit last found it.
+func (p *Pending) Show(ctx context.Context) error {
+	var list refitv1.PendingChangeList
+	if err := p.Client.List(ctx, &list, p.Scope.options()...); err != nil {
+		return fmt.Errorf("list PendingChanges in %s: %w", p.Scope, err)
+	}
+	slices.SortFunc(list.Items, func(a, b refitv1.PendingChange) int {
+		return cmp.Or(
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Spec.Cluster, b.Spec.Cluster), cmp.Compare(a.Spec.Role, b.Spec.Role), // a Cluster has no role, and is first
+			cmp.Compare(a.Spec.Owner.Kind, b.Spec.Owner.Kind), cmp.Compare(a.Spec.Owner.Name, b.Spec.Owner.Name),
+		)
+	})
+	switch p.Format {
+	case PendingJSON, PendingYAML:
+		return p.print(&list)
+	default:
+		return p.table(list.Items)
+	}
+}
+
+// print writes the objects for programs.
+func (p *Pending) print(list *refitv1.PendingChangeList) error {
+	kind := func(name string) metav1.TypeMeta {
+		return metav1.TypeMeta{APIVersion: refitv1.GroupVersion.String(), Kind: name}
+	}
+	list.TypeMeta, list.ListMeta = kind("PendingChangeList"), metav1.ListMeta{}
+	for i := range list.Items {
+		list.Items[i].TypeMeta, list.Items[i].ManagedFields = kind("PendingChange"), nil
+	}
+	if list.Items == nil {
+		list.Items = []refitv1.PendingChange{}
+	}
+	data, err := json.MarshalIndent(list, "", "  ")
+	if err == nil && p.Format == PendingYAML {
+		data, err = yaml.JSONToYAML(data)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(p.Out, strings.TrimSpace(string(data)))
+	return err
+}
+
+// table writes a line for each owner and each Cluster at which something waits; with wide, one for each Machine below its owner.
+func (p *Pending) table(all []refitv1.PendingChange) error {
+	if len(all) == 0 {
+		return say(p.Out, "nothing waits in %s\n", p.Scope.String())
+	}
+	rows := [][]string{{"NAMESPACE", "OWNER", "CAUSE", "MACHINES", "EARLIEST", "LAST DONE", "REASON"}}
+	for i := range all {
+		rows = append(rows, p.rows(&all[i])...)
+	}
+	var page strings.Builder
+	w := tabwriter.NewWriter(&page, 0, 0, 2, ' ', 0)
+	for _, cells := range rows {
+		if p.Scope.Namespace != "" {
+			cells = cells[1:]
+		}
+		for i, c := range cells {
+			cells[i] = oneLine(c)
+		}
+		fmt.Fprintln(w, strings.Join(cells, "\t")) //nolint:errcheck // a Builder takes everything
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for line := range strings.Lines(page.String()) {
+		if _, err := fmt.Fprintln(p.Out, strings.TrimRight(line, " \n")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rows are the cells of a PendingChange. The Machines of a Cluster are those of its owners.
+func (p *Pending) rows(c *refitv1.PendingChange) [][]string {
+	st := &c.Status
+	out := [][]string{{c.Namespace, c.Spec.Owner.Kind + "/" + c.Spec.Owner.Name, causesOf(c), fmt.Sprint(st.Machines), at(st.EarliestStart), at(st.LastDone), why(c)}}
+	if p.Format != PendingWide || c.Spec.Role == "" {
+		return out
+	}
+	for _, m := range st.List {
+		out = append(out, []string{"", "- Machine/" + m.Name, string(m.Cause), "", at(m.EarliestStart), "", m.Reason})
+	}
+	if st.More > 0 {
+		out = append(out, []string{"", fmt.Sprintf("- and %d more", st.More), "", "", "", "", ""})
+	}
+	return out
+}
+
+// causesOf names what becomes of the Machines.
+func causesOf(c *refitv1.PendingChange) string {
+	all := make([]string, len(c.Status.Causes))
+	for i, of := range c.Status.Causes {
+		all[i] = string(of.Cause)
+	}
+	return strings.Join(all, ",")
+}
+
+// why tells what a change waits for.
+func why(c *refitv1.PendingChange) string {
+	if condition := apimeta.FindStatusCondition(c.Status.Conditions, refitv1.ChangePendingCondition); condition != nil {
+		return condition.Message
+	}
+	return ""
+}
+
+// at writes an instant, or a dash for one that nobody knows.
+func at(t *metav1.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return t.UTC().Format(time.RFC3339)
+}

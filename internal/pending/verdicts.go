@@ -1,0 +1,110 @@
+package pending
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/rollback"
+	"github.com/capi-refit/refit/schedule"
+)
+
+// verdict is what becomes of the Machines of a MachineSet, or of one of a control plane.
+type verdict struct {
+	at         time.Time
+	generation int64  // of the owner
+	revision   int64  // of the Machine's own specs, where there is no MachineSet
+	basis      string // of the updaters
+	cause      refitv1.PendingCause
+	// material reports that a change in place disturbs the node, and class is what it is and takes.
+	material bool
+	class    schedule.Class
+	note     string
+}
+
+// current reports whether a verdict still counts.
+func (v verdict) current(now time.Time, of verdict) bool {
+	age := now.Sub(v.at)
+	return v.generation == of.generation && v.revision == of.revision && v.basis == of.basis && age < knownFor && (v.cause != refitv1.PendingUnknown || age < unknownFor)
+}
+
+// setOf returns by what a verdict is known: all Machines of a MachineSet have the same specs.
+func setOf(m *clusterv1.Machine) (key types.NamespacedName, alone bool) {
+	key = client.ObjectKeyFromObject(m)
+	if ref := metav1.GetControllerOf(m); ref != nil && ref.Kind == "MachineSet" {
+		key.Name = "MachineSet/" + ref.Name // no name has a slash
+		return key, false
+	}
+	return key, true
+}
+
+// verdict returns what becomes of a Machine when what its owner wants is made, and why, as the hooks would decide.
+func (o *Owners) verdict(ctx context.Context, m *clusterv1.Machine, meta *metav1.PartialObjectMetadata) verdict {
+	subject := inplace.SubjectOf(m)
+	basis, err := o.Updaters.Basis(ctx, subject)
+	if err != nil {
+		return unknown(err.Error())
+	}
+	key, alone := setOf(m)
+	v := verdict{at: o.Clock.Now(), generation: meta.Generation, basis: basis}
+	if alone {
+		v.revision = m.Generation
+	}
+	known, ok := o.verdicts[key]
+	if ok && known.current(v.at, v) {
+		return known
+	}
+	if !o.may() {
+		return unknown("refit has not looked yet at what is wanted")
+	}
+	judged := o.judge(ctx, m, subject)
+	v.cause, v.material, v.class, v.note = judged.cause, judged.material, judged.class, judged.note
+	o.verdicts[key] = v
+	return v
+}
+
+// unknown is the verdict where there is none, and why.
+func unknown(why string) verdict { return verdict{cause: refitv1.PendingUnknown, note: why} }
+
+// judge compares a Machine with what its owner wants, and asks the updaters.
+func (o *Owners) judge(ctx context.Context, m *clusterv1.Machine, s inplace.Subject) verdict {
+	change, err := o.Differences.Difference(ctx, client.ObjectKeyFromObject(m))
+	refused := &rollback.RefusedError{}
+	switch {
+	case errors.As(err, &refused):
+		return unknown(refused.Reason)
+	case err != nil: // it is no text for people
+		ctrl.LoggerFrom(ctx).Info("Could not read what the owner of a Machine wants", "machine", client.ObjectKeyFromObject(m), "reason", err.Error())
+		return unknown("what is wanted could not be read; refit tries again")
+	case len(change) == 0:
+		class := schedule.Class{Kinds: []schedule.Kind{schedule.ConfigurationKind}, Disruption: schedule.ReplaceDisruption}
+		return verdict{cause: refitv1.PendingReplacement, class: class, note: "the owner wants another Machine without another specification"}
+	}
+	registry, err := o.Updaters.For(ctx, s)
+	if err != nil {
+		return unknown(err.Error())
+	}
+	decision, err := registry.Decide(ctx, change)
+	if err != nil {
+		return unknown(err.Error())
+	}
+	v := verdict{cause: refitv1.PendingInPlace, class: inplace.ClassOf(change, decision)}
+	for _, f := range decision {
+		if !f.Covered() {
+			v.cause, v.note = refitv1.PendingReplacement, fmt.Sprintf("%s of the %s can't be updated in place: %s", f.Field, f.Field.Object, f.Reason)
+			return v
+		}
+		v.material = v.material || f.Disturbs()
+	}
+	return v
+}

@@ -1,0 +1,31 @@
+package server
+
+import (
+	"fmt"
+
+	"k8s.io/utils/clock"
+
+	"github.com/capi-refit/refit/internal/judges"
+	"github.com/capi-refit/refit/internal/machineupdate"
+	"github.com/capi-refit/refit/internal/pending"
+	"github.com/capi-refit/refit/internal/rollback"
+	"github.com/capi-refit/refit/internal/shard"
+	"github.com/capi-refit/refit/internal/slots"
+)
+
+// addPending has the manager show and measure what waits.
+func addPending(mgr shard.Manager, by judges.ByPolicy, changes *changeManagement, limits slots.Limits) error {
+	now := clock.RealClock{}
+	view := &pending.View{
+		Client: mgr.GetClient(), Gate: changes.gate, Versions: by, Limits: limits, Clock: now,
+		Owners: &pending.Owners{
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Updaters: by, Clock: now,
+			Differences: &rollback.Rollback{Writer: mgr.GetClient(), Live: machineupdate.RememberCRDs(mgr.GetAPIReader(), now)},
+		},
+	}
+	if err := view.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("add what shows what waits: %w", err)
+	}
+	whenLeading(mgr, pending.Collector{Client: mgr.GetClient()})
+	return nil
+}
