@@ -125,6 +125,7 @@ var windows = []scenario{
 	{"the API server refuses policies that can't be read or never open", (*suite).whatNeverOpensIsRefused},
 	{"with replacement Forbid machines stay", (*suite).forbidKeepsTheMachines},
 	{"with whenClosed Refuse nothing is committed", (*suite).refuseCommitsNothing},
+	{"what waits is shown before anything is committed", (*suite).pendingShowsAll},
 }
 
 // upgrades are the scenarios of clusters that are made from a ClusterClass.

@@ -46,6 +46,7 @@ func (u *suite) upgradeIsHeld(ctx context.Context, t *testing.T) {
 	u.clusterShows(ctx, t, cluster, "policy control-plane is restrictive")
 	time.Sleep(16 * time.Second) // Cluster API asks again, and gets the same answer
 	u.versions(ctx, t, cluster, []string{older}, []string{older})
+	u.upgradeIsPending(ctx, t, cluster, policies[refitv1.ControlPlaneRole])
 
 	u.changePolicy(ctx, t, policies[refitv1.ControlPlaneRole], permissive)
 	u.clusterShows(ctx, t, cluster, "policy workers is restrictive")
@@ -54,6 +55,7 @@ func (u *suite) upgradeIsHeld(ctx context.Context, t *testing.T) {
 	u.changePolicy(ctx, t, policies[refitv1.WorkerRole], permissive)
 	require.NoError(t, cluster.WaitForRollout(ctx))
 	u.versions(ctx, t, cluster, []string{newer}, []string{newer})
+	u.nothingPending(ctx, t, cluster)
 }
 
 // clusterShows demands that Cluster API shows a text in the Cluster's TopologyReconciled condition.
