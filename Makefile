@@ -112,7 +112,7 @@ e2e-move: ## clusterctl moves a cluster in the middle of an update, between two 
 
 .PHONY: e2e-everything
 e2e-everything: build ## The scenarios of e2e and of e2e-real side by side, in one management cluster.
-	go test -tags e2e -vet=off -count=1 -parallel 4 -timeout 75m -v -run '^TestEverything$$$(SCENARIOS)' ./test/e2e
+	go test -tags e2e -vet=off -count=1 -parallel 5 -timeout 75m -v -run '^TestEverything$$$(SCENARIOS)' ./test/e2e
 
 # SCENARIO is a regular expression that the names of scenarios have to match: only these are run. Without it all are.
 SCENARIO ?=
