@@ -60,8 +60,11 @@ func (c *fastCache) List(_ context.Context, out client.ObjectList, opts ...clien
 // saturdaysAmongOthers are days of policies that meet once a week.
 var saturdaysAmongOthers = []string{"SA", "SA,SU", "MO,WE,SA"}
 
-// large is a fleet of clusters with 3 control plane machines and workers, under policies with various selectors and days.
-func large(clusters, workers, policies, namespaces int, days []string) (*fastCache, *Policies) {
+// workersEach is how many workers each cluster of a large fleet has.
+const workersEach = 97
+
+// large is a fleet of clusters with 3 control plane machines each, and workers, under policies with various selectors and days.
+func large(clusters, policies, namespaces int, days []string) (*fastCache, *Policies) {
 	c := &fastCache{
 		clusters: map[types.NamespacedName]*clusterv1.Cluster{}, machines: map[types.NamespacedName]*clusterv1.Machine{}, updates: map[string][]refitv1.MachineUpdate{},
 	}
@@ -70,7 +73,7 @@ func large(clusters, workers, policies, namespaces int, days []string) (*fastCac
 		one := cluster(fmt.Sprintf("c%d", i), map[string]string{"env": []string{"prod", "dev", "test"}[i%3], "region": fmt.Sprintf("r%d", i%20), "tier": fmt.Sprint(i % 5)}, nil)
 		one.Namespace = namespace
 		c.clusters[client.ObjectKeyFromObject(one)] = one
-		for j := range workers + 3 {
+		for j := range workersEach + 3 {
 			name := fmt.Sprintf("c%d-%d", i, j)
 			m := worker(name, inCluster(one.Name), ofPool(fmt.Sprintf("p%d", j%4)))
 			if j < 3 {
@@ -141,7 +144,7 @@ func BenchmarkFleet(b *testing.B) {
 		"one namespace, with policies that never meet": {1, []string{"SA", "SA,SU", "MO,TU,WE,TH"}},
 	} {
 		b.Run(name, func(b *testing.B) {
-			cache, policies := large(300, 97, 200, tc.namespaces, tc.days)
+			cache, policies := large(300, 200, tc.namespaces, tc.days)
 			require.Len(b, cache.machines, 30000)
 			candidates := Candidates{cache}
 			selected, open := 0, 0
@@ -173,7 +176,7 @@ func BenchmarkFleet(b *testing.B) {
 func BenchmarkAsk(b *testing.B) {
 	for _, machines := range []int{100, 1000, 10000} {
 		b.Run(fmt.Sprintf("machines=%d", machines), func(b *testing.B) {
-			cache, _ := large(max(1, machines/100), 97, 0, 1, nil)
+			cache, _ := large(max(1, machines/100), 0, 1, nil)
 			policies := policyList{*of("ns0", saturdays("a", budget(refitv1.Budget{MaxConcurrent: 10})))}.read()
 			gate := &Gate{Policies: policies, Client: cache, Live: cache, Clock: clocktesting.NewFakePassiveClock(inside)}
 			mu := &cache.updates["ns0"][0]
@@ -190,7 +193,7 @@ func BenchmarkAsk(b *testing.B) {
 
 // BenchmarkCollect collects the metrics of 30,000 machines.
 func BenchmarkCollect(b *testing.B) {
-	cache, policies := large(300, 97, 200, 1, saturdaysAmongOthers)
+	cache, policies := large(300, 200, 1, saturdaysAmongOthers)
 	c := &Collector{Client: cache, Policies: policies, Clock: clocktesting.NewFakePassiveClock(inside)}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -202,7 +205,7 @@ func BenchmarkCollect(b *testing.B) {
 
 // BenchmarkOutlook decides about changes of 30,000 machines of one namespace, which all wait.
 func BenchmarkOutlook(b *testing.B) {
-	cache, policies := large(300, 97, 200, 1, saturdaysAmongOthers)
+	cache, policies := large(300, 200, 1, saturdaysAmongOthers)
 	for namespace := range cache.updates {
 		cache.updates[namespace] = nil
 	}

@@ -42,23 +42,28 @@ func (c *Checker) policies(ctx context.Context) []Finding {
 		}
 		for _, one := range policies {
 			n++
-			object := "ChangeManagementPolicy " + one.String()
-			if one.Namespaces != nil {
-				object = one.Title()
-			}
-			d := schedule.Decide(schedule.Query{Now: now}, one.Schedule)
-			switch {
-			case d.Reason == schedule.InvalidPolicy:
-				all = append(all, Finding{Check: check, Level: Error, Object: object, Message: d.Message, Do: "correct the field; refit schedule lint -f FILE says more"})
-			case d.NextChangeETASeconds == schedule.SecondsNone && d.Reason != schedule.Paused && d.Reason != schedule.Manual:
-				all = append(all, Finding{Check: check, Level: Warning, Object: object, Message: "it never opens: " + d.Message, Do: "see its windows with refit schedule next"})
-			}
+			all = append(all, policy(check, now, one)...)
 		}
 	}
 	if len(all) == 0 {
 		all = append(all, good(check, "", fmt.Sprintf("%d policies can be read", n)))
 	}
 	return all
+}
+
+// policy looks at one policy; nothing is found if all is well.
+func policy(check string, now time.Time, one *changemanagement.Policy) []Finding {
+	object := "ChangeManagementPolicy " + one.String()
+	if one.Namespaces != nil {
+		object = one.Title()
+	}
+	switch d := schedule.Decide(schedule.Query{Now: now}, one.Schedule.Widest()); {
+	case d.Reason == schedule.InvalidPolicy:
+		return []Finding{{Check: check, Level: Error, Object: object, Message: d.Message, Do: "correct the field; refit schedule lint -f FILE says more"}}
+	case d.NextChangeETASeconds == schedule.SecondsNone && d.Reason != schedule.Paused && d.Reason != schedule.Manual:
+		return []Finding{{Check: check, Level: Warning, Object: object, Message: "it never opens: " + d.Message, Do: "see its windows with refit schedule next"}}
+	}
+	return nil
 }
 
 // selected looks whether the ExtensionConfig is for the namespace of a Cluster.

@@ -248,14 +248,14 @@ func (d *policyDocuments) addAll(list []json.RawMessage) error {
 const clusterPolicyKind = "ClusterChangeManagementPolicy"
 
 // compile returns a policy as the server reads it. The calendars of one of the platform are in refit's own namespace, which files don't name.
-func (p *policyDocument) compile(calendars schedule.Calendars) (*changemanagement.Policy, error) {
-	if p.cluster != nil {
-		object := &refitv1.ClusterChangeManagementPolicy{Spec: *p.cluster}
-		object.Name = p.name
+func (d *policyDocument) compile(calendars schedule.Calendars) (*changemanagement.Policy, error) {
+	if d.cluster != nil {
+		object := &refitv1.ClusterChangeManagementPolicy{Spec: *d.cluster}
+		object.Name = d.name
 		return changemanagement.CompileCluster(object, calendars)
 	}
-	object := &refitv1.ChangeManagementPolicy{Spec: p.spec}
-	object.Name, object.Namespace = p.name, p.namespace
+	object := &refitv1.ChangeManagementPolicy{Spec: d.spec}
+	object.Name, object.Namespace = d.name, d.namespace
 	return changemanagement.Compile(object, calendars)
 }
 

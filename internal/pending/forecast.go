@@ -97,11 +97,6 @@ func order(first bool) int {
 // takes is how long the change of an entry is expected to take.
 func (e *entry) takes() time.Duration { return cmp.Or(e.prospect.Expected, assumed) }
 
-// unasked reports whether neither windows nor budgets are asked: it disturbs nothing, or an override lets it start.
-func (e *entry) unasked() bool {
-	return e.free || e.prospect.Reason == schedule.Overridden && e.prospect.Open
-}
-
 // counts reports whether it counts against budgets: only updates do.
 func (e *entry) counts() bool {
 	return !e.free && (e.cause == refitv1.PendingInPlace || e.cause == refitv1.PendingUnknown)

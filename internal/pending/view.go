@@ -162,7 +162,7 @@ func (v *View) ask(ctx context.Context, outlook *changemanagement.Outlook, e *en
 	if e.stuck {
 		return nil
 	}
-	e.earliest, e.reason = prospect.Earliest, string(prospect.Decision.Reason)
+	e.earliest, e.reason = prospect.Earliest, string(prospect.Reason)
 	if !prospect.Open {
 		e.note = prospect.Message
 	}
