@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -28,6 +29,20 @@ func updateOf(ctx context.Context, c client.Reader, m *clusterv1.Machine) (*refi
 		return nil, fmt.Errorf("MachineUpdate %s is of an earlier Machine of the same name, and about to go", key)
 	}
 	return mu, nil
+}
+
+// onConflict writes, and when somebody else has written an object meanwhile reads it and writes once more: what is written is decided by what it is then.
+func onConflict(ctx context.Context, c client.Client, obj client.Object, write func() error) error {
+	again := false
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if again {
+			if err := c.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
+				return err
+			}
+		}
+		again = true
+		return write()
+	})
 }
 
 // ask sets an annotation on a MachineUpdate to a value that it did not have before, if nobody else has written it since, and returns what

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"k8s.io/utils/clock"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -66,6 +67,10 @@ func hasFailed(mu *refitv1.MachineUpdate) bool {
 
 // annotate asks by an annotation for one thing, and no longer for the other one, if that may be decided.
 func (f *Failures) annotate(ctx context.Context, m *clusterv1.Machine, d decision) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error { return f.annotateOnce(ctx, m, d) }) // refit writes the status at the same time
+}
+
+func (f *Failures) annotateOnce(ctx context.Context, m *clusterv1.Machine, d decision) error {
 	mu, err := updateOf(ctx, f.Client, m)
 	if err != nil {
 		return err

@@ -88,7 +88,7 @@ func (h *Holder) Hold(ctx context.Context, m *clusterv1.Machine, o HoldOptions) 
 	if !o.Until.IsZero() && !o.Until.After(h.Clock.Now()) {
 		return fmt.Errorf("the hold would end at %s, which is over", o.Until.UTC().Format(time.RFC3339))
 	}
-	if err := h.annotate(ctx, m, o); err != nil {
+	if err := onConflict(ctx, h.Client, m, func() error { return h.annotate(ctx, m, o) }); err != nil {
 		return err
 	}
 	h.say("Machine %s/%s is held by %s%s: refit begins nothing new on it, and releases it after the step that is under way. "+

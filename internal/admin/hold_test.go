@@ -272,7 +272,14 @@ func TestHoldAtTheSameTime(t *testing.T) {
 	h := w.holder(&locker{})
 	h.Admin = "bob"
 	err := h.Hold(t.Context(), old, HoldOptions{Reason: "y"})
-	require.ErrorContains(t, err, "somebody has written it at the same time")
+	require.ErrorContains(t, err, "held by alice (x)", "it is decided by what the Machine is by now")
+	require.ErrorIs(t, err, ErrNotYours)
+	changed := w.machine()
+	changed.Labels["new"] = "one"
+	stale := w.machine()
+	require.NoError(t, w.Update(t.Context(), changed))
+	require.NoError(t, w.holder(&locker{}).Hold(t.Context(), stale, HoldOptions{Reason: "z"}), "Machines change all the time")
+	require.Equal(t, "one", w.machine().Labels["new"])
 	w.fail = func(verb string, _ client.Object) error {
 		if verb == "patch" {
 			return errors.New("forbidden")

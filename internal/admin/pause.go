@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 	"time"
 
@@ -47,14 +48,11 @@ func (p *Pauses) Pause(ctx context.Context, obj client.Object, o PauseOptions) e
 	if !o.Until.IsZero() && !o.Until.After(p.Clock.Now()) {
 		return fmt.Errorf("the pause would end at %s, which is over", o.Until.UTC().Format(time.RFC3339))
 	}
-	if err := p.mine(obj); err != nil {
-		return err
-	}
 	value := "true"
 	if !o.Until.IsZero() {
 		value = o.Until.UTC().Format(time.RFC3339)
 	}
-	err := p.write(ctx, obj, func(annotations map[string]string) {
+	err := p.write(ctx, obj, p.mine, func(annotations map[string]string) {
 		annotations[refitv1.RestrictiveUntilAnnotation], annotations[pauseReason], annotations[pauseBy] = value, o.Reason, p.Admin
 	})
 	if err != nil {
@@ -68,10 +66,13 @@ func (p *Pauses) Resume(ctx context.Context, obj client.Object, force bool) erro
 	if _, paused := obj.GetAnnotations()[refitv1.RestrictiveUntilAnnotation]; !paused {
 		return say(p.Out, "%s is not paused.\n", named(obj))
 	}
-	if err := p.mine(obj); err != nil && !force {
-		return fmt.Errorf("%w; --force resumes it nevertheless", err)
+	mayResume := func(obj client.Object) error {
+		if err := p.mine(obj); err != nil && !force {
+			return fmt.Errorf("%w; --force resumes it nevertheless", err)
+		}
+		return nil
 	}
-	err := p.write(ctx, obj, func(annotations map[string]string) {
+	err := p.write(ctx, obj, mayResume, func(annotations map[string]string) {
 		for _, name := range []string{refitv1.RestrictiveUntilAnnotation, pauseReason, pauseBy} {
 			delete(annotations, name)
 		}
@@ -96,26 +97,32 @@ func (p *Pauses) mine(obj client.Object) error {
 	return fmt.Errorf("%s is paused by %s%s (%s=%s)", named(obj), by, inBrackets(annotations[pauseReason]), refitv1.RestrictiveUntilAnnotation, value)
 }
 
-// write changes annotations of an object, if nobody else has changed the object since it was read.
-func (p *Pauses) write(ctx context.Context, obj client.Object, change func(annotations map[string]string)) error {
-	changed, ok := obj.DeepCopyObject().(client.Object)
-	if !ok {
-		return fmt.Errorf("%T is no object of the API", obj)
+// write changes annotations of an object, if they may be. What is the API server's is decided about: others write these objects all the time.
+func (p *Pauses) write(ctx context.Context, obj client.Object, may func(client.Object) error, change func(annotations map[string]string)) error {
+	err := onConflict(ctx, p.Client, obj, func() error {
+		if err := may(obj); err != nil {
+			return err
+		}
+		changed, ok := obj.DeepCopyObject().(client.Object)
+		if !ok {
+			return fmt.Errorf("%T is no object of the API", obj)
+		}
+		annotations := maps.Clone(obj.GetAnnotations())
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		change(annotations)
+		changed.SetAnnotations(annotations)
+		err := p.Client.Patch(ctx, changed, client.MergeFromWithOptions(obj, client.MergeFromWithOptimisticLock{}), client.FieldOwner(p.Admin))
+		if err != nil {
+			return fmt.Errorf("annotate %s: %w", named(obj), err)
+		}
+		return nil
+	})
+	if apierrors.IsConflict(err) {
+		return fmt.Errorf("%w; others change it all the time: run the command again", err)
 	}
-	annotations := map[string]string{}
-	for name, value := range obj.GetAnnotations() {
-		annotations[name] = value
-	}
-	change(annotations)
-	changed.SetAnnotations(annotations)
-	err := p.Client.Patch(ctx, changed, client.MergeFromWithOptions(obj, client.MergeFromWithOptimisticLock{}), client.FieldOwner(p.Admin))
-	switch {
-	case apierrors.IsConflict(err):
-		return fmt.Errorf("%s has changed at this moment; run the command again: %w", named(obj), err)
-	case err != nil:
-		return fmt.Errorf("annotate %s: %w", named(obj), err)
-	}
-	return nil
+	return err
 }
 
 // named returns a Cluster or a Machine as people know it.

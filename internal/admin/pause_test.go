@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -75,11 +77,21 @@ func TestPauseIsSomebodyElsesUntilItIsOver(t *testing.T) {
 
 func TestPauseOfWhatHasChangedMeanwhile(t *testing.T) {
 	w, as, get := pauseWorld(t, cluster("fleet"))
-	before := get()
+	before, stale := get(), get()
 	now := get()
 	now.Annotations["new"] = "one"
 	require.NoError(t, w.Update(t.Context(), now))
-	require.ErrorContains(t, as("ann").Pause(t.Context(), before, PauseOptions{Reason: "x"}), "run the command again")
+	require.NoError(t, as("ann").Pause(t.Context(), before, PauseOptions{Reason: "incident 42"}), "Clusters change all the time")
+	require.Equal(t, "one", get().Annotations["new"], "what somebody else has written stays")
+	require.Equal(t, "ann", get().Annotations["capi-refit.dev/restrictive-until-by"])
+	require.ErrorContains(t, as("bob").Pause(t.Context(), stale, PauseOptions{Reason: "mine"}), "paused by ann", "it is decided by what it is by now")
+	w.fail = func(verb string, obj client.Object) error {
+		if verb == "patch" {
+			return apierrors.NewConflict(schema.GroupResource{Resource: "clusters"}, obj.GetName(), nil)
+		}
+		return nil
+	}
+	require.ErrorContains(t, as("ann").Resume(t.Context(), get(), false), "run the command again")
 }
 
 func TestFindCluster(t *testing.T) {

@@ -77,7 +77,18 @@ func (p *Permits) end() string {
 	return " until " + p.Until.UTC().Format(time.RFC3339)
 }
 
+// permit permits the change that an update waits for. If another one is asked for by now, that is not permitted.
 func (p *Permits) permit(ctx context.Context, mu *refitv1.MachineUpdate, at time.Time) error {
+	change := mu.ChangeID()
+	return onConflict(ctx, p.Client, mu, func() error {
+		if now := mu.ChangeID(); now != change {
+			return fmt.Errorf("the update of Machine %s/%s is for another change by now, %s instead of %s; permit that if you want it", mu.Namespace, mu.Name, now, change)
+		}
+		return p.permitOnce(ctx, mu, at)
+	})
+}
+
+func (p *Permits) permitOnce(ctx context.Context, mu *refitv1.MachineUpdate, at time.Time) error {
 	changed := mu.DeepCopy()
 	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, refitv1.PermitAnnotation, changemanagement.PermitValue(at, mu.ChangeID(), p.Until, p.Admin))
 	return annotate(ctx, p.Client, mu, changed, p.Admin)

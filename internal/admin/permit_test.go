@@ -38,4 +38,14 @@ func TestPermit(t *testing.T) {
 
 	require.ErrorContains(t, p.Machine(t.Context(), machine("c")), "only one that waits for a policy can, and it is Waiting (Unreachable)")
 	require.ErrorContains(t, p.All(t.Context(), Scope{Namespace: "other"}), "no update in namespace other waits for a policy")
+
+	waits := get("b")
+	written := waits.DeepCopy()
+	written.Labels = map[string]string{"new": "one"}
+	require.NoError(t, w.Update(t.Context(), written))
+	require.NoError(t, p.permit(t.Context(), waits.DeepCopy(), w.clock.Now()), "refit writes it at the same time")
+	written = get("b")
+	written.Spec.Digest += "0"
+	require.NoError(t, w.Update(t.Context(), written))
+	require.ErrorContains(t, p.permit(t.Context(), waits, w.clock.Now()), "is for another change by now")
 }

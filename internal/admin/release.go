@@ -31,14 +31,7 @@ func (h *Holder) Release(ctx context.Context, m *clusterv1.Machine, force bool) 
 		h.say("Machine %s/%s has no hold.", m.Namespace, m.Name)
 		return nil
 	}
-	changed := m.DeepCopy()
-	for _, name := range []string{refitv1.HoldAnnotation, lease.HoldReasonAnnotation, lease.HoldByAnnotation} {
-		delete(changed.Annotations, name)
-	}
-	if err := protection.UnholdMachine(changed); err != nil {
-		return fmt.Errorf("have Cluster API look after Machine %s/%s again: %w", m.Namespace, m.Name, err)
-	}
-	switch err := h.patch(ctx, m, changed); {
+	switch err := onConflict(ctx, h.Client, m, func() error { return h.unhold(ctx, m, force) }); {
 	case apierrors.IsNotFound(err):
 		h.say("Machine %s/%s is gone, and its hold with it.", m.Namespace, m.Name)
 		return nil
@@ -47,6 +40,21 @@ func (h *Holder) Release(ctx context.Context, m *clusterv1.Machine, force bool) 
 	}
 	h.say("Machine %s/%s is released. An update that waits for it goes on within a minute.", m.Namespace, m.Name)
 	return nil
+}
+
+// unhold takes the hold's annotations from a Machine.
+func (h *Holder) unhold(ctx context.Context, m *clusterv1.Machine, force bool) error {
+	if err := h.mine(m); err != nil && !force { // somebody may have taken it over since
+		return err
+	}
+	changed := m.DeepCopy()
+	for _, name := range []string{refitv1.HoldAnnotation, lease.HoldReasonAnnotation, lease.HoldByAnnotation} {
+		delete(changed.Annotations, name)
+	}
+	if err := protection.UnholdMachine(changed); err != nil {
+		return fmt.Errorf("have Cluster API look after Machine %s/%s again: %w", m.Namespace, m.Name, err)
+	}
+	return h.patch(ctx, m, changed)
 }
 
 // releaseNode releases what the hold has in the workload cluster. That cluster may be going with the Machine: what can't be released

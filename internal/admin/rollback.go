@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -31,19 +32,27 @@ type Rollback struct {
 
 // Ask asks refit to write what the owner of a Machine wants now, and returns an error if refit refuses.
 func (r *Rollback) Ask(ctx context.Context, m *clusterv1.Machine) error {
-	mu, err := updateOf(ctx, r.Client, m)
-	if err != nil {
+	var asked *refitv1.MachineUpdate
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) { // refit writes the status at the same time
+		asked, err = r.ask(ctx, m)
 		return err
-	}
-	if row := rowOf(mu, r.Clock.Now()); row.Phase == string(refitv1.PhaseSucceeded) {
-		return fmt.Errorf("the update of Machine %s/%s has succeeded, so that Cluster API hears its owner again: put the template back, "+
-			"and Cluster API asks for what is in it", m.Namespace, m.Name)
-	}
-	asked, err := ask(ctx, r.Client, mu, r.Admin, r.Clock.Now(), refitv1.RollbackAnnotation, refitv1.RetryAnnotation, refitv1.AbandonAnnotation)
+	})
 	if err != nil {
 		return err
 	}
 	return r.await(ctx, m, asked.RollbackRequest())
+}
+
+func (r *Rollback) ask(ctx context.Context, m *clusterv1.Machine) (*refitv1.MachineUpdate, error) {
+	mu, err := updateOf(ctx, r.Client, m)
+	if err != nil {
+		return nil, err
+	}
+	if row := rowOf(mu, r.Clock.Now()); row.Phase == string(refitv1.PhaseSucceeded) {
+		return nil, fmt.Errorf("the update of Machine %s/%s has succeeded, so that Cluster API hears its owner again: put the template back, "+
+			"and Cluster API asks for what is in it", m.Namespace, m.Name)
+	}
+	return ask(ctx, r.Client, mu, r.Admin, r.Clock.Now(), refitv1.RollbackAnnotation, refitv1.RetryAnnotation, refitv1.AbandonAnnotation)
 }
 
 // await waits until refit has written what is wanted, or has refused.
