@@ -36,6 +36,7 @@ func (p *Policy) checkGates(mayAsk func(*health.Gate) error) {
 	for i, g := range p.Gates {
 		if err := mayAsk(g); err != nil {
 			_ = p.refuse(p.Title(), &schedule.FieldError{Field: fmt.Sprintf("gates[%d].prometheus.url", i), Err: err})
+			p.Gates = nil // so that nobody asks them: a node may soak, and the policy is selected as before
 			return
 		}
 	}

@@ -180,6 +180,34 @@ func TestNobodyAnswersHere(t *testing.T) {
 	require.True(t, d.Frees)
 }
 
+// aboutASecret has gates be about a Secret, in a spelling that an API server takes.
+func aboutASecret(s *spec) {
+	for i := range s.Gates {
+		o := &s.Gates[i].CEL.Objects[0]
+		o.APIVersion, o.Kind = "/v1", "Secret"
+	}
+}
+
+// TestTheGatesOfAnInvalidPolicyAreNotAsked, also by who does not ask whether it is open.
+func TestTheGatesOfAnInvalidPolicyAreNotAsked(t *testing.T) {
+	for name, edits := range map[string][]edit{
+		"a Secret":           {gated("errors"), aboutASecret},
+		"a URL that may not": {gated("errors")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, fleet(map[string]states{"w": {waiting}, "x": soaks(inside)}, nil)...)
+			w.policies.MayAsk = func(*health.Gate) error { return errors.New("refit may not ask there") }
+			w.addPolicy(saturdays("a", edits...))
+			a := w.healthy()
+			a.set("errors", shut(inside, "token is hunter2"))
+			require.Equal(t, schedule.InvalidPolicy, w.ask("w").Reason)
+			w.Reconcile(&Soaks{Gate: w.gate, Recorder: w.Events}, "x")
+			require.Empty(t, a.asked, "while a node soaks")
+			w.RequireNoEvent()
+		})
+	}
+}
+
 // TestAGateOfOneClusterIsInNobodysWayElsewhere: who can't start now does not take the place of one that can.
 func TestAGateOfOneClusterIsInNobodysWayElsewhere(t *testing.T) {
 	w := newWorld(t, append(fleet(map[string]states{"old": {waiting, configured(9)}}, nil,

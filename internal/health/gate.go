@@ -76,7 +76,7 @@ type Sources struct {
 	Workloads  Workloads
 }
 
-// Compile reads gates. Errors name the fields.
+// Compile reads gates. Errors name the fields. With an error there are no gates: one that can't be read, or is not allowed, is not to be asked by anybody.
 func Compile(all []refitv1.HealthGate) ([]*Gate, error) {
 	var out []*Gate
 	var errs []error
@@ -90,7 +90,10 @@ func Compile(all []refitv1.HealthGate) ([]*Gate, error) {
 		out = append(out, r.gate(&all[i]))
 		errs = append(errs, r.errs...)
 	}
-	return out, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 // reader reads one gate.
