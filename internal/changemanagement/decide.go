@@ -32,6 +32,8 @@ type Decision struct {
 	Policies []*Policy
 	// By are the overrides that made it, and Passed the stops that it passes: only a bypass of this very change does.
 	By, Passed Overrides
+	// bypassed reports that a bypass of this very change made it, at an object in the namespace. One at a policy of the platform opens that alone.
+	bypassed bool
 	// Permit is the permission by which policies that are Manual let it start; none if there are no such policies.
 	Permit Permit
 	// started tells that it has let an update start.
@@ -122,6 +124,7 @@ func decide(now time.Time, s *Candidate, policies []*Policy, c Change) Decision 
 func (d *Decision) tellForce(f force) {
 	if d.Reason == schedule.Overridden {
 		d.By, d.Passed = f.deciding()
+		d.bypassed = f.bypass
 		for _, o := range d.By {
 			d.Message += "; " + d.told(o)
 		}

@@ -97,13 +97,13 @@ func (g *Gate) gateCloses(p *Policy, one *health.Gate, cluster string) *unhealth
 }
 
 // askGates closes a decision that a health gate does not let be open. A bypass of the very change passes it, and is told which; what opens policies
-// for a while does not: it says nothing about how things are.
+// for a while does not: it says nothing about how things are. Nor does a bypass at a policy of the platform, which has no gates.
 func (g *Gate) askGates(d *Decision, r record) {
 	all := g.unhealthy(d.Policies, r.candidate.Cluster)
 	if len(all) == 0 {
 		return
 	}
-	if slices.ContainsFunc(d.By, func(o Override) bool { return o.Kind == kindOf(refitv1.BypassAnnotation) }) {
+	if d.bypassed {
 		for _, u := range all {
 			d.Message += ", which passes " + u.String()
 		}

@@ -208,6 +208,16 @@ func TestTheGatesOfAnInvalidPolicyAreNotAsked(t *testing.T) {
 	}
 }
 
+// TestABypassOfThePlatformsPolicyOpensThatAlone: whoever runs the platform knows nothing of what the namespace measures.
+func TestABypassOfThePlatformsPolicyOpensThatAlone(t *testing.T) {
+	w := newWorld(t, cluster("c1", nil, nil), worker("w"), update("w", waiting), namespace("fleet", nil), saturdays("a", gated("errors")),
+		platform(policy("p", schedule.RestrictiveStrategy), annotatedPolicy(bypassKey, "digest-w")))
+	a := w.healthy()
+	a.set("errors", shut(inside, "it is 0.031"))
+	d := w.ask("w")
+	require.False(t, d.Open, d.Message)
+}
+
 // TestAGateOfOneClusterIsInNobodysWayElsewhere: who can't start now does not take the place of one that can.
 func TestAGateOfOneClusterIsInNobodysWayElsewhere(t *testing.T) {
 	w := newWorld(t, append(fleet(map[string]states{"old": {waiting, configured(9)}}, nil,
