@@ -51,7 +51,7 @@ var variable = regexp.MustCompile(`^[a-z][a-zA-Z0-9_]*$`)
 
 func (r *reader) cel(c *refitv1.CELGate) *celQuestion {
 	q := &celQuestion{expression: c.Expression, objects: c.Objects}
-	options := []cel.EnvOption{cel.OptionalTypes(), cel.CrossTypeNumericComparisons(true)}
+	options := language()
 	named := map[string]bool{}
 	for i := range c.Objects {
 		o, field := &c.Objects[i], fmt.Sprintf("cel.objects[%d]", i)
@@ -117,8 +117,11 @@ func (q *celQuestion) compile(options []cel.EnvOption) error {
 	if out := checked.OutputType(); !out.IsExactType(cel.BoolType) && !out.IsExactType(cel.DynType) {
 		return fmt.Errorf("it is a %s, and is to be true or false", out)
 	}
+	if err := bound(checked.NativeRep()); err != nil {
+		return err
+	}
 	q.ast = checked
-	if q.program, err = env.Program(checked, cel.CostLimit(mostCost), cel.InterruptCheckFrequency(checkEvery)); err != nil {
+	if q.program, err = env.Program(checked, cel.CostTracking(costs{}), cel.CostLimit(mostCost), cel.InterruptCheckFrequency(checkEvery)); err != nil {
 		return err
 	}
 	q.explained, err = env.Program(checked, cel.EvalOptions(cel.OptTrackState), cel.InterruptCheckFrequency(checkEvery))

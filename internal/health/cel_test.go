@@ -2,6 +2,7 @@ package health
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -100,4 +101,64 @@ func TestObjects(t *testing.T) {
 	a = ask(t, webReady(inWorkload), away)
 	require.Equal(t, unknown, a.State)
 	require.Contains(t, a.Says, "the workload cluster can't be reached")
+}
+
+// TestExpressionsWithoutABound: what is not counted, or only afterwards, is refused before anything is evaluated. Each of these would take for ever.
+func TestExpressionsWithoutABound(t *testing.T) {
+	// nested binds in 40 comprehensions what is made of the value before.
+	nested := func(first, next, last string) string {
+		text, value := "", first
+		for i := range 40 {
+			name := fmt.Sprintf("v%d", i)
+			text += "[" + value + "].all(" + name + ","
+			value = strings.ReplaceAll(next, "v", name)
+		}
+		return text + strings.ReplaceAll(last, "v", value) + strings.Repeat(")", 40)
+	}
+	for name, tc := range map[string]struct{ expression, says string }{
+		"a macro that copies":           {"optional.of(web.a)" + strings.Repeat(".optMap(web,web)", 100) + ".hasValue()", "undeclared reference to 'optMap'"},
+		"another one":                   {"optional.of(web.a)" + strings.Repeat(".optFlatMap(web,web.?b)", 80) + ".hasValue()", "undeclared reference to 'optFlatMap'"},
+		"a list that doubles":           {nested("[1]", "v+v", "(v)==(v)"), errNested.Error()},
+		"lists of lists":                {nested("1", "[v,v]", "v==v"), errNested.Error()},
+		"an object's list that doubles": {nested("web.metadata.finalizers", "v+v", "'x' in (v)"), errNested.Error()},
+		"maps":                          {nested("1", "{'a':v,'b':v}", "v==v"), errNested.Error()},
+		"lists by map":                  {"web.l.map(a, web.l.map(b, [a, b])).all(c, c == c)", errNested.Error()},
+		"behind a condition":            {nested("1", "(true ? dyn([v,v]) : 1)", "v==v"), errNested.Error()},
+		"a pattern of an object":        {"'a'.matches(web.metadata.name)", errPattern.Error()},
+		"a pattern that is large":       {"web.metadata.name.matches('(a{30}){30}')", "the pattern of matches() is too large"},
+		"a pattern that is none":        {"matches(web.metadata.name, '(')", "the pattern of matches() is none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			gates, err := Compile([]refitv1.HealthGate{webReady(expression(tc.expression))})
+			require.ErrorContains(t, err, tc.says)
+			require.Empty(t, gates)
+		})
+	}
+}
+
+// TestWhatPeopleWriteHasABound.
+func TestWhatPeopleWriteHasABound(t *testing.T) {
+	for _, text := range []string{
+		"web.status.?readyReplicas.orValue(0) in [2, 3]",
+		"web.metadata.name.matches('^[a-z]{1,20}-?[0-9]*$')",
+		"web.status.?conditions.orValue([]).all(c, c.type in ['Progressing'] || c.status == 'True')",
+		"web.status.?conditions.orValue([]).filter(c, c.type == 'Available').map(c, c.status) == ['True']",
+		"size(web.status.?conditions.orValue([]) + []) >= 0 && [web.status.replicas, 1 + 1].exists(n, n == 2)",
+		"has(web.spec.paused) ? !web.spec.paused : {'a': 1}['a'] == 1",
+	} {
+		_, err := Compile([]refitv1.HealthGate{webReady(expression(text))})
+		require.NoError(t, err, text)
+	}
+}
+
+// TestComparingCostsWhatIsCompared: each comparison of an object with itself is one of all that is in it.
+func TestComparingCostsWhatIsCompared(t *testing.T) {
+	d := deployment("fleet", 2)
+	d.Annotations = map[string]string{}
+	for i := range 2000 {
+		d.Annotations[fmt.Sprint("a", i)] = "b"
+	}
+	a := ask(t, webReady(expression("web.metadata.annotations.all(a, web == web)")), two([]client.Object{d}, nil))
+	require.Equal(t, refitv1.GateUnknown, a.State)
+	require.Contains(t, a.Says, "actual cost limit exceeded")
 }
