@@ -2,7 +2,6 @@ package changemanagement
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,7 +10,9 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/json" // whose field names are case-sensitive
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,10 +38,8 @@ var _ admission.Handler = (*Admission)(nil)
 
 // admitted is a policy of either kind that is to be admitted.
 type admitted struct {
-	name    string
-	spec    any // to be compared
-	of      *refitv1.ChangeManagementPolicySpec
-	deleted bool
+	name string
+	of   *refitv1.ChangeManagementPolicySpec
 	// calendars is the namespace with its calendars.
 	calendars string
 	compile   func(schedule.Calendars) (*Policy, error)
@@ -52,48 +51,67 @@ func (a *Admission) Handle(ctx context.Context, r admission.Request) admission.R
 	if r.Operation != admissionv1.Create && r.Operation != admissionv1.Update || r.SubResource != "" {
 		return admission.Allowed("")
 	}
-	p, err := a.read(r, r.Object.Raw)
+	after, err := contentOf(r, r.Object.Raw)
 	if err != nil {
 		return admission.Errored(http.StatusBadRequest, err)
 	}
-	if p.deleted {
+	if after.GetDeletionTimestamp() != nil {
 		return admission.Allowed("it is being deleted")
 	}
 	if r.Operation == admissionv1.Update {
-		if before, err := a.read(r, r.OldObject.Raw); err == nil && equality.Semantic.DeepEqual(before.spec, p.spec) {
+		if before, err := contentOf(r, r.OldObject.Raw); err == nil && equality.Semantic.DeepEqual(before.Object["spec"], after.Object["spec"]) {
 			return admission.Allowed("the spec is what it was")
 		}
 	}
-	// An API server has looked before. For anybody else its bounds hold, too: of how many windows there are, and how long texts.
-	if err := new(apischema.Checker).Check(r.Object.Raw); err != nil {
-		return admission.Errored(http.StatusUnprocessableEntity, fmt.Errorf("no API server takes it: %w", err))
+	p, err := a.read(after)
+	if err != nil {
+		return admission.Errored(http.StatusUnprocessableEntity, err)
 	}
 	return a.judge(ctx, r.Kind.Kind, p)
 }
 
-// read reads a policy.
-func (a *Admission) read(r admission.Request, raw []byte) (*admitted, error) {
+// contentOf returns what an object has, without a type: one that no version of refit can read is to be annotated and deleted as well.
+func contentOf(r admission.Request, raw []byte) (*unstructured.Unstructured, error) {
 	if r.Kind.Group != refitv1.GroupVersion.Group || r.Kind.Version != refitv1.GroupVersion.Version {
 		return nil, fmt.Errorf("%s/%s is not %s", r.Kind.Group, r.Kind.Version, refitv1.GroupVersion)
 	}
-	switch r.Kind.Kind {
-	case "ChangeManagementPolicy":
-		p := &refitv1.ChangeManagementPolicy{}
-		err := json.Unmarshal(raw, p)
-		return &admitted{
-			name: p.Name, spec: p.Spec, of: &p.Spec, deleted: !p.DeletionTimestamp.IsZero(), calendars: p.Namespace,
-			compile: func(c schedule.Calendars) (*Policy, error) { return Compile(p, c) },
-		}, err
-	case clusterKind:
+	if r.Kind.Kind != policyKind && r.Kind.Kind != clusterKind {
+		return nil, fmt.Errorf("%s is no kind of policy that is known here", r.Kind.Kind)
+	}
+	var out unstructured.Unstructured
+	if err := json.Unmarshal(raw, &out.Object); err != nil {
+		return nil, err
+	}
+	if kind := out.GetKind(); kind != r.Kind.Kind {
+		return nil, fmt.Errorf("the object is of kind %q, and the review of %s", kind, r.Kind.Kind)
+	}
+	return &out, nil
+}
+
+// read reads a policy. What is read is what was checked, and nothing that is there twice, or in another spelling, which decoders take differently: an
+// API server has looked before, and for anybody else its bounds hold, too, of how many windows there are, and how long texts.
+func (a *Admission) read(content *unstructured.Unstructured) (*admitted, error) {
+	raw, err := json.Marshal(content.Object)
+	if err != nil {
+		return nil, err
+	}
+	if err := new(apischema.Checker).Check(raw); err != nil {
+		return nil, fmt.Errorf("no API server takes it: %w", err)
+	}
+	if content.GetKind() == clusterKind {
 		p := &refitv1.ClusterChangeManagementPolicy{}
 		err := json.Unmarshal(raw, p)
 		return &admitted{
-			name: p.Name, spec: p.Spec, of: &p.Spec.ChangeManagementPolicySpec, deleted: !p.DeletionTimestamp.IsZero(), calendars: a.Namespace,
+			name: p.Name, of: &p.Spec.ChangeManagementPolicySpec, calendars: a.Namespace,
 			compile: func(c schedule.Calendars) (*Policy, error) { return CompileCluster(p, c) },
 		}, err
-	default:
-		return nil, fmt.Errorf("%s is no kind of policy that is known here", r.Kind.Kind)
 	}
+	p := &refitv1.ChangeManagementPolicy{}
+	err = json.Unmarshal(raw, p)
+	return &admitted{
+		name: p.Name, of: &p.Spec, calendars: p.Namespace,
+		compile: func(c schedule.Calendars) (*Policy, error) { return Compile(p, c) },
+	}, err
 }
 
 // judge says what is wrong with a policy.

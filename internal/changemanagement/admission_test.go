@@ -3,6 +3,7 @@ package changemanagement
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -139,6 +140,19 @@ func TestWhatIsThereAlreadyIsLetBe(t *testing.T) {
 	}
 	w := newWorld(t)
 	a := &Admission{Live: w.Client, Clock: w.Clock}
+	// One that this version of refit can't read.
+	const odd = `"apiVersion":"capi-refit.dev/v1alpha1","kind":"ChangeManagementPolicy","spec":{"strategy":7}`
+	for after, allowed := range map[string]bool{
+		`{"metadata":{"name":"p","annotations":{"a":"b"}},` + odd + `}`:                                                  true,
+		`{"metadata":{"name":"p","deletionTimestamp":"2026-10-03T20:00:00Z"},` + strings.Replace(odd, "7", "8", 1) + `}`: true,
+		`{"metadata":{"name":"p"},` + strings.Replace(odd, "7", "8", 1) + `}`:                                            false,
+	} {
+		r := a.Handle(t.Context(), admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
+			Operation: admissionv1.Update, Kind: metav1.GroupVersionKind{Group: "capi-refit.dev", Version: "v1alpha1", Kind: "ChangeManagementPolicy"},
+			Object: runtime.RawExtension{Raw: []byte(after)}, OldObject: runtime.RawExtension{Raw: []byte(`{"metadata":{"name":"p"},` + odd + `}`)},
+		}})
+		require.Equal(t, allowed, r.Allowed, after)
+	}
 	require.True(t, a.Handle(t.Context(), admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Operation: admissionv1.Delete}}).Allowed)
 	require.True(t, a.Handle(t.Context(), admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Operation: admissionv1.Update, SubResource: "status"}}).Allowed)
 }
@@ -213,6 +227,32 @@ func TestCalendarsThatAreAdmitted(t *testing.T) {
 			}
 			require.NotContains(t, fmt.Sprint(r), secret)
 			require.NotContains(t, fmt.Sprint(r), policykindtest.ErrDown.Error())
+		})
+	}
+}
+
+// TestTheBoundsOfAnAPIServerHoldForWhoIsNone: what is read of a review is what was checked of it, however it is spelled.
+func TestTheBoundsOfAnAPIServerHoldForWhoIsNone(t *testing.T) {
+	many := `{"strategy":"MaintenanceSchedule","maintenanceSchedule":{"timeZone":"UTC","permit":[` + strings.Repeat(`{"recurrence":"none"},`, 2000) + `{"recurrence":"none"}]}}`
+	const head = `"apiVersion":"capi-refit.dev/v1alpha1","metadata":{"name":"p","namespace":"fleet"}`
+	for name, tc := range map[string]struct{ raw, says string }{
+		"as it is":         {`{` + head + `,"kind":"ChangeManagementPolicy","spec":` + many + `}`, `no API server takes it`},
+		"in upper case":    {`{` + head + `,"kind":"ChangeManagementPolicy","spec":{"strategy":"Permissive"},"Spec":` + many + `}`, ``},
+		"deeper":           {`{` + head + `,"kind":"ChangeManagementPolicy","spec":` + strings.Replace(many, `"permit"`, `"Permit"`, 1) + `}`, ``},
+		"twice":            {`{` + head + `,"kind":"ChangeManagementPolicy","spec":` + many + `,"spec":{"strategy":"MaintenanceSchedule"}}`, ``},
+		"of another kind":  {`{` + head + `,"kind":"NodeDisruptionPolicy","spec":` + many + `}`, `the object is of kind "NodeDisruptionPolicy"`},
+		"of the other one": {`{` + head + `,"kind":"ClusterChangeManagementPolicy","spec":{"strategy":"Permissive"}}`, `the object is of kind "Cluster`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			a := &Admission{Live: w.Client, Clock: w.Clock}
+			r := a.Handle(t.Context(), admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
+				Operation: admissionv1.Create, Kind: metav1.GroupVersionKind{Group: "capi-refit.dev", Version: "v1alpha1", Kind: "ChangeManagementPolicy"},
+				Object: runtime.RawExtension{Raw: []byte(tc.raw)},
+			}})
+			require.NotContains(t, told(r), `"p" is invalid`, "nobody has read it")
+			require.Contains(t, told(r), tc.says)
+			require.Equal(t, tc.says == "", r.Allowed)
 		})
 	}
 }

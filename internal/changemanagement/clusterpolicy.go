@@ -15,6 +15,7 @@ import (
 )
 
 const (
+	policyKind    = "ChangeManagementPolicy"
 	clusterKind   = "ClusterChangeManagementPolicy"
 	clusterPlural = "clusterchangemanagementpolicies"
 )

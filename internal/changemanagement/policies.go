@@ -64,7 +64,7 @@ type readCalendar struct {
 func NewPolicies(cached, live client.Reader, now clock.PassiveClock) *Policies {
 	p := &Policies{Live: live, Clock: now, cached: cached}
 	p.Reader = policykind.NewReader(cached, policykind.Kind[*refitv1.ChangeManagementPolicy, *Policy]{
-		Name: "ChangeManagementPolicy", Plural: "ChangeManagementPolicies",
+		Name: policyKind, Plural: "ChangeManagementPolicies",
 		New:  func() *refitv1.ChangeManagementPolicy { return &refitv1.ChangeManagementPolicy{} },
 		List: func() client.ObjectList { return &refitv1.ChangeManagementPolicyList{} },
 		Read: func(ctx context.Context, policy *refitv1.ChangeManagementPolicy) *Policy {

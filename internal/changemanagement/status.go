@@ -83,7 +83,7 @@ func (s *Status) depart(mu *refitv1.MachineUpdate, again func(ctrl.Request, time
 func (s *Status) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var policy refitv1.ChangeManagementPolicy
 	return s.reconcile(ctx, req, stored{
-		Object: &policy, kind: "ChangeManagementPolicy", status: &policy.Status,
+		Object: &policy, kind: policyKind, status: &policy.Status,
 		read:      func() (*Policy, bool) { return s.Policies.Of(&policy) },
 		count:     func(now time.Time, read *Policy) error { return s.count(ctx, now, read, &policy) },
 		succeeded: func(about time.Time) (bool, error) { return s.succeeded(ctx, &policy, about) },
