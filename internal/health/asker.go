@@ -18,8 +18,9 @@ import (
 const (
 	// keptFor is how long after somebody was interested last a gate goes on to be asked: whoever waits looks again at least that often.
 	keptFor = 12 * time.Minute
-	// atOnce bounds how many questions are under way. Clusters that don't answer take their time, and are not to be in the way of others.
-	atOnce = 100
+	// atOnce bounds how many questions are under way that were answered in time last, and patient how many of the others: clusters that don't answer take
+	// all the time that they have, and are in nobody's way.
+	atOnce, patient = 100, 500
 	// lookEvery is how often it is looked which gates are due.
 	lookEvery = time.Second
 )
@@ -63,6 +64,8 @@ type kept struct {
 	// missed reports that somebody was not let go for want of a fresh answer.
 	missed bool
 	asking bool
+	// prompt reports that it was answered in time last.
+	prompt bool
 	// next is closed with the next answer.
 	next chan struct{}
 }
@@ -186,9 +189,13 @@ func (a *Asker) Start(ctx context.Context) error {
 	defer ticker.Stop()
 	var under sync.WaitGroup
 	defer under.Wait()
-	places := make(chan struct{}, atOnce)
+	promptly, others := make(chan struct{}, atOnce), make(chan struct{}, patient)
 	for {
 		for _, k := range a.begin(a.Clock.Now()) {
+			places := others
+			if k.prompt { // which nobody changes but who asks it
+				places = promptly
+			}
 			under.Go(func() {
 				select {
 				case places <- struct{}{}:
@@ -230,10 +237,13 @@ func (a *Asker) ask(ctx context.Context, k *kept) {
 	a.mu.Lock()
 	gate, about, at := k.gate, k.about, a.Clock.Now()
 	a.mu.Unlock()
-	found, err := a.try(ctx, gate, about)
+	asking, cancel := context.WithTimeout(ctx, gate.timeout)
+	defer cancel()
+	found, err := a.try(asking, gate, about)
 	if ctx.Err() != nil {
 		return // nobody waits for it any more
 	}
+	k.prompt = asking.Err() == nil
 	now := answerOf(at, found, err)
 	before, changed := a.answer(k, now)
 	if before != now.State {
@@ -248,8 +258,6 @@ func (a *Asker) ask(ctx context.Context, k *kept) {
 
 // try asks, and takes a panic for no answer: what others have written must not end refit.
 func (a *Asker) try(ctx context.Context, gate *Gate, about Subject) (found verdict, err error) {
-	ctx, cancel := context.WithTimeout(ctx, gate.timeout)
-	defer cancel()
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v", r)
