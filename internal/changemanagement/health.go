@@ -81,15 +81,16 @@ func (g *Gate) gateCloses(p *Policy, one *health.Gate, cluster string) *unhealth
 		return u
 	}
 	a, fresh := g.Health.Latest(p.version(), one, cluster)
+	told := a.Told()
 	switch {
 	case a.State == refitv1.GatePassing && fresh, a.State == refitv1.GateUnknown && fresh && one.IgnoresErrors:
 		return nil
 	case a.At.IsZero():
-	case a.State == refitv1.GateFailing:
+	case told.State == refitv1.GateFailing:
 		u.reason, u.brief = schedule.GateFailed, "does not hold"
-		u.message = fmt.Sprintf("policy %s: health gate %s does not hold since %s: %s", p.Name, one.Name, a.Since.UTC().Format(time.RFC3339), a.Says)
-	case a.State == refitv1.GateUnknown:
-		u.message = fmt.Sprintf("policy %s: health gate %s can't be asked since %s: %s", p.Name, one.Name, a.Since.UTC().Format(time.RFC3339), a.Says)
+		u.message = fmt.Sprintf("policy %s: health gate %s does not hold since %s: %s", p.Name, one.Name, told.Since.UTC().Format(time.RFC3339), told.Says)
+	case told.State == refitv1.GateUnknown:
+		u.message = fmt.Sprintf("policy %s: health gate %s can't be asked since %s: %s", p.Name, one.Name, told.Since.UTC().Format(time.RFC3339), told.Says)
 	default:
 		u.message = fmt.Sprintf("policy %s: what health gate %s has answered last is too old", p.Name, one.Name)
 	}

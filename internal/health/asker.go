@@ -34,6 +34,24 @@ type Answer struct {
 	Says  string
 	// At is when it was asked last; zero: it was not asked yet.
 	At time.Time
+
+	// told is what those that wait are told. It is what it was for longer than what is found out.
+	told Told
+}
+
+// Told is what those that wait are told of an answer: each change of it is a write for each of them.
+type Told struct {
+	State refitv1.GateState
+	Since time.Time
+	Says  string
+}
+
+// Told returns what those that wait are told.
+func (a Answer) Told() Told {
+	if a.told == (Told{}) {
+		return Told{a.State, a.Since, a.Says}
+	}
+	return a.told
 }
 
 // Policy is whose gates are asked. Another version of it has answers of its own.
@@ -57,8 +75,8 @@ type kept struct {
 	gate   *Gate
 	about  Subject
 	answer Answer
-	// said is since when it says what it says.
-	said time.Time
+	// said is since when it says what it says, and told since when those that wait are told the same.
+	said, told time.Time
 	// wanted is when somebody was interested last, and needed from when on an answer is needed at once.
 	wanted, needed time.Time
 	// missed reports that somebody was not let go for want of a fresh answer.
@@ -281,24 +299,39 @@ func answerOf(at time.Time, found verdict, err error) Answer {
 	return out
 }
 
-// saysFor is for how long at least an answer says the same: each change of a message is a write for each update that waits.
-const saysFor = time.Minute
+const (
+	// saysFor is for how long at least an answer says the same, as a policy's status shows it.
+	saysFor = time.Minute
+	// toldFor is for how long at least those that wait are told the same while the gate lets none of them start, also where it now fails and now can't be asked.
+	toldFor = 10 * time.Minute
+)
+
+// lets reports whether updates start by an answer.
+func (g *Gate) lets(s refitv1.GateState) bool {
+	return s == refitv1.GatePassing || s == refitv1.GateUnknown && g.IgnoresErrors
+}
 
 // answer keeps an answer, and returns the state of before, and whether somebody may wait for it.
 func (a *Asker) answer(k *kept, now Answer) (was refitv1.GateState, changed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	before := k.answer
-	changed = k.missed || before.State != now.State
 	switch {
 	case before.State != now.State:
 		k.said = now.At
 	case cause(before.Says) != cause(now.Says) && now.At.Sub(k.said) >= saysFor:
-		k.said, changed = now.At, true
-		now.Since = before.Since
+		k.said, now.Since = now.At, before.Since
 	default:
 		now.Since, now.Says = before.Since, before.Says
 	}
+	held := before.State != "" && !k.gate.lets(before.State) && !k.gate.lets(now.State)
+	if now.told = before.told; !held || now.At.Sub(k.told) >= toldFor {
+		now.told = Told{now.State, now.Since, now.Says}
+	}
+	if now.told != before.told {
+		k.told, changed = now.At, true
+	}
+	changed = changed || k.missed
 	k.answer, k.asking, k.missed = now, false, false
 	close(k.next)
 	k.next = make(chan struct{})

@@ -115,7 +115,8 @@ func TestWhoAsksFirstDoesNotStart(t *testing.T) {
 	a.changed()
 	answer, fresh = a.Latest(policyA, a.gate, "c1")
 	require.True(t, fresh)
-	require.Equal(t, Answer{State: refitv1.GatePassing, Since: managementtest.Start, At: managementtest.Start}, answer)
+	require.Equal(t, Told{State: refitv1.GatePassing, Since: managementtest.Start}, answer.Told())
+	require.Equal(t, managementtest.Start, answer.At)
 	require.Len(t, a.script.asked(), 1)
 	for range 1000 { // a fleet
 		_, fresh = a.Latest(policyA, a.gate, "c2")
@@ -174,16 +175,34 @@ func TestWhatIsToldStaysTheSame(t *testing.T) {
 	require.Empty(t, drained(a.changes))
 	a.script.answers(verdict{says: "another is 7"}, nil)
 	require.Equal(t, "another is 7", a.after(15*time.Second).Says, "another cause")
-	a.changed()
 	a.script.answers(verdict{says: "it is 0.031"}, nil)
 	require.Equal(t, "another is 7", a.after(15*time.Second).Says, "and not again at once")
-	require.Empty(t, drained(a.changes))
 	a.script.answers(verdict{}, errors.New("it is away"))
 	third := a.after(15 * time.Second)
 	require.Equal(t, refitv1.GateUnknown, third.State)
 	require.Equal(t, "it is away", third.Says)
-	a.changed()
+	require.Equal(t, Told{first.State, first.Since, first.Says}, third.Told(), "those that wait are told what they were")
+	require.Empty(t, drained(a.changes))
 	require.Equal(t, map[string]map[string]Answer{"g": {"": third}}, a.Known(policyA))
+}
+
+// TestAGateThatNowFailsAndNowIsAwayIsToldOfSeldom: of two replicas one may be away, and 30,000 updates wait.
+func TestAGateThatNowFailsAndNowIsAwayIsToldOfSeldom(t *testing.T) {
+	a := newAsking(t)
+	a.after(0)
+	for i := range 60 { // 15 minutes
+		a.script.answers(verdict{says: "it is 0.031"}, nil)
+		want := refitv1.GateFailing
+		if i%2 == 1 {
+			a.script.answers(verdict{}, errors.New("it is away"))
+			want = refitv1.GateUnknown
+		}
+		require.Equal(t, want, a.after(15*time.Second).State)
+	}
+	require.LessOrEqual(t, len(drained(a.changes)), 3, "that it holds, that it does not, and once more")
+	a.script.answers(fine, nil)
+	require.Equal(t, refitv1.GatePassing, a.after(15*time.Second).Told().State, "which is told at once")
+	a.changed()
 }
 
 func TestWhatIsAskedAgain(t *testing.T) {

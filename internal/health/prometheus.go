@@ -11,7 +11,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/api"
@@ -127,9 +129,11 @@ func (q *prometheusQuestion) judge(result model.Value) (verdict, error) {
 
 // tell returns by which value the gate does not hold.
 func (q *prometheusQuestion) tell(failing []*model.Sample) string {
-	value := failing[0].Value.String()
-	if len(failing[0].Metric) > 0 {
-		value += " for " + short(failing[0].Metric.String(), mostTold)
+	// Prometheus has series in any order, and messages must not change by themselves.
+	first := slices.MinFunc(failing, func(a, b *model.Sample) int { return strings.Compare(a.Metric.String(), b.Metric.String()) })
+	value := first.Value.String()
+	if len(first.Metric) > 0 {
+		value += " for " + short(first.Metric.String(), mostTold)
 	}
 	says := fmt.Sprintf("%s is %s, and has to be %s %s", short(q.query, mostTold), value, q.operator, q.text)
 	if len(failing) > 1 {

@@ -138,6 +138,14 @@ func TestPrometheus(t *testing.T) {
 	}
 }
 
+// TestSeriesAreToldInTheirOrder, whatever the order is in which they are answered.
+func TestSeriesAreToldInTheirOrder(t *testing.T) {
+	for _, jobs := range [][]string{{"a", "b"}, {"b", "a"}} {
+		s := standIn(t, result("vector", fmt.Sprintf(`[{"metric":{"job":"%s"},"value":[1,"1"]},{"metric":{"job":"%s"},"value":[1,"1"]}]`, jobs[0], jobs[1])))
+		require.Contains(t, ask(t, errorRatio(s.URL), &Sources{}).Says, `{job="a"}`)
+	}
+}
+
 func TestPrometheusIsAway(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
