@@ -85,7 +85,7 @@ func newFleet(t *testing.T) *fleet {
 	f := &fleet{
 		core:      manager("cluster-api", "--leader-elect", "--feature-gates=MachinePool=true,RuntimeSDK=true,InPlaceUpdates=true"),
 		kcpm:      manager("control-plane-kubeadm", "--feature-gates=InPlaceUpdates=true"),
-		refit:     manager("refit", "serve", "--client-ca=/client-ca/ca.crt"),
+		refit:     manager("refit", "serve", "--admission-port=9444", "--client-ca=/client-ca/ca.crt"),
 		namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}},
 		lease: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "refit-system", Name: "controller-leader-election-refit"}, Spec: coordinationv1.LeaseSpec{
 			HolderIdentity: new("refit-a"), LeaseDurationSeconds: new(int32(15)), RenewTime: new(metav1.NewMicroTime(now.Add(-3 * time.Second))),
@@ -193,6 +193,22 @@ func TestEachMistakeIsFound(t *testing.T) {
 		"an authority that ends soon": {func(t *testing.T, f *fleet) {
 			f.extension.Spec.ClientConfig.CABundle = authority(t, managementtest.Start.Add(24*time.Hour))
 		}, "certificate", Warning, "ends at"},
+		"a hook that nobody answers": {func(_ *testing.T, f *fleet) { f.extension.Status.Handlers = f.extension.Status.Handlers[1:] }, "extension", Error, "nobody answers CanUpdateMachine"},
+		"somebody else is asked about policies": {func(_ *testing.T, f *fleet) {
+			f.asks.Name, f.asks.Webhooks[0].ClientConfig.Service.Path = "kyverno", new("/validate/fail")
+		}, "admission", Warning, "not asked about policies"},
+		"one kind of policy is taken unseen": {func(_ *testing.T, f *fleet) {
+			f.asks.Webhooks[0].Rules[0].Resources = []string{"changemanagementpolicies"}
+		}, "admission", Warning, "not asked about clusterchangemanagementpolicies"},
+		"nobody listens to those who ask": {func(_ *testing.T, f *fleet) {
+			f.refit.Spec.Template.Spec.Containers[0].Args = []string{"serve", "--client-ca=/client-ca/ca.crt", "--admission-port=0"}
+		}, "admission", Warning, "has no --admission-port"},
+		"a policy that refit says is wrong": {func(_ *testing.T, f *fleet) {
+			f.policy.Generation = 3
+			f.policy.Status.Conditions = []metav1.Condition{{
+				Type: refitv1.ReadyCondition, Status: "False", Reason: "InvalidPolicy", ObservedGeneration: 3, Message: "gates[0].prometheus.url: refit may not ask there",
+			}}
+		}, "policies", Error, "refit may not ask there"},
 		"policies are taken unseen":   {func(_ *testing.T, f *fleet) { gone(f.asks) }, "admission", Warning, "not asked about policies"},
 		"who asks can't verify refit": {func(_ *testing.T, f *fleet) { f.asks.Webhooks[0].ClientConfig.CABundle = nil }, "certificate", Error, "no certificate"},
 		"a policy of the platform can't": {func(_ *testing.T, f *fleet) {
@@ -200,9 +216,11 @@ func TestEachMistakeIsFound(t *testing.T) {
 			p.Spec.Strategy = schedule.ManualStrategy
 			f.more = append(f.more, p)
 		}, "policies", Error, "ClusterChangeManagementPolicy platform is invalid"},
-		"refit is down":    {func(_ *testing.T, f *fleet) { f.refit.Status.AvailableReplicas = 0 }, "refit", Error, "none of its pods"},
-		"one replica":      {func(_ *testing.T, f *fleet) { f.refit.Spec.Replicas = new(int32(1)) }, "refit", Warning, "one replica"},
-		"anybody may call": {func(_ *testing.T, f *fleet) { f.refit.Spec.Template.Spec.Containers[0].Args = nil }, "callers", Warning, "anybody"},
+		"refit is down": {func(_ *testing.T, f *fleet) { f.refit.Status.AvailableReplicas = 0 }, "refit", Error, "none of its pods"},
+		"one replica":   {func(_ *testing.T, f *fleet) { f.refit.Spec.Replicas = new(int32(1)) }, "refit", Warning, "one replica"},
+		"anybody may call": {func(_ *testing.T, f *fleet) {
+			f.refit.Spec.Template.Spec.Containers[0].Args = []string{"serve", "--admission-port=9444"}
+		}, "callers", Warning, "anybody"},
 		"nobody leads": {func(_ *testing.T, f *fleet) {
 			f.lease.Spec.RenewTime = new(metav1.NewMicroTime(managementtest.Start.Add(-time.Minute)))
 		}, "leader", Error, "nobody leads"},

@@ -10,8 +10,10 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,6 +36,10 @@ func (c *Checker) policies(ctx context.Context) []Finding {
 	if err := p.Prime(ctx); err != nil {
 		return []Finding{unknown(check, "", err)}
 	}
+	refused, err := c.refused(ctx)
+	if err != nil {
+		return []Finding{unknown(check, "", err)}
+	}
 	var all []Finding
 	n, now := 0, c.Clock.Now()
 	for namespace, policies := range p.All() {
@@ -42,7 +48,7 @@ func (c *Checker) policies(ctx context.Context) []Finding {
 		}
 		for _, one := range policies {
 			n++
-			all = append(all, policy(check, now, one)...)
+			all = append(all, policy(check, now, one, refused[one.NamespacedName])...)
 		}
 	}
 	if len(all) == 0 {
@@ -51,8 +57,8 @@ func (c *Checker) policies(ctx context.Context) []Finding {
 	return all
 }
 
-// policy looks at one policy; nothing is found if all is well.
-func policy(check string, now time.Time, one *changemanagement.Policy) []Finding {
+// policy looks at one policy; nothing is found if all is well. refused is why refit says that it can't be read, if it does.
+func policy(check string, now time.Time, one *changemanagement.Policy, refused string) []Finding {
 	object := "ChangeManagementPolicy " + one.String()
 	if one.Namespaces != nil {
 		object = one.Title()
@@ -60,10 +66,35 @@ func policy(check string, now time.Time, one *changemanagement.Policy) []Finding
 	switch d := schedule.Decide(schedule.Query{Now: now}, one.Schedule.Widest()); {
 	case d.Reason == schedule.InvalidPolicy:
 		return []Finding{{Check: check, Level: Error, Object: object, Message: d.Message, Do: "correct the field; refit schedule lint -f FILE says more"}}
+	case refused != "":
+		return []Finding{{Check: check, Level: Error, Object: object, Message: "its condition Ready is False: " + refused, Do: "correct the field, or what refit's flags allow"}}
 	case d.NextChangeETASeconds == schedule.SecondsNone && d.Reason != schedule.Paused && d.Reason != schedule.Manual:
 		return []Finding{{Check: check, Level: Warning, Object: object, Message: "it never opens: " + d.Message, Do: "see its windows with refit schedule next"}}
 	}
 	return nil
+}
+
+// refused returns the policies that refit says can't be read, and why: what its flags allow is not known here.
+func (c *Checker) refused(ctx context.Context) (map[types.NamespacedName]string, error) {
+	var own refitv1.ChangeManagementPolicyList
+	var cluster refitv1.ClusterChangeManagementPolicyList
+	if err := errors.Join(c.Client.List(ctx, &own), c.Client.List(ctx, &cluster)); err != nil {
+		return nil, err
+	}
+	out := map[types.NamespacedName]string{}
+	see := func(o client.Object, conditions []metav1.Condition) {
+		ready := meta.FindStatusCondition(conditions, refitv1.ReadyCondition)
+		if ready != nil && ready.Status == metav1.ConditionFalse && ready.ObservedGeneration == o.GetGeneration() {
+			out[client.ObjectKeyFromObject(o)] = ready.Message
+		}
+	}
+	for i := range own.Items {
+		see(&own.Items[i], own.Items[i].Status.Conditions)
+	}
+	for i := range cluster.Items {
+		see(&cluster.Items[i], cluster.Items[i].Status.Conditions)
+	}
+	return out, nil
 }
 
 // selected looks whether the ExtensionConfig is for the namespace of a Cluster.

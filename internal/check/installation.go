@@ -172,11 +172,19 @@ func (c *Checker) extension(ctx context.Context) []Finding {
 			by[h.RequestHook.Hook] = append(by[h.RequestHook.Hook], h.Name)
 		}
 	}
-	var many []string
+	var many, none []string
 	for _, hook := range asked {
-		if len(by[hook]) > 1 {
+		switch len(by[hook]) {
+		case 0:
+			none = append(none, hook)
+		case 1:
+		default:
 			many = append(many, fmt.Sprintf("%s (%s)", hook, some(by[hook])))
 		}
+	}
+	if len(none) > 0 && Worst(all) != Error {
+		all = append(all, Finding{Check: check, Level: Error, Message: "nobody answers " + strings.Join(none, ", ") + ", so that Cluster API replaces machines",
+			Do: "see that the ExtensionConfig is of this version of refit, and nobody else answers at its address"})
 	}
 	if len(many) > 0 {
 		all = append(all, Finding{Check: check, Level: Error, Message: "hooks have more than one handler, and Cluster API takes one: " + strings.Join(many, "; "),
