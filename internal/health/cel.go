@@ -181,7 +181,18 @@ func read(ctx context.Context, from *Sources, about Subject, o *refitv1.GateObje
 		// A kind without namespaces is read whatever namespace is asked for.
 		return nil, fmt.Errorf("%s is in no namespace, and a gate reads the management cluster in the policy's only", what)
 	}
+	withoutBootstrap(obj)
 	return obj, nil
+}
+
+// withoutBootstrap takes away of a control plane what its nodes are bootstrapped from, which is its spec, and what repeats it: how a control plane fares is
+// its status.
+func withoutBootstrap(obj *unstructured.Unstructured) {
+	if obj.GroupVersionKind().Group == "controlplane.cluster.x-k8s.io" {
+		delete(obj.Object, "spec")
+		obj.SetAnnotations(nil)
+		obj.SetManagedFields(nil)
+	}
 }
 
 // comparisons are the functions whose operands people want to see.

@@ -14,6 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
+
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/managementtest"
 	"github.com/capi-refit/refit/internal/workload"
@@ -161,4 +164,26 @@ func TestComparingCostsWhatIsCompared(t *testing.T) {
 	a := ask(t, webReady(expression("web.metadata.annotations.all(a, web == web)")), two([]client.Object{d}, nil))
 	require.Equal(t, refitv1.GateUnknown, a.State)
 	require.Contains(t, a.Says, "actual cost limit exceeded")
+}
+
+// TestAControlPlaneIsReadWithoutWhatItsNodesAreBootstrappedFrom, which has passwords and keys as a KubeadmConfig does.
+func TestAControlPlaneIsReadWithoutWhatItsNodesAreBootstrappedFrom(t *testing.T) {
+	const secret = "hunter2"
+	kcp := &controlplanev1.KubeadmControlPlane{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "fleet", Name: "web", Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: secret},
+	}}
+	kcp.Spec.KubeadmConfigSpec.Files = []bootstrapv1.File{{Path: "/etc/key", Content: secret}}
+	kcp.Status.Replicas = new(int32(3))
+	isKCP := object(func(o *refitv1.GateObject) {
+		o.APIVersion, o.Kind = controlplanev1.GroupVersion.String(), "KubeadmControlPlane"
+	})
+	for _, text := range []string{
+		"web.spec.kubeadmConfigSpec.files[0].content == ''",
+		"web.metadata.annotations['" + corev1.LastAppliedConfigAnnotation + "'] == ''",
+	} {
+		a := ask(t, webReady(isKCP, expression(text)), two([]client.Object{kcp}, nil))
+		require.Equal(t, refitv1.GateUnknown, a.State, a.Says)
+		require.NotContains(t, a.Says, secret)
+	}
+	require.Equal(t, refitv1.GatePassing, ask(t, webReady(isKCP, expression("web.status.replicas == 3")), two([]client.Object{kcp}, nil)).State)
 }
