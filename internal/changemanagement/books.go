@@ -41,7 +41,7 @@ func (g *Gate) books(ctx context.Context, namespace string) (books, error) {
 		}
 		policy.Namespace, policy.Name = p.Namespace, p.Name
 		l := ledgerOf(now, p.since(now), &policy, g.departed.of(&policy))
-		l.soaked(now, &policy, g.soaks.of(p.NamespacedName))
+		l.soaked(now, &policy, g.soaks.of(policy.UID))
 		for _, starts := range l.starts {
 			for i := range starts {
 				starts[i].At.Time = g.ahead(now, starts[i].At.Time)

@@ -311,6 +311,26 @@ func TestOneUpdateFailsOnce(t *testing.T) {
 	require.True(t, d.Open, d.Message)
 }
 
+// TestAnotherPolicyOfTheNameHasNotFailed: what failed under the one that is gone is nothing that its successor knows.
+func TestAnotherPolicyOfTheNameHasNotFailed(t *testing.T) {
+	stops := budget(refitv1.Budget{StopAfterFailures: 1})
+	w := newWorld(t, fleet(map[string]states{"w": {waiting, identified}, "x": soaks(inside)}, nil, saturdays("a", gated("errors"), stops))...)
+	a := w.healthy()
+	a.set("errors", shut(inside, "it is 0.031"))
+	w.Reconcile(&Soaks{Gate: w.gate, Recorder: w.Events}, "x")
+	a.set("errors", answering(inside))
+	require.Equal(t, schedule.BudgetExhausted, w.ask("w").Reason)
+	require.NoError(t, w.Delete(t.Context(), w.Policy("a")))
+	other := saturdays("a", gated("errors"), stops)
+	other.UID = "another"
+	w.addPolicy(other)
+	w.Clock.SetTime(inside.Add(2 * time.Second))
+	d := w.ask("w")
+	require.True(t, d.Open, d.Message)
+	st, _ := w.show(w.status())
+	require.True(t, st.Ledger == nil || len(st.Ledger.GateFailures) == 0)
+}
+
 func TestAnAnswerOfBeforeTheSoakCountsForNothing(t *testing.T) {
 	w := newWorld(t, fleet(map[string]states{"x": soaks(inside)}, nil, saturdays("a", gated("errors"), budget(refitv1.Budget{StopAfterFailures: 1})))...)
 	a := w.healthy()

@@ -107,7 +107,7 @@ func (s *Soaks) ask(ctx context.Context, p *Policy, g *health.Gate, cluster stri
 	if failure.At.Time.Before(began) {
 		failure.At.Time = began // it has whole seconds
 	}
-	if !s.Gate.soaks.note(s.Gate.Clock.Now(), p.NamespacedName, failure, began) {
+	if !s.Gate.soaks.note(s.Gate.Clock.Now(), p.UID, failure, began) {
 		return
 	}
 	note := fmt.Sprintf("while the node soaked, health gate %s of policy %s did not hold: %s", g.Name, p.Name, a.Says)
@@ -121,9 +121,9 @@ type soakFailures struct {
 	all map[soakKey]refitv1.GateFailure
 }
 
-// soakKey is an update under a policy: one failure of it counts once, whichever gates there are.
+// soakKey is an update under a policy: one failure of it counts once, whichever gates there are. Another policy of the name is another one.
 type soakKey struct {
-	policy types.NamespacedName
+	policy types.UID
 	update string
 }
 
@@ -131,7 +131,7 @@ type soakKey struct {
 const longestSoakFailure = 2 * time.Hour
 
 // note notes a failure in a soak that began at an instant, and reports whether it is the first one of that.
-func (f *soakFailures) note(now time.Time, policy types.NamespacedName, failure refitv1.GateFailure, began time.Time) bool {
+func (f *soakFailures) note(now time.Time, policy types.UID, failure refitv1.GateFailure, began time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.all == nil {
@@ -147,7 +147,7 @@ func (f *soakFailures) note(now time.Time, policy types.NamespacedName, failure 
 }
 
 // of returns those under a policy.
-func (f *soakFailures) of(policy types.NamespacedName) []refitv1.GateFailure {
+func (f *soakFailures) of(policy types.UID) []refitv1.GateFailure {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var out []refitv1.GateFailure

@@ -151,7 +151,7 @@ func (s *Status) count(ctx context.Context, now time.Time, p *Policy, policy *re
 	pending := pendings{now: now}
 	since := p.since(now)
 	learn, keep := newLearner(now, st), ledgerOf(now, since, policy, s.Gate.departed.of(policy))
-	keep.soaked(now, policy, s.Gate.soaks.of(p.NamespacedName))
+	keep.soaked(now, policy, s.Gate.soaks.of(policy.UID))
 	made, seen := make(map[string]time.Time, len(machines.Items)), map[string]bool{}
 	for i := range machines.Items {
 		m := &machines.Items[i]
