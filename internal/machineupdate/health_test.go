@@ -3,16 +3,21 @@ package machineupdate
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/internal/health"
+	"github.com/capi-refit/refit/internal/managementtest"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/schedule"
 )
@@ -91,4 +96,30 @@ func TestAnotherAnswerWakesThoseThatWaitForHealth(t *testing.T) {
 	waits := func(reason string) bool { return reason == refitv1.ReasonHealth }
 	require.Empty(t, w.reconciler.thatWaitFor(t.Context(), waits))
 	require.NotEmpty(t, w.reconciler.thatWaitFor(t.Context(), forPolicies))
+}
+
+// TestManyAnswersWakeOnce: 500 clusters may not answer, and each answer is another one. All updates of a namespace are gone through for each look.
+func TestManyAnswersWakeOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var looks atomic.Int32
+		r := &Reconciler{Sessions: NewSessions(1, 1), Client: interceptor.NewClient(managementtest.New(), interceptor.Funcs{
+			List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+				looks.Add(1)
+				time.Sleep(time.Second) // a large namespace
+				return nil
+			},
+		})}
+		for range 500 {
+			r.wakeForHealth(key.Namespace)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.LessOrEqual(t, int(looks.Load()), 2*len(healthAgain))
+		require.NotZero(t, looks.Load())
+		before := looks.Load()
+		r.wakeForHealth(key.Namespace)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, before+int32(len(healthAgain)), looks.Load(), "and again later") //nolint:gosec // a few
+	})
 }

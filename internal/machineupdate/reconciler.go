@@ -84,6 +84,8 @@ type Reconciler struct {
 	// Sessions have what talks to nodes and workload clusters run beside the queue, whose workers it does not keep then. Nil: it keeps them.
 	Sessions *session.Queue
 
+	wakes wakes
+
 	// Shards are those that this process works on; nil: all.
 	Shards *shard.Shards
 

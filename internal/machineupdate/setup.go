@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -135,10 +136,46 @@ var healthAgain = []time.Duration{0, time.Second, 10 * time.Second, longestFollo
 func (r *Reconciler) wakeForHealth(namespace string) {
 	waits := func(reason string) bool { return reason == refitv1.ReasonHealth }
 	for _, after := range healthAgain {
-		time.AfterFunc(after, func() {
+		r.wakes.plan(wake{namespace, after}, func() {
 			r.Sessions.Add(r.thatWaitFor(context.Background(), waits, client.InNamespace(namespace))...)
 		})
 	}
+}
+
+// wake is a look at a namespace some time after something has changed.
+type wake struct {
+	namespace string
+	after     time.Duration
+}
+
+// wakes are those that are to come. Each goes through all updates of its namespace, and gates of many clusters may change at once: of those of a kind
+// there is one, and another one after it for what has changed meanwhile.
+type wakes struct {
+	mu      sync.Mutex
+	planned map[wake]bool // and whether there is to be another one
+}
+
+func (w *wakes) plan(one wake, look func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.planned[one]; ok {
+		w.planned[one] = true
+		return
+	}
+	if w.planned == nil {
+		w.planned = map[wake]bool{}
+	}
+	w.planned[one] = false
+	time.AfterFunc(one.after, func() {
+		look()
+		w.mu.Lock()
+		again := w.planned[one]
+		delete(w.planned, one)
+		w.mu.Unlock()
+		if again {
+			w.plan(one, look)
+		}
+	})
 }
 
 // secretReasons are the reasons to wait that another content of a Secret may end: a key, a kubeconfig, the content of a file.
