@@ -279,6 +279,7 @@ func TestMetrics(t *testing.T) {
 	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
 # HELP refit_can_update_decisions_total CanUpdate hooks answered, by hook and by what Cluster API does then: InPlace, Replace, Withheld (by a policy; it asks again), or Error (it asks again).
 # TYPE refit_can_update_decisions_total counter
+refit_can_update_decisions_total{hook="CanUpdateMachine",outcome="Error"} 0
 refit_can_update_decisions_total{hook="CanUpdateMachine",outcome="InPlace"} 1
 refit_can_update_decisions_total{hook="CanUpdateMachine",outcome="Replace"} 1
 refit_can_update_decisions_total{hook="CanUpdateMachineSet",outcome="Error"} 1

@@ -35,6 +35,10 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Help: "Changed fields that could not be updated in place, by hook, object and field. List items are left out of the field. A field that refit does not know is other, and what is below one that it knows is shown as that one with .….",
 		}, []string{"hook", "object", "field"}),
 	}
+	// From 0 on, so that what fails first counts in an increase, too: an alert looks at these.
+	for _, hook := range []string{"CanUpdateMachine", "CanUpdateMachineSet"} {
+		m.decisions.WithLabelValues(hook, outcomeError)
+	}
 	r.MustRegister(m.decisions, m.fields)
 	return m
 }
