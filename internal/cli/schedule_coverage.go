@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -122,7 +123,10 @@ func (f *coverageFlags) covers(ctx context.Context) (coverage, error) {
 // add counts a Machine.
 func (c *coverage) add(ctx context.Context, live *livePolicies, m *clusterv1.Machine) error {
 	candidate, policies, err := live.selecting(ctx, m)
-	if err != nil {
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil // its Cluster is gone, and so will it be
+	case err != nil:
 		return err
 	}
 	i := slices.IndexFunc(*c, func(o *covered) bool {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -189,20 +191,29 @@ func (l *livePolicies) ask(ctx context.Context, m *clusterv1.Machine) (*alike, e
 			p.loc = one.Schedule.Location()
 		}
 	}
-	gates, err := l.gates(ctx, candidate, selecting)
-	return &alike{machines: []string{m.Namespace + "/" + m.Name}, policies: p, decision: changemanagement.Decide(l.now, candidate, selecting, change), gates: gates}, err
+	one := &alike{machines: []string{m.Namespace + "/" + m.Name}, policies: p, decision: changemanagement.Decide(l.now, candidate, selecting, change)}
+	var refused string
+	if one.gates, refused, err = l.gates(ctx, candidate, selecting); err == nil && refused != "" {
+		one.decision.Decision = schedule.Decision{
+			Reason: schedule.InvalidPolicy, Message: refused, NextChangeETASeconds: schedule.SecondsInvalid, PermissiveRemainingSeconds: schedule.SecondsInvalid,
+		}
+	}
+	return one, err
 }
 
-// gates returns the health gates of policies, with what refit has found out: nobody is asked here.
-func (l *livePolicies) gates(ctx context.Context, candidate *changemanagement.Candidate, selecting []*changemanagement.Policy) ([]gateOutput, error) {
-	var out []gateOutput
+// gates returns the health gates of policies, with what refit has found out: nobody is asked here. refused is why refit takes one of the policies for
+// invalid: at which URLs it may ask is not known here.
+func (l *livePolicies) gates(ctx context.Context, candidate *changemanagement.Candidate, selecting []*changemanagement.Policy) (out []gateOutput, refused string, err error) {
 	for _, p := range selecting {
 		if len(p.Gates) == 0 {
 			continue
 		}
 		var policy refitv1.ChangeManagementPolicy
 		if err := l.client.Get(ctx, p.NamespacedName, &policy); err != nil {
-			return nil, fmt.Errorf("read ChangeManagementPolicy %s: %w", p.NamespacedName, err)
+			return nil, "", fmt.Errorf("read ChangeManagementPolicy %s: %w", p.NamespacedName, err)
+		}
+		if ready := meta.FindStatusCondition(policy.Status.Conditions, refitv1.ReadyCondition); ready != nil && ready.Status == metav1.ConditionFalse && ready.ObservedGeneration == policy.Generation {
+			refused = fmt.Sprintf("policy %s: %s", p.Name, ready.Message)
 		}
 		for _, g := range p.Gates {
 			one := gateOutput{Policy: p.Name, Name: g.Name, State: refitv1.GateUnknown, Message: "refit has not asked it lately"}
@@ -214,7 +225,7 @@ func (l *livePolicies) gates(ctx context.Context, candidate *changemanagement.Ca
 			out = append(out, one)
 		}
 	}
-	return out, nil
+	return out, refused, nil
 }
 
 // change returns the change that is asked about: the one that is said, the one that waits, or else the one that may start first.
@@ -253,7 +264,7 @@ func (a *alike) text(n int) string {
 		}
 		b.WriteByte('\n')
 	}
-	if len(a.schedules) > 0 && a.check() == nil {
+	if len(a.schedules) > 0 && a.check() == nil && a.decision.Reason != schedule.InvalidPolicy {
 		b.WriteString(a.next(n).text())
 	}
 	return b.String()

@@ -150,3 +150,34 @@ func TestLiveCommandsOfTheDocs(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, strings.Contains(page, "$ refit schedule coverage -A\n"+out), out)
 }
+
+// TestNextOfAPolicyThatRefitRefuses: at which URLs refit may ask is not known here, and its status says it.
+func TestNextOfAPolicyThatRefitRefuses(t *testing.T) {
+	p := &refitv1.ChangeManagementPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: "healthy", Generation: 2}}
+	p.Spec.Strategy = schedule.PermissiveStrategy
+	p.Spec.Gates = []refitv1.HealthGate{{Name: "errors", Prometheus: &refitv1.PrometheusGate{
+		URL: "https://elsewhere", Query: "up", MustBe: refitv1.Comparison{Operator: refitv1.Equal, Value: "1"},
+	}}}
+	p.Status.Conditions = []metav1.Condition{{Type: refitv1.ReadyCondition, Status: metav1.ConditionFalse, ObservedGeneration: 2, Message: "the policy is closed: refit may not ask there"}}
+	c := managementtest.As("alice", managementtest.New(p, managementtest.Machine("fleet", "w1", "prod"), &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: "prod"}}))
+	out, err := run(t, scheduleNextCommand(&liveFlags{managementFlags: connected(c)}), "--machine", "w1", "--now", "2026-10-05T00:00:00Z")
+	require.NoError(t, err)
+	require.Contains(t, out, "now: closed (InvalidPolicy): policy healthy: the policy is closed: refit may not ask there")
+	p.Generation = 3 // it was put right, and refit has not looked yet
+	require.NoError(t, c.Update(t.Context(), p))
+	out, err = run(t, scheduleNextCommand(&liveFlags{managementFlags: connected(c)}), "--machine", "w1", "--now", "2026-10-05T00:00:00Z")
+	require.NoError(t, err)
+	require.Contains(t, out, "now: open")
+}
+
+// TestCoverageOfAMachineWithoutCluster does not end for one that is on its way out.
+func TestCoverageOfAMachineWithoutCluster(t *testing.T) {
+	c := managementtest.As("alice", managementtest.New(
+		managementtest.Machine("fleet", "w1", "gone"), managementtest.Machine("fleet", "w2", "prod"), &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: "prod"}},
+	))
+	f := &coverageFlags{managementFlags: connected(c)}
+	out, err := run(t, f.command(), "-A")
+	require.NoError(t, err)
+	require.Contains(t, out, "w2")
+	require.NotContains(t, out, "w1")
+}
