@@ -118,6 +118,7 @@ func TestWhereGatesMayAsk(t *testing.T) {
 		"https://PROMETHEUS.monitoring.svc:9090/prefix":     true,
 		"http://prometheus.monitoring.svc:9090":             false,
 		"https://prometheus.monitoring.svc":                 false,
+		"http://127.0.0.1:9090/team-a/..;/team-b":           false,
 		"https://prometheus.monitoring.svc:9090.evil.com":   false,
 		"https://prometheus.monitoring.svc:9090@evil.com":   false,
 		"https://evil.com/https://prometheus.monitoring":    false,

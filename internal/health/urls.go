@@ -34,7 +34,8 @@ func parseURL(text string) (*url.URL, error) {
 		return nil, errors.New("it is to be like https://prometheus.monitoring.svc:9090")
 	case u.User != nil, u.RawQuery != "", u.ForceQuery, u.Fragment != "":
 		return nil, errors.New("it is to have no user, query or fragment")
-	case u.Path != "" && path.Clean(u.Path) != strings.TrimSuffix(u.Path, "/") && u.Path != "/", u.RawPath != "":
+	case u.Path != "" && path.Clean(u.Path) != strings.TrimSuffix(u.Path, "/") && u.Path != "/", u.RawPath != "",
+		strings.Contains(u.Path, ";"): // of "..;" some servers take the dots alone
 		return nil, errors.New("its path is to be plain")
 	}
 	u.Host, u.Path = strings.ToLower(u.Host), strings.TrimSuffix(u.Path, "/")
