@@ -47,7 +47,7 @@ type HealthGate struct {
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(h|m|s))+$`
 	Timeout string `json:"timeout,omitempty"`
 
-	// interval is how old an answer may be that lets an update start, such as 30s; at least 10s. While updates wait or soak the gate is asked twice in
+	// interval is how old an answer may be that lets an update start, such as 30s; at least 10s and at most 1h. While updates wait or soak the gate is asked twice in
 	// that time.
 	// +optional
 	// +kubebuilder:default="30s"
@@ -164,7 +164,7 @@ const (
 // GateObject names an object. It is not a Secret, nor what nodes are bootstrapped from: what an expression says of it is shown to others.
 //
 // +kubebuilder:validation:XValidation:rule="self.cluster != 'Management' || !has(self.__namespace__)",message="objects of the management cluster are those of the policy's namespace: leave namespace out"
-// +kubebuilder:validation:XValidation:rule="self.apiVersion != 'v1' || self.kind != 'Secret'",message="a gate can't be about Secrets: messages show what it reads"
+// +kubebuilder:validation:XValidation:rule="self.apiVersion.contains('.') || self.kind.lowerAscii() != 'secret'",message="a gate can't be about Secrets: messages show what it reads"
 // +kubebuilder:validation:XValidation:rule="!self.apiVersion.startsWith('bootstrap.cluster.x-k8s.io/')",message="a gate can't be about what nodes are bootstrapped from: it has secrets"
 type GateObject struct {
 	// name of the variable in the expression.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 
-	"k8s.io/utils/clock"
 	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"

@@ -24,6 +24,7 @@ const (
 	defaultInterval = 30 * time.Second
 	maxTimeout      = 30 * time.Second
 	minInterval     = 10 * time.Second
+	maxInterval     = time.Hour // what was so longer ago says nothing
 )
 
 // Gate is a health gate that was read. It does not change, and may be shared.
@@ -117,6 +118,8 @@ func (r *reader) gate(g *refitv1.HealthGate) *Gate {
 	switch {
 	case out.Interval < minInterval:
 		r.wrong("interval", fmt.Errorf("%s is less than %s", out.Interval, minInterval))
+	case out.Interval > maxInterval:
+		r.wrong("interval", fmt.Errorf("%s is more than %s", out.Interval, maxInterval))
 	case out.timeout > maxTimeout:
 		r.wrong("timeout", fmt.Errorf("%s is more than %s", out.timeout, maxTimeout))
 	case 2*out.timeout > out.Interval:

@@ -46,11 +46,12 @@ func TestCompile(t *testing.T) {
 		gate refitv1.HealthGate
 		err  string // empty: it can be read
 	}{
-		"a query":       {errorRatio(url), ""},
-		"an expression": {webReady(), ""},
-		"neither":       {refitv1.HealthGate{Name: "none"}, "gates[0]: it is to have either prometheus or cel"},
-		"both":          {errorRatio(url, func(g *refitv1.HealthGate) { g.CEL = webReady().CEL }), "gates[0]: it is to have either prometheus or cel"},
-		"no name":       {errorRatio(url, func(g *refitv1.HealthGate) { g.Name = "" }), "gates[0].name: it has none"},
+		"a query":                      {errorRatio(url), ""},
+		"an expression":                {webReady(), ""},
+		"neither":                      {refitv1.HealthGate{Name: "none"}, "gates[0]: it is to have either prometheus or cel"},
+		"both":                         {errorRatio(url, func(g *refitv1.HealthGate) { g.CEL = webReady().CEL }), "gates[0]: it is to have either prometheus or cel"},
+		"no name":                      {errorRatio(url, func(g *refitv1.HealthGate) { g.Name = "" }), "gates[0].name: it has none"},
+		"an interval that is too long": {errorRatio(url, func(g *refitv1.HealthGate) { g.Interval = "61m" }), "gates[0].interval: 1h1m0s is more than 1h0m0s"},
 		"an interval that is too short": {
 			errorRatio(url, func(g *refitv1.HealthGate) { g.Interval, g.Timeout = "5s", "1s" }), "gates[0].interval: 5s is less than 10s",
 		},
