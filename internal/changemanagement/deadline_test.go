@@ -16,6 +16,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/health"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -143,6 +144,23 @@ func TestADeadlinePassesNoStop(t *testing.T) {
 	require.False(t, d.Open)
 	require.Equal(t, schedule.Overridden, d.Reason)
 	require.True(t, d.Stopped)
+}
+
+// TestAPolicyThatCantBeReadOpensForNoDeadline demands that of what is wrong with it beside its windows, too.
+func TestAPolicyThatCantBeReadOpensForNoDeadline(t *testing.T) {
+	w := newWorld(t, cluster("c1", nil, nil), worker("w1"), update("w1", since(outside.Add(-31*day)), takes("Restart")), namespace("fleet", nil),
+		platform(saturdays("platform", opensAfter("30d")), func(p *refitv1.ClusterChangeManagementPolicy) {
+			p.Spec.NamespaceSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "tier", Operator: "Like"}}
+		})).withDeadlines(nil)
+	w.Clock.SetTime(outside)
+	require.Equal(t, schedule.InvalidPolicy, w.ask("w1").Reason)
+
+	w = newWorld(t, cluster("c1", nil, nil), worker("w1"), update("w1", since(outside.Add(-31*day)), takes("Restart"))).withDeadlines(nil)
+	w.policies.MayAsk = func(*health.Gate) error { return errors.New("it may not be asked") }
+	w.add(saturdays("a", opensAfter("30d"), gated("errors")))
+	w.healthy().set("errors", answering(outside))
+	w.Clock.SetTime(outside)
+	require.Equal(t, schedule.InvalidPolicy, w.ask("w1").Reason)
 }
 
 func TestBudgetsCountForWhatADeadlineLetsStart(t *testing.T) {

@@ -117,10 +117,10 @@ func compile(p client.Object, s refitv1.ChangeManagementPolicySpec, title string
 	return out, out.Err
 }
 
-// refuse closes the policy if there is an error, which it returns.
+// refuse closes the policy if there is an error, which it returns. No deadline opens it then.
 func (p *Policy) refuse(title string, errs ...error) error {
 	if p.Err = errors.Join(errs...); p.Err != nil {
-		p.Schedule = schedule.Invalid(title, p.Err)
+		p.Schedule, p.late = schedule.Invalid(title, p.Err), nil
 	}
 	return p.Err
 }
