@@ -122,14 +122,15 @@ func (a *Admission) judge(ctx context.Context, kind string, p *admitted) admissi
 		return refused(kind, p.name, fieldErrors(err)...)
 	}
 	var warnings []string
-	switch d := schedule.Decide(schedule.Query{Now: now}, read.Schedule); d.Reason {
+	some := read.Schedule.Widest() // a policy may be for some changes only
+	switch d := schedule.Decide(schedule.Query{Now: now}, some); d.Reason {
 	case schedule.NoWindowWithinHorizon:
 		return refused(kind, p.name, wrong("maintenanceSchedule", "no window opens within 1000 days, so that nothing ever starts; if that is what you want, set strategy: Restrictive"))
 	case schedule.NeverFits:
 		warnings = append(warnings, "nothing starts as long as nothing else was measured: "+d.Message)
 	default:
 	}
-	for _, d := range schedulelint.Permits(now, read.Schedule, p.of.MaintenanceSchedule) {
+	for _, d := range schedulelint.Permits(now, some, p.of.MaintenanceSchedule) {
 		warnings = append(warnings, "spec."+d.Field+": "+d.Message+". "+d.Remedy)
 	}
 	said, errs := a.calendars(ctx, now, p)

@@ -77,6 +77,14 @@ func TestPoliciesThatNeverOpenAreNotAdmitted(t *testing.T) {
 		"one of two that is over": {saturdays("p", func(s *spec) {
 			s.MaintenanceSchedule.Permit = append(s.MaintenanceSchedule.Permit, schedule.Permit{Recurrence: "FREQ=DAILY;UNTIL=20200101"})
 		}), "", "spec.maintenanceSchedule.permit[1]: FREQ=DAILY;UNTIL=20200101 has had its last window. Take the permit away"},
+		"windows for some changes only": {saturdays("p", upTo("Restart")), "", ""},
+		"a freeze of years for some": {saturdays("p", func(s *spec) {
+			s.MaintenanceSchedule.Exclude = []schedule.Exclude{{From: "2026-01-01", Until: "2036-01-01", Changes: &schedule.ExcludedChanges{MinDisruption: "Reboot"}}}
+		}), "", ""},
+		"windows for some that have ended": {daily("p", permitting(schedule.Permit{Recurrence: "FREQ=DAILY;UNTIL=20200101"}), upTo("Restart")), "no window opens within 1000 days", ""},
+		"one that is over, of some changes": {saturdays("p", upTo("Restart"), func(s *spec) {
+			s.MaintenanceSchedule.Permit = append(s.MaintenanceSchedule.Permit, schedule.Permit{Recurrence: "FREQ=DAILY;UNTIL=20200101"})
+		}), "", "spec.maintenanceSchedule.permit[1]: FREQ=DAILY;UNTIL=20200101 has had its last window. Take the permit away"},
 		"weekly, on whatever day": {daily("p", permitting(schedule.Permit{Recurrence: "FREQ=WEEKLY"})), "", "names no day of the week, and is on "},
 		"two things at once":      {onMars("p", jitter("0h0s"), permitting(schedule.Permit{Recurrence: "FREQ=WEEKLY;BYDAY=SA", Duration: "1h"})), "timeZone", ""},
 		"a selector that is none": {anytime("p", func(s *spec) {
