@@ -88,3 +88,10 @@ func TestLintWarnsOfChangesWithoutAWindow(t *testing.T) {
 		})
 	}
 }
+
+// TestLintOfAChangeNamesThePermits demands that a permit for other changes makes none be taken for the one before it.
+func TestLintOfAChangeNamesThePermits(t *testing.T) {
+	out, _ := runSchedule(t, permits("{recurrence: FREQ=DAILY, changes: {kinds: [Image]}}, {recurrence: FREQ=WEEKLY;BYDAY=SA}, {recurrence: FREQ=DAILY;UNTIL=20200101}", ""),
+		"lint", "-f", "-", "--now", "2026-10-03T20:00:00Z", "--kind", "Configuration")
+	require.Contains(t, out, "maintenanceSchedule.permit[2]: FREQ=DAILY;UNTIL=20200101 has had its last window")
+}

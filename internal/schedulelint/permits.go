@@ -19,13 +19,13 @@ type Doubt struct {
 	Message, Remedy string
 }
 
-// Permits returns what may not be meant of the permits of a schedule that was read of m.
+// Permits returns what may not be meant of the permits of a schedule that was read of m, also of those that are for other changes than it is.
 func Permits(now time.Time, s *schedule.Schedule, m *schedule.MaintenanceSchedule) []Doubt {
 	if m == nil || len(m.Permit) == 0 {
 		return nil
 	}
 	var all []Doubt
-	for i, source := range s.Permits() {
+	for i, source := range s.Widest().Permits() {
 		if i == len(m.Permit) {
 			break
 		}
