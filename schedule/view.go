@@ -88,10 +88,13 @@ func (s *Schedule) Widest() *Schedule {
 	return all.widest
 }
 
-// WithoutPermits returns the schedule as it is where nothing but its excludes counts. One that lets nothing start by itself, or that can't be read, is
-// returned as it is.
+// WithoutPermits returns the schedule as it is where nothing but its excludes counts. One that lets nothing start by itself, since its list of permits is
+// empty, say, or that can't be read, is returned as it is.
 func (s *Schedule) WithoutPermits() *Schedule {
 	if s == nil || s.err != nil || s.paused {
+		return s
+	}
+	if len(s.permits) == 0 && (!s.Scoped() || len(s.scoped.permits) == 0) {
 		return s
 	}
 	v := *s

@@ -111,6 +111,13 @@ func TestADeadlineIsToldAndThenOpens(t *testing.T) {
 		"restrictive":                 {some(never("a", opensAfter("30d"))), 0, false, schedule.Paused, true, "policy a is restrictive"},
 		"manual":                      {some(policy("a", schedule.ManualStrategy, opensAfter("30d"))), 0, false, schedule.Manual, true, "nobody has permitted this change"},
 		"invalid":                     {some(onMars("a", opensAfter("30d"))), 0, false, schedule.InvalidPolicy, true, "policy a is invalid"},
+		"closed on purpose": {some(saturdays("a", opensAfter("30d"), func(s *spec) {
+			s.MaintenanceSchedule.Permit, s.MaintenanceSchedule.Exclude = []schedule.Permit{}, []schedule.Exclude{{From: "2027-01-01"}}
+		})), 0, false, schedule.NoWindowWithinHorizon, true, "policy a: no window within 1000 days"},
+		"closed on purpose, and a freeze of some changes": {some(saturdays("a", opensAfter("30d"), func(s *spec) {
+			s.MaintenanceSchedule.Permit = []schedule.Permit{}
+			s.MaintenanceSchedule.Exclude = []schedule.Exclude{{From: "2027-01-01", Changes: &schedule.ExcludedChanges{MinDisruption: "Reboot"}}}
+		})), 0, false, schedule.NoWindowWithinHorizon, true, "policy a: no window within 1000 days"},
 		"a freeze": {some(saturdays("a", opensAfter("30d"), func(s *spec) {
 			s.MaintenanceSchedule.Exclude = []schedule.Exclude{{From: "2026-09-20", Until: "2026-10-02", Reason: "freeze"}}
 		})), 0, false, schedule.Excluded, true, "policy a (freeze): Excluded; opens at 2026-10-02T00:00:00Z"},

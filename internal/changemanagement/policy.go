@@ -53,7 +53,7 @@ type Policy struct {
 	// Deadline is until when changes may wait for the policy; nil: for as long as that takes.
 	Deadline *Deadline
 
-	// late is the schedule for a change whose deadline has passed: without permits.
+	// late is the schedule for a change whose deadline has passed: without permits. Nil: the deadline opens nothing.
 	late *schedule.Schedule
 	// calendars are the versions of those that were read for it.
 	calendars string
@@ -112,7 +112,10 @@ func compile(p client.Object, s refitv1.ChangeManagementPolicySpec, title string
 	out.Gates = gates
 	errs = append(errs, err, wrong, out.check(&s))
 	if out.refuse(title, errs...) == nil {
-		out.Schedule, out.late = compiled, compiled.WithoutPermits()
+		out.Schedule = compiled
+		if late := compiled.WithoutPermits(); late != compiled {
+			out.late = late
+		}
 	}
 	return out, out.Err
 }
