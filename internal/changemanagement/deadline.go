@@ -216,6 +216,7 @@ func (d *Decision) overdue(q schedule.Query, c Change) {
 		return
 	}
 	late := schedule.Decide(q, schedules...)
+	d.schedules = schedules // also where it makes no difference: for another change, of which the node has not said yet what it is, it may
 	if !late.Open && later(late.NextChangeETASeconds, d.NextChangeETASeconds) == late.NextChangeETASeconds {
 		return // it makes no difference
 	}
@@ -223,7 +224,7 @@ func (d *Decision) overdue(q schedule.Query, c Change) {
 	if late.Open && late.Reason == schedule.Open {
 		late.Reason = schedule.DeadlinePassed
 	}
-	d.Decision, d.schedules = late, schedules
+	d.Decision = late
 }
 
 // late returns the schedules that are asked about a change whose deadlines have passed, and under which policies they have.

@@ -170,6 +170,24 @@ func TestAPolicyThatCantBeReadOpensForNoDeadline(t *testing.T) {
 	require.Equal(t, schedule.InvalidPolicy, w.ask("w1").Reason)
 }
 
+// TestWhatIsOverdueIsLookedAt demands that refit asks the node what an overdue change takes, if its deadline opens for some changes.
+func TestWhatIsOverdueIsLookedAt(t *testing.T) {
+	w := newWorld(t, cluster("c1", nil, nil), worker("w1"), update("w1", since(outside.Add(-31*day)))).withDeadlines(nil)
+	w.add(saturdays("a", opensAfter("30d"), func(s *spec) {
+		s.Hold = refitv1.HoldAll
+		s.MaintenanceSchedule.Exclude = []schedule.Exclude{{From: "2026-01-01", Until: "2036-01-01", Changes: &schedule.ExcludedChanges{MinDisruption: "Reboot"}}}
+	}))
+	w.Clock.SetTime(outside)
+	d := w.ask("w1")
+	require.False(t, d.Open)
+	require.False(t, d.KeepsOff(), d.Message)
+	w.edit("w1", takes("Restart"))
+	require.Equal(t, schedule.DeadlinePassed, w.ask("w1").Reason)
+	w.edit("w1", takes("Reboot"))
+	d = w.ask("w1")
+	require.True(t, d.KeepsOff())
+}
+
 func TestBudgetsCountForWhatADeadlineLetsStart(t *testing.T) {
 	w := newWorld(t, cluster("c1", nil, nil), worker("w1"), worker("w2"),
 		update("w1", since(outside.Add(-31*day)), takes("Restart")), update("w2", since(outside.Add(-31*day)), takes("Restart"))).withDeadlines(nil)
