@@ -68,6 +68,17 @@ func held(mu *refitv1.MachineUpdate) {
 	mu.Status.Phase, mu.Status.Reason = refitv1.PhaseWaiting, refitv1.ReasonWindow
 }
 
+// TestDriftIsNotOfTheLastChange demands that a node is compared in the windows that there are, and not in those of the update before.
+func TestDriftIsNotOfTheLastChange(t *testing.T) {
+	w := newWorld(t, cluster("c1", nil, nil), worker("w1"), update("w1", ended, takes("Drain", schedule.MinorVersionKind)))
+	w.add(saturdays("a", upTo("", schedule.ConfigurationKind), func(s *spec) { s.Hold = refitv1.HoldAll }))
+	d := w.ask("w1")
+	require.False(t, d.KeepsOff())
+	w.Clock.SetTime(outside)
+	d = w.ask("w1")
+	require.True(t, d.KeepsOff())
+}
+
 func TestWhatTheNodeHasPlannedIsTheClass(t *testing.T) {
 	config, patch := schedule.ConfigurationKind, schedule.PatchVersionKind
 	for name, tc := range map[string]struct {
