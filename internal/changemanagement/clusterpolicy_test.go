@@ -314,4 +314,10 @@ func TestDeadlinesOfThePlatform(t *testing.T) {
 			require.Contains(t, d.Due.String(), "policy "+platformKey)
 		})
 	}
+	one, err := CompileCluster(platform(saturdays("platform", opens)), schedule.NoCalendars)
+	require.NoError(t, err)
+	waits := Wait{Since: now.Add(-29 * day), EndOfLife: now.Add(-10 * day)}
+	d := Decide(now, &Candidate{}, []*Policy{one}, Change{Wait: waits})
+	require.False(t, d.Open)
+	require.Contains(t, d.Due.String(), "it goes on to wait then, and from its deadline at "+text(now.Add(day))+" (Waiting) on it does not wait for windows of the policy")
 }

@@ -112,6 +112,8 @@ type Due struct {
 	Opens bool
 
 	since time.Time
+	// then is the deadline that opens, after one that does not.
+	then *Due
 }
 
 // Near reports whether it is told already, and Passed whether it has passed.
@@ -130,8 +132,11 @@ func (d *Due) String() string {
 		refitv1.EndOfLifeDeadline:    "the version that the Machine runs is not supported from then on",
 	}[d.Cause]
 	then := "it goes on to wait then, so somebody has to let it start"
-	if d.Opens {
+	switch {
+	case d.Opens:
 		then = "from then on it does not wait for windows of the policy (atDeadline: Open)"
+	case d.then != nil:
+		then = fmt.Sprintf("it goes on to wait then, and from its deadline at %s (%s) on it does not wait for windows of the policy (atDeadline: Open)", d.then.At.UTC().Format(time.RFC3339), d.then.Cause)
 	}
 	return fmt.Sprintf("policy %s has a deadline for this change at %s (%s): %s; %s", d.Policy, at, d.Cause, why, then)
 }
@@ -142,7 +147,11 @@ func (p *Policy) due(w Wait) *Due {
 	if len(all) == 0 {
 		return nil
 	}
-	return &all[0]
+	first := &all[0]
+	if i := slices.IndexFunc(all, func(d Due) bool { return d.Opens }); i > 0 {
+		first.then = &all[i]
+	}
+	return first
 }
 
 // dues returns the deadlines of a change under the policy, the first of them first.
