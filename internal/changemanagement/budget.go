@@ -143,10 +143,10 @@ func (b Budget) spent(name string, now, next time.Time) *exhausted {
 // longestPeriod is how long starts count for a budget. A window that is longer has a budget each day.
 const longestPeriod = 24 * time.Hour
 
-// period returns since when starts count against maxStartsPerWindow, and when they begin to count from zero again; zero if that is not within
-// the horizon. It is the policy's own window, in which some changes may start, and which other policies may shorten for some Machines; of one that is longer than a day, and outside of
+// period returns since when starts count against maxStartsPerWindow, and when a change may start, by the schedule that is asked about it, after they
+// have begun to count from zero again; zero if that is not within the horizon. It is the policy's own window, in which some changes may start, and which other policies may shorten for some Machines; of one that is longer than a day, and outside of
 // windows, the day in the policy's time zone.
-func (p *Policy) period(now time.Time) (from time.Time, next func() time.Time) {
+func (p *Policy) period(now time.Time, asked *schedule.Schedule) (from time.Time, next func() time.Time) {
 	if p.Budget.MaxStartsPerWindow == 0 {
 		return now, nil
 	}
@@ -155,15 +155,15 @@ func (p *Policy) period(now time.Time) (from time.Time, next func() time.Time) {
 		break
 	}
 	if known := !w.Start.IsZero() && !w.End.IsZero(); known && !now.Before(w.Start) && w.End.Sub(w.Start) <= longestPeriod {
-		return w.Start, func() time.Time { return p.opens(w.End) }
+		return w.Start, func() time.Time { return opens(asked, w.End) }
 	}
 	day, tomorrow := p.Schedule.Day(now)
-	return day, func() time.Time { return p.opens(tomorrow) }
+	return day, func() time.Time { return opens(asked, tomorrow) }
 }
 
-// opens returns when the policy is open for some change from an instant on, zero if it is not within the horizon.
-func (p *Policy) opens(from time.Time) time.Time {
-	for w := range schedule.Windows(from, from.Add(schedule.DefaultHorizon), p.Schedule.Widest()) {
+// opens returns when a schedule is open from an instant on, zero if it is not within the horizon.
+func opens(s *schedule.Schedule, from time.Time) time.Time {
+	for w := range schedule.Windows(from, from.Add(schedule.DefaultHorizon), s) {
 		if w.Start.After(from) {
 			return w.Start
 		}
@@ -172,9 +172,9 @@ func (p *Policy) opens(from time.Time) time.Time {
 	return time.Time{}
 }
 
-// slots returns how many updates may start now under the policy. With none, it says why.
-func (p *Policy) slots(now time.Time, self types.NamespacedName, b books) (int, *exhausted) {
-	from, next := p.period(now)
+// slots returns how many updates may start now under the policy. With none, it says why, and when one may that a schedule is asked about.
+func (p *Policy) slots(now time.Time, self types.NamespacedName, b books, asked *schedule.Schedule) (int, *exhausted) {
+	from, next := p.period(now, asked)
 	return p.Budget.slots(p.Title(), now, p.count(b, self, from), next)
 }
 
@@ -185,7 +185,7 @@ func budgets(now time.Time, d Decision, self record, b books) *exhausted {
 		if !p.limited() {
 			continue
 		}
-		free, why := p.slots(now, self.key, b)
+		free, why := p.slots(now, self.key, b, d.scheduleOf(p))
 		if why != nil {
 			return why
 		}
@@ -194,6 +194,16 @@ func budgets(now time.Time, d Decision, self record, b books) *exhausted {
 		}
 	}
 	return nil
+}
+
+// scheduleOf returns the schedule of a policy that was asked about the change.
+func (d *Decision) scheduleOf(p *Policy) *schedule.Schedule {
+	for _, s := range d.schedules {
+		if s.Name() == p.Schedule.Name() {
+			return s
+		}
+	}
+	return p.Schedule.Widest()
 }
 
 // ahead counts the updates that wait, could start, and have an older configuration, up to a limit.
@@ -223,7 +233,7 @@ func (p *Policy) elsewhere(now time.Time, r record, b books, used map[types.Name
 		}
 		full, ok := used[o.NamespacedName]
 		if !ok {
-			_, why := o.slots(now, r.key, b)
+			_, why := o.slots(now, r.key, b, o.Schedule)
 			full = why != nil
 			used[o.NamespacedName] = full
 		}

@@ -168,10 +168,10 @@ func TestTheDayOfABudgetWhereThereIsNoMidnight(t *testing.T) {
 		s.MaintenanceSchedule = &schedule.MaintenanceSchedule{TimeZone: "America/Santiago"}
 	}))[0]
 	evening := instant("2026-09-06T03:30:00Z") // 23:30 of the 5th
-	from, next := p.period(evening)
+	from, next := p.period(evening, p.Schedule.Widest())
 	require.Equal(t, "2026-09-05T04:00:00Z", text(from))
 	require.Equal(t, "2026-09-06T04:00:00Z", text(next()))
-	from, next = p.period(instant("2026-09-06T04:30:00Z"))
+	from, next = p.period(instant("2026-09-06T04:30:00Z"), p.Schedule.Widest())
 	require.Equal(t, "2026-09-06T04:00:00Z", text(from))
 	require.Equal(t, "2026-09-07T03:00:00Z", text(next()))
 }

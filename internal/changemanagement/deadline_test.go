@@ -199,6 +199,21 @@ func TestBudgetsCountForWhatADeadlineLetsStart(t *testing.T) {
 	require.Equal(t, schedule.BudgetExhausted, w.ask("w2").Reason)
 }
 
+// TestWhenTheNextThatAreOverdueStart demands that the message names the day, and not the next window.
+func TestWhenTheNextThatAreOverdueStart(t *testing.T) {
+	w := newWorld(t, cluster("c1", nil, nil), worker("w1"), worker("w2"),
+		update("w1", since(outside.Add(-31*day)), takes("Restart")), update("w2", since(outside.Add(-31*day)), takes("Restart"))).withDeadlines(nil)
+	w.add(saturdays("a", opensAfter("30d"), budget(refitv1.Budget{MaxStartsPerWindow: 1})))
+	w.Clock.SetTime(outside)
+	require.Equal(t, schedule.DeadlinePassed, w.admit("w1").Reason)
+	d, midnight := w.ask("w2"), instant("2026-10-02T00:00:00Z")
+	require.Equal(t, schedule.BudgetExhausted, d.Reason)
+	require.Contains(t, d.Message, "the next ones may at "+text(midnight))
+	w.edit("w1", ended)
+	w.Clock.SetTime(midnight)
+	require.Equal(t, schedule.DeadlinePassed, w.ask("w2").Reason)
+}
+
 func TestCausesOfDeadlines(t *testing.T) {
 	all := refitv1.Deadline{After: "30d", WarnBefore: "7d"}
 	waiting, certificates, skew, end := refitv1.WaitingDeadline, refitv1.CertificatesDeadline, refitv1.SkewDeadline, refitv1.EndOfLifeDeadline

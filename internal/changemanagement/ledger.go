@@ -28,7 +28,7 @@ type ledger struct {
 
 // since returns from when on starts count under a policy at all. One that can't be read for the moment forgets nothing.
 func (p *Policy) since(now time.Time) time.Time {
-	from, _ := p.period(now)
+	from, _ := p.period(now, p.Schedule)
 	if day := now.Add(-longestPeriod); p.Schedule.Err(now) != nil && day.Before(from) {
 		from = day
 	}

@@ -121,7 +121,7 @@ type Spent struct {
 
 // Spent returns what counts against the budget of a policy.
 func (o *Outlook) Spent(p *Policy) Spent {
-	from, _ := p.period(o.now)
+	from, _ := p.period(o.now, p.Schedule)
 	t := p.count(o.books, types.NamespacedName{}, from)
 	return Spent{Running: t.running, Failed: t.failed, Starts: t.starts, Last: t.last}
 }
@@ -129,7 +129,7 @@ func (o *Outlook) Spent(p *Policy) Spent {
 // Period returns since when starts count against maxStartsPerWindow at an instant, and when the next ones may; zero if that is not within the
 // horizon. A policy without such a budget has no period, and no next one.
 func (p *Policy) Period(at time.Time) (from, next time.Time) {
-	from, until := p.period(at)
+	from, until := p.period(at, p.Schedule.Widest())
 	if until == nil {
 		return from, time.Time{}
 	}
