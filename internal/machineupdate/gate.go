@@ -57,7 +57,7 @@ func (r *Reconciler) stillHeld(ctx context.Context, mu *refitv1.MachineUpdate) (
 	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(mu), &machine); err != nil || gone(mu, &machine) {
 		return ctrl.Result{}, false
 	}
-	d, err := r.Gate.Ask(ctx, &machine, mu)
+	d, err := r.askGate(ctx, &machine, mu)
 	if err != nil || d.Open || !showsAlready(d, mu) {
 		return ctrl.Result{}, false
 	}
@@ -65,6 +65,16 @@ func (r *Reconciler) stillHeld(ctx context.Context, mu *refitv1.MachineUpdate) (
 		return ctrl.Result{}, false
 	}
 	return ctrl.Result{RequeueAfter: heldBy(d, &machine, mu).retry}, true
+}
+
+// askGate asks whether an update may start now. What its node has said by other rules than those that hold now says nothing about what the change takes.
+func (r *Reconciler) askGate(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) (changemanagement.Decision, error) {
+	if p := mu.Status.Plan; p != nil && r.planIsOld(ctx, machine) {
+		asked, plan := *mu, *p
+		plan.Kinds, plan.Disruption = nil, ""
+		asked.Status.Plan, mu = &plan, &asked
+	}
+	return r.Gate.Ask(ctx, machine, mu)
 }
 
 // disturbs reports whether the node has said that an update disturbs it, by the rules that hold now.
@@ -129,7 +139,7 @@ func tellHeld(d *changemanagement.Decision, mu *refitv1.MachineUpdate) string {
 
 // askPolicies asks whether the update may start. What holds it back is kept: only the node can say whether that matters.
 func (u *update) askPolicies(ctx context.Context) (*wait, error) {
-	d, err := u.Gate.Ask(ctx, u.regarding, u.mu)
+	d, err := u.askGate(ctx, u.regarding, u.mu)
 	if err != nil {
 		return nil, err
 	}

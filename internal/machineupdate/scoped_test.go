@@ -120,3 +120,20 @@ func TestClassOfAPlan(t *testing.T) {
 		})
 	}
 }
+
+// TestOtherRulesWithHoldAll demands that a node is asked again what a change takes when the rules for that are others, in a window for some changes.
+func TestOtherRulesWithHoldAll(t *testing.T) {
+	p := reloadsNow("Restart")
+	p.Spec.Hold = refitv1.HoldAll
+	reboot := node.Plan{Changes: restartA.Changes, Actions: []disruption.Action{{Type: disruption.Reboot}}}
+	w := under(t, reboot, p)
+	w.node.plans = []node.Plan{reboot, restartA, {}}
+	w.reconcile()
+	require.Equal(t, "False OutsideWindow", permittedReason(w.update()))
+	w.reconcile()
+	require.Equal(t, []string{"plan"}, w.node.calls)
+
+	w.reconciler.Disruptions = fixedRules(t, disruption.BuiltinRules(), "calm")
+	w.reconcile()
+	require.Equal(t, "True Open", permittedReason(w.update()), w.update().Status.Message)
+}
