@@ -175,7 +175,7 @@ func (p *Policy) dues(w Wait) []Due {
 	}
 	var all []Due
 	for cause, instant := range at {
-		if slices.Contains(d.Causes, cause) {
+		if slices.Contains(d.Causes, cause) && !instant.After(endOfTime) { // a change may be wanted in the year 9999, and no later time can be written
 			all = append(all, Due{
 				At: instant, Cause: cause, Policy: p.Title(), Warn: instant.Add(-d.WarnBefore), since: w.Since,
 				// Whoever writes in the namespace says when a version is no longer supported there: that opens no policy that they don't.

@@ -6,6 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/node"
@@ -114,4 +117,16 @@ func TestTheNextChangeHasADeadlineOfItsOwn(t *testing.T) {
 	w.ask()
 	w.reconcile()
 	require.Equal(t, w.clock.Now().Add(time.Hour).Unix(), w.update().Status.Deadline.Unix())
+}
+
+// TestAChangeThatIsNeverWanted demands that a deadline beyond the end of time is none: no API server takes it.
+func TestAChangeThatIsNeverWanted(t *testing.T) {
+	w := under(t, restartA, weeklyWithDeadline(refitv1.OpenAtDeadline))
+	var machine clusterv1.Machine
+	require.NoError(t, w.Get(t.Context(), key, &machine))
+	metav1.SetMetaDataAnnotation(&machine.ObjectMeta, refitv1.NotBeforeAnnotation, "9999-12-31T23:59:59Z")
+	require.NoError(t, w.Update(t.Context(), &machine))
+	w.reconcile()
+	require.Equal(t, "False NotBefore", permittedReason(w.update()))
+	require.Nil(t, w.update().Status.Deadline)
 }
