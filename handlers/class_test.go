@@ -33,6 +33,13 @@ func TestClassOfAProposal(t *testing.T) {
 			infra(m, at)["backend"] = map[string]any{"docker": map[string]any{"customImage": name}}
 		}
 	}
+	// acme is a provider of which nobody knows what its machines boot from.
+	acme := func(m map[string]any) {
+		for at, name := range map[string]string{"current": "a", "desired": "b"} {
+			side(side(m, at), "infrastructureMachine")["kind"] = "AcmeMachine"
+			infra(m, at)["rootDisk"] = name
+		}
+	}
 	config, patch, minor, images := schedule.ConfigurationKind, schedule.PatchVersionKind, schedule.MinorVersionKind, schedule.ImageKind
 	for name, tc := range map[string]struct {
 		change func(m map[string]any)
@@ -45,6 +52,7 @@ func TestClassOfAProposal(t *testing.T) {
 		}, schedule.Class{Kinds: []schedule.Kind{minor}, Disruption: "Replace"}},
 		"a version that is no longer": {func(m map[string]any) { delete(machine(m, "desired"), "version") }, schedule.Class{Kinds: []schedule.Kind{patch, minor}, Disruption: "Replace"}},
 		"an image":                    {func(m map[string]any) { keep(m); boot(m) }, schedule.Class{Kinds: []schedule.Kind{images}, Disruption: "Replace"}},
+		"what may be an image":        {func(m map[string]any) { keep(m); acme(m) }, schedule.Class{Kinds: []schedule.Kind{images, config}, Disruption: "Replace"}},
 		"all at once":                 {func(m map[string]any) { file(m); boot(m) }, schedule.Class{Kinds: []schedule.Kind{patch, images, config}, Disruption: "Replace"}},
 	} {
 		t.Run(name, func(t *testing.T) {

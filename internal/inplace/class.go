@@ -25,6 +25,8 @@ func ClassOf(change fieldset.Change, decision updaters.Decision) schedule.Class 
 			add(versionKindsOf(change)...)
 		case f.Updater == image.Name || f.By == image.Name:
 			add(schedule.ImageKind)
+		case f.Field.Object == fieldset.InfrastructureMachine && !f.Covered() && !imagesKnown(change):
+			add(schedule.ImageKind, schedule.ConfigurationKind) // nobody knows whether machines boot from it
 		default:
 			add(schedule.ConfigurationKind)
 		}
@@ -41,4 +43,10 @@ func versionKindsOf(change fieldset.Change) []schedule.Kind {
 		return text
 	}
 	return VersionKinds(version(of.Current), version(of.Desired))
+}
+
+// imagesKnown reports whether refit knows from which fields of the infrastructure machine machines boot, with the provider that it is of.
+func imagesKnown(change fieldset.Change) bool {
+	infra, _ := change.Object(fieldset.InfrastructureMachine)
+	return len(image.Paths(infra.Desired.Group(), infra.Desired.Kind)) > 0
 }
