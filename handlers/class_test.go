@@ -67,3 +67,36 @@ func TestClassOfAProposal(t *testing.T) {
 		})
 	}
 }
+
+// TestAnnotationsOfAProposal: a change may say itself when it is wanted, in what Machines are to have.
+func TestAnnotationsOfAProposal(t *testing.T) {
+	reg, err := updaters.NewRegistry(image.New(nil))
+	require.NoError(t, err)
+	later := map[string]any{"capi-refit.dev/not-before": "2026-12-01T06:00:00Z"}
+	annotated := func(of map[string]any) {
+		if of["metadata"] == nil {
+			of["metadata"] = map[string]any{}
+		}
+		side(of, "metadata")["annotations"] = later
+	}
+	for name, tc := range map[string]struct {
+		kind   string
+		layout layout
+		change func(map[string]any)
+	}{
+		"canupdatemachine-version": {canUpdateMachineKind, machineLayout, func(m map[string]any) { annotated(side(side(m, "desired"), "machine")) }},
+		"canupdatemachineset-version": {canUpdateMachineSetKind, machineSetLayout, func(m map[string]any) {
+			annotated(side(side(side(side(m, "desired"), "machineSet"), "spec"), "template"))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			raw, err := decodeRequest(edit(t, name, tc.change), tc.kind)
+			require.NoError(t, err)
+			v, err := NewEngine(inplace.Always(reg)).judge(t.Context(), raw, tc.layout)
+			require.NoError(t, err)
+			p, err := v.proposal()
+			require.NoError(t, err)
+			require.Equal(t, map[string]string{"capi-refit.dev/not-before": "2026-12-01T06:00:00Z"}, p.Annotations)
+		})
+	}
+}

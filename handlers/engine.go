@@ -26,6 +26,7 @@ type verdict struct {
 	namespace, name string          // of the Machine or MachineSet
 	subject         inplace.Subject // current
 	machine         object          // current
+	wanted          object          // the same, desired
 	template        bool            // machine is a MachineSet
 	desired         []object        // in the order of the layout
 	change          fieldset.Change
@@ -76,6 +77,7 @@ func (e *Engine) judge(ctx context.Context, r *rawRequest, l layout) (*verdict, 
 		namespace: current[fieldset.Machine].namespace,
 		name:      current[fieldset.Machine].name,
 		machine:   current[fieldset.Machine],
+		wanted:    desired[fieldset.Machine],
 		template:  l.of(fieldset.Machine).template,
 		desired:   desiredOf(l, desired),
 		change:    change,

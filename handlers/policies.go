@@ -49,7 +49,7 @@ func (v *verdict) proposal() (inplace.Proposal, error) {
 		p.Material = p.Material || f.Disturbs()
 	}
 	p.Material = p.Material || len(p.Left) > 0
-	p.Class = inplace.ClassOf(v.change, v.decision)
+	p.Class, p.Annotations = inplace.ClassOf(v.change, v.decision), v.annotations()
 	var err error
 	l := machineLayout
 	if v.template {
@@ -57,6 +57,20 @@ func (v *verdict) proposal() (inplace.Proposal, error) {
 	}
 	p.Digest, err = digestOf(l, v.desired, v.change)
 	return p, err
+}
+
+// annotations returns those that Machines are to have. What is no text is none.
+func (v *verdict) annotations() map[string]string {
+	path := "metadata.annotations"
+	if v.template {
+		path = "spec.template.metadata.annotations"
+	}
+	all := map[string]string{}
+	gjson.Get(v.wanted.raw, path).ForEach(func(name, value gjson.Result) bool {
+		all[name.Str] = value.Str
+		return true
+	})
+	return all
 }
 
 // maxNamed is how many fields are named where all that can't be updated in place are told.

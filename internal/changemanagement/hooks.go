@@ -58,6 +58,7 @@ func (h *Hooks) Permit(ctx context.Context, namespace string, replaces bool, pro
 	if err != nil {
 		return err
 	}
+	candidate.Overrides.wantedBy(p)
 	d, err := h.decide(candidate, Change{Digest: p.Digest, Class: p.Class})
 	if err != nil {
 		return err

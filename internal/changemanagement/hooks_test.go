@@ -234,3 +234,35 @@ func TestOverridesOfAProposal(t *testing.T) {
 		})
 	}
 }
+
+// TestWhatATemplateWantsLaterIsNotReplacedNow demands that an instant counts from when the template has it: it is not on the Machines that are replaced.
+func TestWhatATemplateWantsLaterIsNotReplacedNow(t *testing.T) {
+	later := text(inside.Add(time.Hour))
+	wants := func(value string) func(*inplace.Proposal) {
+		return func(p *inplace.Proposal) { p.Annotations = map[string]string{refitv1.NotBeforeAnnotation: value} }
+	}
+	for name, tc := range map[string]struct {
+		proposal inplace.Proposal
+		policies []*refitv1.ChangeManagementPolicy
+		says     string
+	}{
+		"a replacement without a policy":     {propose(replacing, ofMachineSet, wants(later)), nil, "not wanted before " + later + "; opens at " + later + "; not-before=" + later + " on the template of MachineSet md-abc"},
+		"of a Machine":                       {propose(replacing, wants(later)), nil, "not-before=" + later + " on Machine w1"},
+		"in a window":                        {propose(replacing, ofMachineSet, wants(later)), some(saturdays("a")), "not wanted before " + later},
+		"one that can't be read":             {propose(replacing, ofMachineSet, wants("next week")), nil, "correct it, or take it away"},
+		"one that is over":                   {propose(replacing, ofMachineSet, wants(text(inside))), some(saturdays("a")), ""},
+		"in place, where nothing is refused": {propose(ofMachineSet, wants(later)), some(saturdays("a")), ""},
+		"in place, where that is refused":    {propose(ofMachineSet, wants(later)), some(saturdays("a", refuses)), "nothing is committed for md-abc now (whenClosed: Refuse): not wanted before " + later},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, cluster("c1", nil, nil), worker("w1"))
+			w.add(tc.policies...)
+			_, err := w.permit(tc.proposal)
+			if tc.says == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, tc.says)
+		})
+	}
+}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/inplace"
 )
 
 // always is the value of an override that holds for as long as it is there.
@@ -145,6 +146,19 @@ func (o Overrides) wantedFrom() time.Time {
 		}
 	}
 	return latest
+}
+
+// wantedBy adds when a change is wanted by what Machines are to have: the template says it before it comes to a Machine.
+func (o *Overrides) wantedBy(p inplace.Proposal) {
+	kind, object := kindOf(refitv1.NotBeforeAnnotation), "Machine "+p.Name
+	if p.Machine == nil {
+		object = "the template of MachineSet " + p.Name
+	}
+	value, ok := p.Annotations[refitv1.NotBeforeAnnotation]
+	if !ok || slices.ContainsFunc(*o, func(one Override) bool { return one.Kind == kind && one.Object == object && one.Value == value }) {
+		return
+	}
+	*o = append(*o, Override{Kind: kind, Object: object, Value: value, Reason: p.Annotations[refitv1.NotBeforeAnnotation+refitv1.OverrideReasonSuffix]})
 }
 
 // later has the change wait for the instant that it says itself. One that can't be read holds it: it was not wanted at once.

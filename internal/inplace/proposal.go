@@ -13,6 +13,8 @@ type Proposal struct {
 	Name string
 	// Machine has the metadata of the Machine. It is nil for a MachineSet.
 	Machine *metav1.ObjectMeta
+	// Annotations are those that the Machine is to have, or the Machines of the MachineSet.
+	Annotations map[string]string
 	// Digest identifies the desired specs.
 	Digest string
 	// Material reports that the change disturbs the node.
