@@ -175,9 +175,9 @@ func (p *Policy) dues(w Wait) []Due {
 	}
 	var all []Due
 	for cause, instant := range at {
-		if slices.Contains(d.Causes, cause) && !instant.After(endOfTime) { // a change may be wanted in the year 9999, and no later time can be written
+		if d.counts(cause, instant) {
 			all = append(all, Due{
-				At: instant, Cause: cause, Policy: p.Title(), Warn: instant.Add(-d.WarnBefore), since: w.Since,
+				At: instant, Cause: cause, Policy: p.Title(), Warn: d.warn(cause, instant, w.Since), since: w.Since,
 				// Whoever writes in the namespace says when a version is no longer supported there: that opens no policy that they don't.
 				Opens: d.Opens && (!p.Firm || cause == refitv1.WaitingDeadline),
 			})
@@ -185,6 +185,20 @@ func (p *Policy) dues(w Wait) []Due {
 	}
 	slices.SortFunc(all, func(a, b Due) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Cause, b.Cause)) })
 	return all
+}
+
+// counts reports whether a deadline counts. A change may be wanted in the year 9999, and no later time can be written.
+func (d *Deadline) counts(cause refitv1.DeadlineCause, at time.Time) bool {
+	return slices.Contains(d.Causes, cause) && !at.After(endOfTime)
+}
+
+// warn returns from when on a deadline is told. A wait that has not begun yet is nothing to tell of.
+func (d *Deadline) warn(cause refitv1.DeadlineCause, at, since time.Time) time.Time {
+	told, waits := at.Add(-d.WarnBefore), cause == refitv1.WaitingDeadline || cause == refitv1.SkewDeadline
+	if waits && told.Before(since) {
+		return since
+	}
+	return told
 }
 
 // opened returns the deadline by which the policy's windows hold a change no longer; nil if there is none yet.

@@ -310,6 +310,18 @@ func TestAChangeThatIsWantedLaterHasItsDeadlineLater(t *testing.T) {
 	}
 }
 
+// TestNothingIsToldOfAWaitThatHasNotBegun: by default a deadline of three days is told from the beginning, but not before that.
+func TestNothingIsToldOfAWaitThatHasNotBegun(t *testing.T) {
+	w := newWorld(t, cluster("c1", nil, nil), worker("w1", annotated(refitv1.NotBeforeAnnotation, text(outside.Add(day)))), update("w1", since(outside), takes("Restart"))).withDeadlines(nil)
+	w.add(saturdays("a", opensAfter("3d")))
+	w.Clock.SetTime(outside)
+	d := w.ask("w1")
+	require.False(t, d.Near, d.Due)
+	require.LessOrEqual(t, d.LookIn, day)
+	w.Clock.SetTime(outside.Add(day))
+	require.True(t, w.ask("w1").Near)
+}
+
 func TestPoliciesAndMetricsTellOfDeadlines(t *testing.T) {
 	w := newWorld(t, cluster("c1", nil, nil), worker("w1"), worker("w2"), worker("w3"), worker("w4"),
 		update("w1", since(outside.Add(-25*day))), update("w2", since(outside.Add(-10*day))), update("w3", since(outside.Add(-24*day))),
