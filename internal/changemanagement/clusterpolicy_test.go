@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -174,6 +175,17 @@ func TestThePlatformsOwnOverride(t *testing.T) {
 	_, err = since.note(t.Context(), refitv1.GroupVersion.WithKind(clusterKind), types.NamespacedName{Name: "platform"})
 	require.NoError(t, err)
 	require.NotZero(t, sinceOf(platformOf(w).Annotations))
+}
+
+// TestThePlatformsBypassTellsWhichStopItPasses demands that a stop of the policy's own that is passed is told, and counted.
+func TestThePlatformsBypassTellsWhichStopItPasses(t *testing.T) {
+	w := newWorld(t, cluster("c1", nil, nil), worker("w1"), update("w1"), namespace("fleet", nil),
+		platform(anytime("platform"), annotatedPolicy(refitv1.RestrictiveUntilAnnotation, "true"), annotatedPolicy(refitv1.BypassAnnotation, "digest-w1")))
+	d := w.admit("w1")
+	require.True(t, d.Open, d.Message)
+	require.Equal(t, "bypass-change-management=digest-w1 on "+platformKey+", which passes restrictive-until=true on "+platformKey, d.Message)
+	require.Len(t, d.Passed, 1)
+	require.InDelta(t, 1, testutil.ToFloat64(w.gate.Metrics.passed), 0)
 }
 
 // platformOf returns a policy of the platform.

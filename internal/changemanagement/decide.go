@@ -111,7 +111,7 @@ func decide(now time.Time, s *Candidate, policies []*Policy, c Change) Decision 
 	}
 	d.tellForce(f)
 	if d.Open {
-		d.letGo(own.by, len(schedules) > 0 || permitted.given())
+		d.letGo(own, len(schedules) > 0 || permitted.given())
 	}
 	d.Stopped = !d.Open && (now.Before(f.restrictedTo) || now.Before(f.notBefore) || slices.ContainsFunc(schedules, (*schedule.Schedule).Paused))
 	for _, text := range append(f.ignored, own.ignored...) {
@@ -184,9 +184,12 @@ func (d *Decision) undecided(now time.Time, c Change) {
 }
 
 // told returns an override as people read it, with the stops that it passes.
-func (d *Decision) told(o Override) string {
+func (d *Decision) told(o Override) string { return o.passing(d.Passed) }
+
+// passing returns an override as people read it, with stops that it passes.
+func (o Override) passing(stops Overrides) string {
 	text := o.String()
-	for _, stop := range d.Passed {
+	for _, stop := range stops {
 		text += ", which passes " + stop.String()
 	}
 	return text

@@ -48,9 +48,9 @@ func atLeast(measured time.Duration, policies []*Policy) time.Duration {
 
 // ownForce is what the overrides of policies themselves come to.
 type ownForce struct {
-	// lifted are the policies that are opened, and by is what opens them.
-	lifted []*Policy
-	by     Overrides
+	// lifted are the policies that are opened, by is what opens them, and passed are the stops of their own that it passes.
+	lifted     []*Policy
+	by, passed Overrides
 	// stops are what closes policies.
 	stops   []force
 	ignored []string
@@ -69,8 +69,8 @@ func ownOverrides(now time.Time, policies []*Policy, digest string) ownForce {
 		switch {
 		case p.Schedule.Err(now) == nil && (f.bypass || !stopped && now.Before(f.permissiveUntil)):
 			all.lifted = append(all.lifted, p)
-			by, _ := f.deciding()
-			all.by = append(all.by, by...)
+			by, passed := f.deciding()
+			all.by, all.passed = append(all.by, by...), append(all.passed, passed...)
 		case stopped:
 			all.stops = append(all.stops, force{restrictedTo: f.restrictedTo, by: f.of(refitv1.RestrictiveUntilAnnotation)})
 		}
@@ -89,18 +89,18 @@ func (f *force) stop(stops []force) {
 }
 
 // letGo notes by which overrides of their own policies are open.
-func (d *Decision) letGo(by Overrides, others bool) {
-	if len(by) == 0 {
+func (d *Decision) letGo(own ownForce, others bool) {
+	if len(own.by) == 0 {
 		return
 	}
-	told := make([]string, len(by))
-	for i, o := range by {
-		told[i] = o.String()
+	told := make([]string, len(own.by))
+	for i, o := range own.by {
+		told[i] = o.passing(own.passed)
 	}
 	if !others && d.Reason == schedule.Open {
 		d.Message = ""
 	}
-	d.By = append(slices.Clone(d.By), by...)
+	d.By, d.Passed = append(slices.Clone(d.By), own.by...), append(slices.Clone(d.Passed), own.passed...)
 	d.Message = strings.TrimPrefix(d.Message+"; "+strings.Join(told, "; "), "; ")
 }
 
