@@ -172,6 +172,11 @@ func (c *Checker) extension(ctx context.Context) []Finding {
 			by[h.RequestHook.Hook] = append(by[h.RequestHook.Hook], h.Name)
 		}
 	}
+	return append(all, answers(check, by, Worst(all) != Error)...)
+}
+
+// answers looks whether each hook has one handler. by are the handlers of each, and known says that these are all there are.
+func answers(check string, by map[string][]string, known bool) []Finding {
 	var many, none []string
 	for _, hook := range asked {
 		switch len(by[hook]) {
@@ -182,7 +187,8 @@ func (c *Checker) extension(ctx context.Context) []Finding {
 			many = append(many, fmt.Sprintf("%s (%s)", hook, some(by[hook])))
 		}
 	}
-	if len(none) > 0 && Worst(all) != Error {
+	var all []Finding
+	if len(none) > 0 && known {
 		all = append(all, Finding{Check: check, Level: Error, Message: "nobody answers " + strings.Join(none, ", ") + ", so that Cluster API replaces machines",
 			Do: "see that the ExtensionConfig is of this version of refit, and nobody else answers at its address"})
 	}

@@ -216,16 +216,21 @@ func (l *livePolicies) gates(ctx context.Context, candidate *changemanagement.Ca
 			refused = fmt.Sprintf("policy %s: %s", p.Name, ready.Message)
 		}
 		for _, g := range p.Gates {
-			one := gateOutput{Policy: p.Name, Name: g.Name, State: refitv1.GateUnknown, Message: "refit has not asked it lately"}
-			for _, s := range policy.Status.Gates {
-				if s.Name == g.Name && (s.Cluster == "" || s.Cluster == candidate.Cluster) {
-					one.State, one.Message = s.State, s.Message
-				}
-			}
-			out = append(out, one)
+			out = append(out, answered(p.Name, g.Name, candidate.Cluster, policy.Status.Gates))
 		}
 	}
 	return out, refused, nil
+}
+
+// answered returns what a health gate has answered last for a Cluster.
+func answered(policy, name, cluster string, all []refitv1.GateStatus) gateOutput {
+	one := gateOutput{Policy: policy, Name: name, State: refitv1.GateUnknown, Message: "refit has not asked it lately"}
+	for _, s := range all {
+		if s.Name == name && (s.Cluster == "" || s.Cluster == cluster) {
+			one.State, one.Message = s.State, s.Message
+		}
+	}
+	return one
 }
 
 // change returns the change that is asked about: the one that is said, the one that waits, or else the one that may start first.

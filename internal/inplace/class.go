@@ -12,26 +12,28 @@ import (
 // ClassOf returns what a change is of that was decided about, and the worst that it takes.
 func ClassOf(change fieldset.Change, decision updaters.Decision) schedule.Class {
 	c := schedule.Class{Disruption: schedule.Disruption(decision.Worst())}
-	add := func(kinds ...schedule.Kind) {
-		for _, k := range kinds {
+	for _, f := range decision {
+		for _, k := range kindsOf(f, change) {
 			if !slices.Contains(c.Kinds, k) {
 				c.Kinds = append(c.Kinds, k)
 			}
 		}
 	}
-	for _, f := range decision {
-		switch {
-		case f.Field.Object == fieldset.Machine && f.Field.String() == "spec.version":
-			add(versionKindsOf(change)...)
-		case f.Updater == image.Name || f.By == image.Name:
-			add(schedule.ImageKind)
-		case f.Field.Object == fieldset.InfrastructureMachine && !f.Covered() && !imagesKnown(change):
-			add(schedule.ImageKind, schedule.ConfigurationKind) // nobody knows whether machines boot from it
-		default:
-			add(schedule.ConfigurationKind)
-		}
-	}
 	return c
+}
+
+// kindsOf returns of which kinds the change of a field is.
+func kindsOf(f updaters.Verdict, change fieldset.Change) []schedule.Kind {
+	switch {
+	case f.Field.Object == fieldset.Machine && f.Field.String() == "spec.version":
+		return versionKindsOf(change)
+	case f.Updater == image.Name || f.By == image.Name:
+		return []schedule.Kind{schedule.ImageKind}
+	case f.Field.Object == fieldset.InfrastructureMachine && !f.Covered() && !imagesKnown(change):
+		return []schedule.Kind{schedule.ImageKind, schedule.ConfigurationKind} // nobody knows whether machines boot from it
+	default:
+		return []schedule.Kind{schedule.ConfigurationKind}
+	}
 }
 
 // versionKindsOf returns of which kinds the change of the version is.

@@ -120,6 +120,6 @@ func TestManyAnswersWakeOnce(t *testing.T) {
 		r.wakeForHealth(key.Namespace)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		require.Equal(t, before+int32(len(healthAgain)), looks.Load(), "and again later") //nolint:gosec // a few
+		require.Equal(t, before+int32(len(healthAgain)), looks.Load(), "and again later")
 	})
 }
