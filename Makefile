@@ -99,7 +99,7 @@ ATTACK := ^TestANodesUserAttacksARealNode$$
 
 .PHONY: e2e-leases
 e2e-leases:
-	go test -tags e2e -vet=off -count=1 -timeout 60m -skip '$(ATTACK)' ./internal/lease ./internal/pending ./internal/rollback ./test/apiserver ./test/attack
+	go test -tags e2e -vet=off -count=1 -timeout 60m -skip '$(ATTACK)' ./internal/lease ./internal/changemanagement ./internal/pending ./internal/rollback ./test/apiserver ./test/attack
 
 .PHONY: e2e-updates
 e2e-updates:
