@@ -75,8 +75,9 @@ type kept struct {
 	gate   *Gate
 	about  Subject
 	answer Answer
-	// said is since when it says what it says, and told since when those that wait are told the same.
+	// said is since when it says what it says, and told since when those that wait are told the same, which they are for toldFor at least.
 	said, told time.Time
+	toldFor    time.Duration
 	// wanted is when somebody was interested last, and needed from when on an answer is needed at once.
 	wanted, needed time.Time
 	// missed reports that somebody was not let go for want of a fresh answer.
@@ -302,8 +303,9 @@ func answerOf(at time.Time, found verdict, err error) Answer {
 const (
 	// saysFor is for how long at least an answer says the same, as a policy's status shows it.
 	saysFor = time.Minute
-	// toldFor is for how long at least those that wait are told the same while the gate lets none of them start, also where it now fails and now can't be asked.
-	toldFor = 10 * time.Minute
+	// While a gate lets none start, those that wait are told of another answer at once, and then less and less often: where it now fails and now can't
+	// be asked, each is a write for each of them.
+	leastTellEvery, mostTellEvery, tellsLess = time.Minute, 10 * time.Minute, 3
 )
 
 // lets reports whether updates start by an answer.
@@ -325,11 +327,17 @@ func (a *Asker) answer(k *kept, now Answer) (was refitv1.GateState, changed bool
 		now.Since, now.Says = before.Since, before.Says
 	}
 	held := before.State != "" && !k.gate.lets(before.State) && !k.gate.lets(now.State)
-	if now.told = before.told; !held || now.At.Sub(k.told) >= toldFor {
+	stood := now.At.Sub(k.told)
+	if now.told = before.told; !held || stood >= k.toldFor {
 		now.told = Told{now.State, now.Since, now.Says}
 	}
 	if now.told != before.told {
-		k.told, changed = now.At, true
+		changed = true
+		if k.told = now.At; !held || stood >= 2*mostTellEvery {
+			k.toldFor = 0
+		} else {
+			k.toldFor = min(max(leastTellEvery, tellsLess*k.toldFor), mostTellEvery)
+		}
 	}
 	changed = changed || k.missed
 	k.answer, k.asking, k.missed = now, false, false
