@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -141,7 +142,7 @@ func (f *fleet) run(mine ...func(*Checker)) []Finding {
 			all = append(all, o)
 		}
 	}
-	c := &Checker{Client: managementtest.New(append(all, f.more...)...), Clock: clocktesting.NewFakePassiveClock(managementtest.Start)}
+	c := &Checker{Client: managementtest.NewOf([]func(*runtime.Scheme) error{controlplanev1.AddToScheme, runtimev1.AddToScheme}, append(all, f.more...)...), Clock: clocktesting.NewFakePassiveClock(managementtest.Start)}
 	for _, change := range mine {
 		change(c)
 	}

@@ -16,12 +16,15 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/admin"
@@ -39,7 +42,7 @@ func management(t *testing.T) client.WithWatch {
 		mu.Status.Phase, mu.Status.Reason, mu.Status.Message = refitv1.PhaseFailed, "NodeFailed", "no"
 		mu.Status.FinishedAt = new(metav1.NewTime(october.Add(-time.Minute)))
 	})
-	return managementtest.As("alice", managementtest.New(m, mu))
+	return managementtest.As("alice", managementtest.NewOf([]func(*runtime.Scheme) error{controlplanev1.AddToScheme, runtimev1.AddToScheme}, m, mu))
 }
 
 func connected(c client.WithWatch) managementFlags {

@@ -15,9 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
-	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/index"
@@ -31,8 +29,7 @@ var Start = time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC)
 func NewScheme(more ...func(*runtime.Scheme) error) *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range append([]func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, clusterv1.AddToScheme, bootstrapv1.AddToScheme, controlplanev1.AddToScheme,
-		runtimev1.AddToScheme, refitv1.AddToScheme,
+		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, clusterv1.AddToScheme, bootstrapv1.AddToScheme, refitv1.AddToScheme,
 	}, more...) {
 		utilruntime.Must(add(scheme))
 	}
@@ -68,6 +65,11 @@ func indexed(scheme *runtime.Scheme, b *fake.ClientBuilder) *fake.ClientBuilder 
 // New returns a client of an API server that has objects.
 func New(objects ...client.Object) client.WithWatch {
 	return NewBuilder(NewScheme()).WithObjects(objects...).Build()
+}
+
+// NewOf returns a fake client of an API server that has more kinds.
+func NewOf(kinds []func(*runtime.Scheme) error, objects ...client.Object) client.WithWatch {
+	return NewBuilder(NewScheme(kinds...)).WithObjects(objects...).Build()
 }
 
 // As returns a client of a user, by whose name a SelfSubjectReview is answered.
