@@ -47,24 +47,28 @@ func (a *Asker) answer(k *kept, now Answer) (was refitv1.GateState, changed bool
 	default:
 		now.Since, now.Says = before.Since, before.Says
 	}
-	held := before.State != "" && !k.gate.lets(before.State) && !k.gate.lets(now.State)
-	stood := now.At.Sub(k.told)
-	if now.told = before.told; !held || stood >= k.toldFor {
-		now.told = Told{now.State, now.Since, now.Says}
-	}
-	if now.told != before.told {
-		changed = true
-		if k.told = now.At; !held || stood >= 2*mostTellEvery {
-			k.toldFor = 0
-		} else {
-			k.toldFor = min(max(leastTellEvery, tellsLess*k.toldFor), mostTellEvery)
-		}
-	}
-	changed = changed || k.missed
+	changed = k.tell(before, &now) || k.missed
 	k.answer, k.asking, k.missed = now, false, false
 	close(k.next)
 	k.next = make(chan struct{})
 	return before.State, changed
+}
+
+// tell decides what those that wait are told of an answer, and reports whether it is something else than before.
+func (k *kept) tell(before Answer, now *Answer) bool {
+	held, stood := before.State != "" && !k.gate.lets(before.State) && !k.gate.lets(now.State), now.At.Sub(k.told)
+	if now.told = before.told; !held || stood >= k.toldFor {
+		now.told = Told{now.State, now.Since, now.Says}
+	}
+	if now.told == before.told {
+		return false
+	}
+	if k.told = now.At; !held || stood >= 2*mostTellEvery {
+		k.toldFor = 0
+	} else {
+		k.toldFor = min(max(leastTellEvery, tellsLess*k.toldFor), mostTellEvery)
+	}
+	return true
 }
 
 // cause returns what a text says without its numbers: values, ports and times change with each question.

@@ -33,7 +33,7 @@ func deployment(namespace string, ready int32) *appsv1.Deployment {
 // two are a management cluster with objects and the workload cluster of Cluster c1 with others.
 func two(management, workloads []client.Object) *Sources {
 	return &Sources{
-		Management: managementtest.NewBuilder(managementtest.NewScheme()).WithObjects(management...).Build(),
+		Management: managementtest.NewBuilder(managementtest.NewScheme(controlplanev1.AddToScheme)).WithObjects(management...).Build(),
 		Workloads:  workloadtest.New(clock.RealClock{}, workloads...),
 	}
 }
@@ -91,7 +91,7 @@ func TestObjects(t *testing.T) {
 	}
 	// An API server answers with what has no namespace, whatever namespace is asked for.
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
-	clusterWide := &Sources{Management: interceptor.NewClient(managementtest.NewBuilder(managementtest.NewScheme()).WithObjects(node).Build(), interceptor.Funcs{
+	clusterWide := &Sources{Management: interceptor.NewClient(managementtest.NewBuilder(managementtest.NewScheme(controlplanev1.AddToScheme)).WithObjects(node).Build(), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 			key.Namespace = ""
 			return c.Get(ctx, key, obj, opts...)

@@ -162,7 +162,7 @@ func changes() []change {
 
 		{"open the policies of a cluster", clusters, annotate(refitv1.PermissiveUntilAnnotation, `"true"`), false},
 		{"bypass the policies of a cluster", clusters, annotate(refitv1.BypassAnnotation, `"x"`), false},
-		{"hold a cluster", clusters, annotate(refitv1.HoldAnnotation, `"true"`), false},
+		{"hold a cluster", clusters, annotate(refitv1.HoldAnnotation, `"2026-10-03T18:00:00Z"`), false},
 		{"have Cluster API do nothing in a cluster", clusters, annotate(clusterv1.PausedAnnotation, `""`), false},
 		{"unpause a cluster", clusters, `{"spec":{"paused":false}}`, false},
 		{"point the address at a host of theirs", machines, annotate(refitv1.AddressAnnotation, `"6.6.6.6"`), false},
