@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
 )
 
 // Level is how bad something is.
@@ -51,11 +52,16 @@ type Checker struct {
 	Namespace, Cluster string
 	// Workload reaches the API server of a workload cluster. Nil: those are not looked at.
 	Workload func(ctx context.Context, cluster types.NamespacedName) (*rest.Config, error)
+
+	// extensions are the ExtensionConfigs for updates in place, as they were read once for all Clusters, or why they could not be.
+	extensions    []runtimev1.ExtensionConfig
+	extensionsErr error
 }
 
 // Run looks at everything. What could not be read is a finding, too.
 func (c *Checker) Run(ctx context.Context) []Finding {
 	var all []Finding
+	c.extensions, c.extensionsErr = c.readExtensions(ctx)
 	for _, look := range []func(context.Context) []Finding{
 		c.definitions, c.managers, c.extension, c.admission, c.deployment, c.leader,
 	} {

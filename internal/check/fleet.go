@@ -100,7 +100,7 @@ func (c *Checker) refused(ctx context.Context) (map[types.NamespacedName]string,
 // selected looks whether the ExtensionConfig is for the namespace of a Cluster.
 func (c *Checker) selected(ctx context.Context, cluster *clusterv1.Cluster) []Finding {
 	const check = "extension-namespace"
-	found, err := c.extensions(ctx)
+	found, err := c.extensions, c.extensionsErr
 	var namespace corev1.Namespace
 	if err == nil {
 		err = c.Client.Get(ctx, client.ObjectKey{Name: cluster.Namespace}, &namespace)

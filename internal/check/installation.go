@@ -140,8 +140,8 @@ func gatesOf(check string, d *appsv1.Deployment, wanted []string) Finding {
 // asked are the hooks that Cluster API asks for an update in place.
 var asked = []string{"CanUpdateMachine", "CanUpdateMachineSet", "UpdateMachine"}
 
-// extensions returns the ExtensionConfigs that have one of the hooks.
-func (c *Checker) extensions(ctx context.Context) ([]runtimev1.ExtensionConfig, error) {
+// readExtensions returns the ExtensionConfigs that have one of the hooks.
+func (c *Checker) readExtensions(ctx context.Context) ([]runtimev1.ExtensionConfig, error) {
 	var list runtimev1.ExtensionConfigList
 	if err := c.Client.List(ctx, &list); err != nil {
 		return nil, fmt.Errorf("list ExtensionConfigs: %w", err)
@@ -154,9 +154,9 @@ func (c *Checker) extensions(ctx context.Context) ([]runtimev1.ExtensionConfig, 
 }
 
 // extension looks whether Cluster API knows refit, and nobody else for the same hooks.
-func (c *Checker) extension(ctx context.Context) []Finding {
+func (c *Checker) extension(context.Context) []Finding {
 	const check = "extension"
-	found, err := c.extensions(ctx)
+	found, err := c.extensions, c.extensionsErr
 	if err != nil {
 		return []Finding{unknown(check, "", err)}
 	}
