@@ -170,9 +170,7 @@ func (p *Policies) Select(s *Candidate) ([]*Policy, error) {
 	if err != nil || len(cluster) == 0 {
 		return own, err
 	}
-	some := slices.DeleteFunc(cluster, func(one *Policy) bool {
-		return !one.Selector.Cluster(s.ClusterLabels) || !one.Selector.Machine(s.Role, s.Labels)
-	})
+	some := slices.DeleteFunc(cluster, func(one *Policy) bool { return !one.Selects(s) })
 	return append(some, own...), nil
 }
 

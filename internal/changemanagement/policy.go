@@ -144,7 +144,7 @@ func (p *Policy) check(s *refitv1.ChangeManagementPolicySpec) error {
 // limited reports whether the policy has a budget.
 func (p *Policy) limited() bool { return p.Budget != Budget{} }
 
-// Selects reports whether the policy is for the Machine.
+// Selects reports whether the policy is for the Machine; one of the platform, whether it is if it is for the Machine's namespace.
 func (p *Policy) Selects(s *Candidate) bool {
-	return p.Namespace == s.Namespace && p.Selector.Cluster(s.ClusterLabels) && p.Selector.Machine(s.Role, s.Labels)
+	return (p.Namespaces != nil || p.Namespace == s.Namespace) && p.Selector.Cluster(s.ClusterLabels) && p.Selector.Machine(s.Role, s.Labels)
 }

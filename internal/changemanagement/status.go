@@ -22,7 +22,6 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/internal/policykind"
 	"github.com/capi-refit/refit/internal/shard"
 	"github.com/capi-refit/refit/schedule"
@@ -139,52 +138,20 @@ func (s *Status) reconcile(ctx context.Context, req ctrl.Request, policy stored)
 	return result, err
 }
 
-// count counts the Machines that the policy selects, and those whose update waits, and learns how long the others' took.
+// count counts what a policy of a namespace selects, and learns how long updates took and what they did.
 func (s *Status) count(ctx context.Context, now time.Time, p *Policy, policy *refitv1.ChangeManagementPolicy) error {
-	st := &policy.Status
-	var machines clusterv1.MachineList
-	if err := s.Client.List(ctx, &machines, client.InNamespace(p.Namespace)); err != nil {
-		return fmt.Errorf("list Machines: %w", err)
-	}
-	clusters := map[string]*Candidate{}
-	var selected int32
-	pending := pendings{now: now}
-	since := p.since(now)
+	st, since := &policy.Status, p.since(now)
 	learn, keep := newLearner(now, st), ledgerOf(now, since, policy, s.Gate.departed.of(policy))
 	keep.soaked(now, policy, s.Gate.soaks.of(policy.UID))
-	made, seen := make(map[string]time.Time, len(machines.Items)), map[string]bool{}
-	for i := range machines.Items {
-		m := &machines.Items[i]
-		made[m.Name] = m.CreationTimestamp.Time
-		candidate := &Candidate{Subject: inplace.SubjectOf(m), Role: RoleOf(m.Labels)}
-		known := clusters[candidate.Cluster]
-		if known == nil {
-			known = &Candidate{Subject: candidate.Subject}
-			if err := (Candidates{s.Client}).complete(ctx, known, owner{}); client.IgnoreNotFound(err) != nil {
-				return err
-			}
-			clusters[candidate.Cluster] = known
-		}
-		candidate.ClusterLabels = known.ClusterLabels
-		if !p.Selects(candidate) {
-			continue
-		}
-		selected++
-		var mu refitv1.MachineUpdate
-		switch err := s.Client.Get(ctx, client.ObjectKeyFromObject(m), &mu); {
-		case client.IgnoreNotFound(err) != nil:
-			return err
-		case err == nil:
-			if err := pending.see(ctx, s.Gate.Waits, p, m, &mu); err != nil {
-				return err
-			}
-			learn.see(&mu)
-			keep.see(mu.Restored(), since)
-			seen[string(mu.UID)] = true
-		}
+	made, seen := map[string]time.Time{}, map[string]bool{}
+	err := s.tally(ctx, now, p, st, func(m *clusterv1.Machine) { made[m.Name] = m.CreationTimestamp.Time }, func(mu *refitv1.MachineUpdate) {
+		learn.see(mu)
+		keep.see(mu.Restored(), since)
+		seen[string(mu.UID)] = true
+	})
+	if err != nil {
+		return err
 	}
-	st.SelectedMachines = &selected
-	pending.write(p, st)
 	learn.write(st, p.Schedule.ExpectedDuration())
 	keep.settle(made, seen)
 	st.Ledger = keep.status(now, p.Budget)
