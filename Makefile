@@ -88,7 +88,7 @@ e2e: e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move ## The real Cluste
 
 .PHONY: e2e-scenarios
 e2e-scenarios: build
-	go test -tags e2e -vet=off -count=1 -parallel 4 -timeout 60m -v -run '^TestInMemory$$$(SCENARIOS)' ./test/e2e
+	go test -tags e2e -vet=off -count=1 -parallel 4 -timeout 80m -v -run '^TestInMemory$$$(SCENARIOS)' ./test/e2e
 
 .PHONY: e2e-shards
 e2e-shards: build ## Two replicas share two clusters, and one of them dies.
