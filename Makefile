@@ -15,8 +15,8 @@ GO_BUILD := go build -trimpath -ldflags '$(LDFLAGS)'
 AGENT_BUILD := $(GO_BUILD) -tags grpcnotrace
 
 # Dependencies are compiled once for all that is not run with the race detector.
-build image sbom demo bench bench-fleet lint rules test-prometheus quick e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export CGO_ENABLED = 0
-build image sbom demo bench bench-fleet lint rules test-prometheus quick e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export GOFLAGS += -trimpath
+build image sbom demo bench bench-fleet lint rules test-prometheus quick e2e-programs e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export CGO_ENABLED = 0
+build image sbom demo bench bench-fleet lint rules test-prometheus quick e2e-programs e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export GOFLAGS += -trimpath
 
 .PHONY: help
 help: ## Show this help.
@@ -82,6 +82,10 @@ BASE ?= HEAD
 .PHONY: quick
 quick: ## Test the packages that differ from BASE (HEAD), and all that import them, without walks and race detector.
 	@packages=$$(go run -trimpath ./build/changed $(BASE)); if [[ -n $$packages ]]; then $(TEST) -short $$packages; else echo "no package differs from $(BASE)"; fi
+
+.PHONY: e2e-programs
+e2e-programs: build ## Build the programs that e2e needs, for all checkouts: some minutes the first time, seconds later.
+	go run ./test/lab/cmd/lab build
 
 .PHONY: e2e
 e2e: e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move ## The real Cluster API managers against real nodes: every scenario; node leases, and what operators may, against a real API server; each updater on real Debian; a move.

@@ -8,19 +8,15 @@ import (
 	"github.com/capi-refit/refit/test/process"
 )
 
-// controllerManager is Kubernetes' own. A lab does without until garbage is to be collected.
-const controllerManager Program = "kube-controller-manager"
-
 // CollectGarbage has the management cluster delete what depends on objects that are deleted, as the clusters that people have do, by
 // Kubernetes' own controller. It goes on until end is called.
 func (l *Lab) CollectGarbage(ctx context.Context) (end func() error, err error) {
-	path, err := cached(ctx, l.options.Progress, controllerManager,
-		kubernetesSource(string(controllerManager), machineModules[KubernetesVersion], KubernetesVersion, "3 minutes"))
+	path, err := binary(ctx, l.options.Progress, KubeControllerManager)
 	if err != nil {
 		return nil, err
 	}
 	err = l.unlessStopping(func() error {
-		p, err := l.launcher.Start(string(controllerManager), filepath.Join(l.LogDir, string(controllerManager)+".log"), path, []string{
+		p, err := l.launcher.Start(string(KubeControllerManager), filepath.Join(l.LogDir, string(KubeControllerManager)+".log"), path, []string{
 			"--kubeconfig=" + l.Kubeconfig, "--controllers=garbage-collector-controller", "--leader-elect=false",
 			"--secure-port=0", "--concurrent-gc-syncs=2",
 		}, managers[0].env())

@@ -8,7 +8,7 @@ import (
 // A Program is one of the executables that a lab is made of.
 type Program string
 
-// The programs. All but ReferenceExtension and Clusterctl are needed to start a lab.
+// The programs. All but ReferenceExtension, Clusterctl and KubeControllerManager are needed to start a lab.
 const (
 	Etcd                Program = "etcd"
 	KubeAPIServer       Program = "kube-apiserver"
@@ -22,6 +22,8 @@ const (
 	ReferenceExtension Program = "reference-extension"
 	// Clusterctl moves clusters between management clusters.
 	Clusterctl Program = "clusterctl"
+	// KubeControllerManager collects garbage, where somebody asks a lab to.
+	KubeControllerManager Program = "kube-controller-manager"
 )
 
 // The versions that modules/*/go.mod pin.
@@ -39,6 +41,7 @@ const (
 func Programs() []Program {
 	return []Program{
 		Etcd, CoreManager, BootstrapManager, ControlPlaneManager, InfraManager, ReferenceExtension, Clusterctl, KubeAPIServer, Kubectl,
+		KubeControllerManager,
 	}
 }
 
@@ -74,13 +77,14 @@ func managerSource(pkg, version, cold string) source {
 }
 
 var sources = map[Program]source{
-	Etcd:                {module: "etcd", version: EtcdVersion, pkg: "go.etcd.io/etcd/server/v3", cold: "1 minute"},
-	KubeAPIServer:       kubernetesSource("kube-apiserver", "kubernetes", KubernetesVersion, "4 minutes"),
-	Kubectl:             kubernetesSource("kubectl", "kubernetes", KubernetesVersion, "1 minute"),
-	CoreManager:         managerSource("core", ClusterAPIVersion, "2 minutes"),
-	BootstrapManager:    managerSource("bootstrap/kubeadm", ClusterAPIVersion, "10 seconds"),
-	ControlPlaneManager: managerSource("controlplane/kubeadm", ClusterAPIVersion, "10 seconds"),
-	InfraManager:        managerSource("test/infrastructure/docker", ClusterAPITestVersion, "1 minute"),
-	ReferenceExtension:  managerSource("test/extension", ClusterAPITestVersion, "10 seconds"),
-	Clusterctl:          {module: "clusterctl", version: ClusterAPIVersion, pkg: "sigs.k8s.io/cluster-api/cmd/clusterctl", cold: "1 minute"},
+	Etcd:                  {module: "etcd", version: EtcdVersion, pkg: "go.etcd.io/etcd/server/v3", cold: "1 minute"},
+	KubeAPIServer:         kubernetesSource("kube-apiserver", "kubernetes", KubernetesVersion, "4 minutes"),
+	Kubectl:               kubernetesSource("kubectl", "kubernetes", KubernetesVersion, "1 minute"),
+	KubeControllerManager: kubernetesSource("kube-controller-manager", "kubernetes", KubernetesVersion, "1 minute"),
+	CoreManager:           managerSource("core", ClusterAPIVersion, "2 minutes"),
+	BootstrapManager:      managerSource("bootstrap/kubeadm", ClusterAPIVersion, "10 seconds"),
+	ControlPlaneManager:   managerSource("controlplane/kubeadm", ClusterAPIVersion, "10 seconds"),
+	InfraManager:          managerSource("test/infrastructure/docker", ClusterAPITestVersion, "1 minute"),
+	ReferenceExtension:    managerSource("test/extension", ClusterAPITestVersion, "10 seconds"),
+	Clusterctl:            {module: "clusterctl", version: ClusterAPIVersion, pkg: "sigs.k8s.io/cluster-api/cmd/clusterctl", cold: "1 minute"},
 }
