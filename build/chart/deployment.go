@@ -1,0 +1,174 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// component is what a component of config/ adds to the Deployment, where a value asks for it.
+type component struct{ name, condition string }
+
+var components = []component{
+	{"mtls", ".Values.mtls.enabled"},
+	{"watch-secrets", ".Values.watchSecrets.enabled"},
+}
+
+// lists of the container and of the pod that components add to, with how far their items are indented.
+var lists = []struct {
+	name   string
+	indent int
+	fields []string
+}{
+	{"args", 8, []string{"args"}},
+	{"volumeMounts", 8, []string{"volumeMounts"}},
+	{"volumes", 6, nil},
+}
+
+// values are what the container has from values, by what stands for it.
+var values = map[string]string{
+	"image: chart-image": `image: {{ .Values.image.repository }}{{ with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+        imagePullPolicy: {{ .Values.image.pullPolicy }}`,
+	"replicas: 424242":           "replicas: {{ .Values.replicas }}",
+	"value: chart-gomemlimit":    "value: {{ .Values.goMemLimit | quote }}",
+	"chart-resources: here":      "{{- toYaml .Values.resources | nindent 10 }}",
+	"- key: chart-tolerations":   "{{- toYaml .Values.tolerations | nindent 6 }}",
+	"chart-node-selector: here":  "{{- toYaml .Values.nodeSelector | nindent 8 }}",
+	"priorityClassName: chart-x": `priorityClassName: {{ .Values.priorityClassName | quote }}`,
+}
+
+// deploymentOf returns the Deployment as a template.
+func deploymentOf(config string, base *unstructured.Unstructured) (string, error) {
+	if base == nil {
+		return "", errors.New("config/default has no Deployment refit")
+	}
+	o := base.DeepCopy()
+	spec, container, err := podOf(o)
+	if err != nil {
+		return "", err
+	}
+	container["image"], container["resources"] = "chart-image", map[string]any{"chart-resources": "here"}
+	o.Object["spec"].(map[string]any)["replicas"] = int64(424242)
+	spec["tolerations"] = []any{map[string]any{"key": "chart-tolerations"}}
+	spec["nodeSelector"], spec["priorityClassName"] = map[string]any{"chart-node-selector": "here"}, "chart-x"
+	for _, e := range container["env"].([]any) {
+		if env := e.(map[string]any); env["name"] == "GOMEMLIMIT" {
+			env["value"] = "chart-gomemlimit"
+		}
+	}
+	blocks := map[string]string{}
+	for _, l := range lists {
+		in := spec
+		if l.fields != nil {
+			in = container
+		}
+		in[l.name] = append(slices.Clone(in[l.name].([]any)), "chart-"+l.name)
+		if blocks[l.name], err = added(config, base, l.name, l.indent); err != nil {
+			return "", err
+		}
+	}
+	blocks["args"] += "        {{- if gt (int .Values.shards) 1 }}\n        - --shards={{ .Values.shards }}\n        {{- end }}\n" +
+		"        {{- with .Values.extraArgs }}\n        {{- toYaml . | nindent 8 }}\n        {{- end }}\n"
+	text, err := asTemplate(o)
+	if err != nil {
+		return "", err
+	}
+	for _, l := range lists {
+		if text, err = replaced(text, strings.Repeat(" ", l.indent)+"- chart-"+l.name+"\n", blocks[l.name]); err != nil {
+			return "", err
+		}
+	}
+	for is, becomes := range values {
+		if strings.HasPrefix(becomes, "{{-") { // it has line and indentation of its own
+			is = strings.Repeat(" ", indentOf(text, is)) + is
+		}
+		if text, err = replaced(text, is, becomes); err != nil {
+			return "", err
+		}
+	}
+	return text, nil
+}
+
+func indentOf(text, line string) int {
+	before, _, _ := strings.Cut(text, line)
+	return len(before) - strings.LastIndex(before, "\n") - 1
+}
+
+// replaced replaces what has to be there once.
+func replaced(text, is, becomes string) (string, error) {
+	if n := strings.Count(text, is); n != 1 {
+		return "", fmt.Errorf("the Deployment has %q %d times, and should have it once", is, n)
+	}
+	return strings.Replace(text, is, becomes, 1), nil
+}
+
+// podOf returns the spec of the pods, and of the first container.
+func podOf(o *unstructured.Unstructured) (spec, container map[string]any, err error) {
+	field, _, err := unstructured.NestedFieldNoCopy(o.Object, "spec", "template", "spec")
+	spec, isMap := field.(map[string]any)
+	if err != nil || !isMap {
+		return nil, nil, errors.Join(errors.New("the Deployment has no pods"), err)
+	}
+	containers, _ := spec["containers"].([]any)
+	if len(containers) != 1 {
+		return nil, nil, fmt.Errorf("the Deployment has %d containers, and should have one", len(containers))
+	}
+	container, isMap = containers[0].(map[string]any)
+	if !isMap {
+		return nil, nil, errors.New("the container can't be read")
+	}
+	return spec, container, nil
+}
+
+// added returns what the components add to a list, each where its value asks for it.
+func added(config string, base *unstructured.Unstructured, list string, indent int) (string, error) {
+	was, err := listOf(base, list)
+	if err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	for _, c := range components {
+		objects, err := render(config, "default", c.name)
+		if err != nil {
+			return "", err
+		}
+		is, err := listOf(objects[nameOf(base)], list)
+		if err != nil {
+			return "", err
+		}
+		if len(is) == len(was) {
+			continue
+		}
+		data, err := yaml.Marshal(is[len(was):])
+		if err != nil {
+			return "", err
+		}
+		prefix := strings.Repeat(" ", indent)
+		fmt.Fprintf(&out, "%s{{- if %s }}\n", prefix, c.condition)
+		for line := range strings.Lines(string(data)) {
+			out.WriteString(prefix + line)
+		}
+		fmt.Fprintf(&out, "%s{{- end }}\n", prefix)
+	}
+	return out.String(), nil
+}
+
+func listOf(o *unstructured.Unstructured, list string) ([]any, error) {
+	if o == nil {
+		return nil, errors.New("there is no Deployment refit")
+	}
+	spec, container, err := podOf(o)
+	if err != nil {
+		return nil, err
+	}
+	if list == "volumes" {
+		items, _ := spec[list].([]any)
+		return items, nil
+	}
+	items, _ := container[list].([]any)
+	return items, nil
+}

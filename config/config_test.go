@@ -1,0 +1,77 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/api/resmap"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+)
+
+// build returns what kustomize makes of files beside a copy of config/: the one in the directory that is named last.
+func build(t *testing.T, kustomizations ...string) resmap.ResMap {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(filepath.Join(dir, "config"), os.DirFS(".")))
+	last := ""
+	for i, k := range kustomizations {
+		last = filepath.Join(dir, "layer"+string(rune('0'+i)))
+		require.NoError(t, os.Mkdir(last, 0o750))
+		require.NoError(t, os.WriteFile(filepath.Join(last, "kustomization.yaml"), []byte(k), 0o600))
+	}
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), last)
+	require.NoError(t, err)
+	return built
+}
+
+// TestAnotherNamespaceIsNamedEverywhere, as docs/install.md has it.
+func TestAnotherNamespaceIsNamedEverywhere(t *testing.T) {
+	page, err := os.ReadFile("../docs/install.md")
+	require.NoError(t, err)
+	_, part, found := strings.Cut(string(page), "\n### Another namespace\n")
+	require.True(t, found)
+	var layers []string
+	for _, block := range strings.SplitN(part, "```yaml\n", 3)[1:] {
+		layer, _, _ := strings.Cut(block, "```")
+		layers = append(layers, layer)
+	}
+	require.Len(t, layers, 2)
+	layers[1] = strings.ReplaceAll(layers[1], "../refit", "../layer0")
+	built := build(t, layers...)
+	require.Greater(t, built.Size(), 20)
+	for _, r := range built.Resources() {
+		text, err := r.AsYAML()
+		require.NoError(t, err)
+		require.NotContains(t, string(text), "refit-system", "%s %s", r.GetKind(), r.GetName())
+	}
+}
+
+// TestClusterctlsContract: what clusterctl asks of a provider's components.
+func TestClusterctlsContract(t *testing.T) {
+	built := build(t, "resources: [../config/default]")
+	deployments, namespaces := 0, 0
+	for _, r := range built.Resources() {
+		require.Equal(t, "runtime-extension-refit", r.GetLabels()["cluster.x-k8s.io/provider"], "%s %s", r.GetKind(), r.GetName())
+		switch r.GetKind() {
+		case "Namespace":
+			namespaces++
+		case "Deployment":
+			deployments++
+			text, err := r.AsYAML()
+			require.NoError(t, err)
+			var d appsv1.Deployment
+			require.NoError(t, yaml.UnmarshalStrict(text, &d))
+			require.Len(t, d.Spec.Template.Spec.Containers, 1)
+			require.Equal(t, "manager", d.Spec.Template.Spec.Containers[0].Name)
+			require.Equal(t, "manager", d.Spec.Template.Annotations["kubectl.kubernetes.io/default-container"])
+		}
+	}
+	require.Equal(t, 1, namespaces, "clusterctl knows by it where the provider is")
+	require.Equal(t, 1, deployments)
+}
