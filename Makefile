@@ -15,8 +15,8 @@ GO_BUILD := go build -trimpath -ldflags '$(LDFLAGS)'
 AGENT_BUILD := $(GO_BUILD) -tags grpcnotrace
 
 # Dependencies are compiled once for all that is not run with the race detector.
-build image sbom demo bench bench-fleet lint rules test-prometheus chart test-chart quick e2e-programs e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export CGO_ENABLED = 0
-build image sbom demo bench bench-fleet lint rules test-prometheus chart test-chart quick e2e-programs e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export GOFLAGS += -trimpath
+build image sbom release demo bench bench-fleet lint rules test-prometheus chart test-chart quick e2e-programs e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export CGO_ENABLED = 0
+build image sbom release demo bench bench-fleet lint rules test-prometheus chart test-chart quick e2e-programs e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export GOFLAGS += -trimpath
 
 .PHONY: help
 help: ## Show this help.
@@ -48,6 +48,16 @@ sbom: build $(TOOLS)/cyclonedx-gomod ## List the modules in each program of the 
 	@mkdir -p $(BIN)/sbom
 	for program in $(BIN)/refit $(BIN)/agents/refit-node-linux-{amd64,arm64}; do \
 	  $(TOOLS)/cyclonedx-gomod bin -json -noserial -notimestamp -version $(VERSION) -output $(BIN)/sbom/$${program##*/}.cdx.json $$program || exit 1; done
+
+# What the command is built for: see build/release.
+PLATFORMS := linux-amd64 linux-arm64 darwin-amd64 darwin-arm64 windows-amd64 windows-arm64
+
+.PHONY: release
+release: ## Make the files of a release, out/: make release VERSION=v0.1.0. Needs no network but Go modules.
+	@mkdir -p $(BIN)/release
+	for platform in $(PLATFORMS); do \
+	  GOOS=$${platform%-*} GOARCH=$${platform#*-} $(GO_BUILD) -buildvcs=false -o $(BIN)/release/refit-$$platform ./cmd/refit || exit 1; done
+	go run ./build/release --version '$(VERSION)' --programs $(BIN)/release --created $(SOURCE_DATE_EPOCH)
 
 .PHONY: vulnerabilities
 vulnerabilities: $(TOOLS)/govulncheck ## Check what is shipped for known vulnerabilities. VULNDB=URL names another database than vuln.go.dev.

@@ -8,6 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/capi-refit/refit/build/manifests"
 )
 
 // component is what a component of config/ adds to the Deployment, where a value asks for it.
@@ -132,11 +134,11 @@ func added(config string, base *unstructured.Unstructured, list string, indent i
 	}
 	var out strings.Builder
 	for _, c := range components {
-		objects, err := render(config, "default", c.name)
+		objects, err := manifests.Build(config, "default", c.name)
 		if err != nil {
 			return "", err
 		}
-		is, err := listOf(objects[nameOf(base)], list)
+		is, err := listOf(objects[manifests.NameOf(base)], list)
 		if err != nil {
 			return "", err
 		}

@@ -6,13 +6,15 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/capi-refit/refit/build/manifests"
 )
 
 const header = "{{- /* Made by make chart, out of config/: change it there. */}}\n"
 
 // templates returns the chart's templates, by name.
 func templates(config string) (map[string][]byte, error) {
-	base, err := render(config, "default")
+	base, err := manifests.Build(config, "default")
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +46,7 @@ func templates(config string) (map[string][]byte, error) {
 		{"prometheus", ".Values.prometheus.rules.enabled", nil, []string{"PrometheusRule"}},
 		{"default", ".Values.watchSecrets.enabled", []string{"watch-secrets"}, []string{"ClusterRole", "ClusterRoleBinding"}},
 	} {
-		objects, err := render(config, part.of, part.components...)
+		objects, err := manifests.Build(config, part.of, part.components...)
 		if err != nil {
 			return nil, err
 		}
@@ -130,5 +132,5 @@ func asTemplate(o *unstructured.Unstructured) (string, error) {
 		return "", err
 	}
 	text := strings.ReplaceAll(string(data), "{{", `{{ "{{" }}`)
-	return strings.ReplaceAll(text, namespace, "{{ .Release.Namespace }}"), nil
+	return strings.ReplaceAll(text, manifests.Namespace, "{{ .Release.Namespace }}"), nil
 }

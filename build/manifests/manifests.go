@@ -1,0 +1,64 @@
+// Package manifests builds what config/ has, for what is packed out of it.
+package manifests
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+)
+
+// Namespace is the one that the manifests name.
+const Namespace = "refit-system"
+
+// Build returns the objects of a kustomization in the directory config, with components, by what NameOf says.
+func Build(config, of string, components ...string) (map[string]*unstructured.Unstructured, error) {
+	overlay, err := os.MkdirTemp(filepath.Join(config, ".."), "manifests-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(overlay) }()
+	kustomization := map[string][]string{"resources": {filepath.Join("..", filepath.Base(config), of)}}
+	for _, c := range components {
+		kustomization["components"] = append(kustomization["components"], filepath.Join("..", filepath.Base(config), "components", c))
+	}
+	data, err := yaml.Marshal(kustomization)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), data, 0o600); err != nil {
+		return nil, err
+	}
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), overlay)
+	if err != nil {
+		return nil, fmt.Errorf("build %s: %w", of, err)
+	}
+	objects := map[string]*unstructured.Unstructured{}
+	for _, r := range built.Resources() {
+		data, err := r.MarshalJSON()
+		if err != nil {
+			return nil, err
+		}
+		o := &unstructured.Unstructured{}
+		if err := o.UnmarshalJSON(data); err != nil {
+			return nil, err
+		}
+		objects[NameOf(o)] = o
+	}
+	return objects, nil
+}
+
+// NameOf returns a file's name for an object: its kind and its name.
+func NameOf(o *unstructured.Unstructured) string {
+	name := o.GetName()
+	if o.GetKind() == "CustomResourceDefinition" {
+		name, _, _ = strings.Cut(name, ".")
+		return "crds/" + name
+	}
+	return strings.ToLower(o.GetKind()) + "-" + name
+}
