@@ -15,8 +15,8 @@ GO_BUILD := go build -trimpath -ldflags '$(LDFLAGS)'
 AGENT_BUILD := $(GO_BUILD) -tags grpcnotrace
 
 # Dependencies are compiled once for all that is not run with the race detector.
-build image sbom release demo bench bench-fleet lint rules test-prometheus chart test-chart quick e2e-programs e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export CGO_ENABLED = 0
-build image sbom release demo bench bench-fleet lint rules test-prometheus chart test-chart quick e2e-programs e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export GOFLAGS += -trimpath
+build image sbom release demo bench bench-fleet lint rules test-prometheus chart e2e-packages quick e2e-programs e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export CGO_ENABLED = 0
+build image sbom release demo bench bench-fleet lint rules test-prometheus chart e2e-packages quick e2e-programs e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export GOFLAGS += -trimpath
 
 .PHONY: help
 help: ## Show this help.
@@ -98,7 +98,7 @@ e2e-programs: build ## Build the programs that e2e needs, for all checkouts: som
 	go run ./test/lab/cmd/lab build
 
 .PHONY: e2e
-e2e: e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move test-chart ## The real Cluster API managers against real nodes: every scenario; node leases, and what operators may, against a real API server; each updater on real Debian; a move; the chart.
+e2e: e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-packages ## The real Cluster API managers against real nodes: every scenario; node leases, and what operators may, against a real API server; each updater on real Debian; a move; what is installed by Helm and clusterctl.
 
 .PHONY: e2e-scenarios
 e2e-scenarios: build
@@ -204,9 +204,10 @@ generate: $(TOOLS)/controller-gen ## Generate deep copies, CRDs and RBAC.
 chart: ## Make the Helm chart's templates out of config/.
 	go run ./build/chart
 
-.PHONY: test-chart
-test-chart: ## Render the chart by Helm's own engine, with each of its values, and hold it against config/.
+.PHONY: e2e-packages
+e2e-packages: ## The chart by Helm's own engine, with each of its values, against config/; a release's components by clusterctl.
 	cd test/chart && go test -tags e2e -vet=off -count=1 .
+	go test -tags e2e -vet=off -count=1 -run '^TestClusterctl' ./build/release
 
 # Each tool is a module of its own under tools/, pinned there, and is built once for each of its versions, for all checkouts.
 TOOL_CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/refit/tools
