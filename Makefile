@@ -15,8 +15,8 @@ GO_BUILD := go build -trimpath -ldflags '$(LDFLAGS)'
 AGENT_BUILD := $(GO_BUILD) -tags grpcnotrace
 
 # Dependencies are compiled once for all that is not run with the race detector.
-build image sbom release demo bench bench-fleet lint rules test-prometheus chart e2e-packages quick e2e-programs e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export CGO_ENABLED = 0
-build image sbom release demo bench bench-fleet lint rules test-prometheus chart e2e-packages quick e2e-programs e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export GOFLAGS += -trimpath
+build image sbom release reference demo bench bench-fleet lint rules test-prometheus chart e2e-packages quick e2e-programs e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export CGO_ENABLED = 0
+build image sbom release reference demo bench bench-fleet lint rules test-prometheus chart e2e-packages quick e2e-programs e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export GOFLAGS += -trimpath
 
 .PHONY: help
 help: ## Show this help.
@@ -199,6 +199,10 @@ generate: $(TOOLS)/controller-gen ## Generate deep copies, CRDs and RBAC.
 	$(TOOLS)/controller-gen object paths=./api/... paths=./schedule
 	$(TOOLS)/controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
 	$(TOOLS)/controller-gen rbac:roleName=refit-manager paths=./internal/... output:rbac:dir=config/rbac
+
+.PHONY: reference
+reference: ## Write the page about all commands, docs/reference/cli.md.
+	go run ./build/reference
 
 .PHONY: chart
 chart: ## Make the Helm chart's templates out of config/.

@@ -73,7 +73,7 @@ It exits with 0 if all is well, 1 if there are warnings, 2 if there are errors.`
 		},
 	}
 	fs := cmd.Flags()
-	f.addScope(fs)
+	f.addScope(cmd)
 	fs.Lookup("namespace").Usage = "Namespace of the Clusters. Unset: all."
 	fs.Lookup("cluster").Usage = "Name of a Cluster. Unset: all."
 	fs.BoolVar(&f.workload, "workload", true, "Ask the API servers of workload clusters, too, by the kubeconfigs that refit has. It takes the right to read these Secrets.")

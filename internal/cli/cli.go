@@ -77,7 +77,7 @@ func newRootCommand(others ...updaters.Constructor) *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(server.NewCommand(version, others...), newExplainCommand(others...), newScheduleCommand(), newCheckCommand(), newStatusCommand(), newPendingCommand(),
-		newHoldCommand(), newReleaseCommand(), newPauseCommand(), newResumeCommand(), newRetryCommand(), newPermitCommand(), newRollbackCommand(), newAbandonCommand(), newDriftCommand(), newAuditCommand(), newRestoreEtcdCommand(), newAgentCommand())
+		newHoldCommand(), newReleaseCommand(), newPauseCommand(), newResumeCommand(), newRetryCommand(), newPermitCommand(), newRollbackCommand(), newAbandonCommand(), newDriftCommand(), newAuditCommand(), newRestoreEtcdCommand(), newAgentCommand(), newVersionCommand())
 	takeOnce(root)
 	return root
 }

@@ -58,7 +58,7 @@ of the node: it is 0 when what was found could be shown.`,
 		},
 	}
 	fs := cmd.Flags()
-	f.addScope(fs)
+	f.addScope(cmd)
 	f.addAdmin(fs)
 	fs.BoolVar(&f.now, "now", false, "Have the node compared, and wait for that.")
 	fs.DurationVar(&f.timeout, "timeout", 3*time.Minute, "How long to wait with --now.")

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,8 +26,9 @@ type holdFlags struct {
 	nodes            func(context.Context, types.NamespacedName) (admin.Nodes, error)
 }
 
-func (f *holdFlags) add(fs *pflag.FlagSet) {
-	f.addScope(fs)
+func (f *holdFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	f.addScope(cmd)
 	f.addAdmin(fs)
 	fs.StringVar(&f.workload, "workload-kubeconfig", "", "Kubeconfig of the workload cluster. Unset: the Secret <cluster>-refit-kubeconfig, else <cluster>-kubeconfig, beside the Cluster.")
 	fs.StringVar(&f.leases, "lease-namespace", lease.DefaultNamespace, "Namespace of the node leases in the workload cluster.")
@@ -74,7 +74,7 @@ the annotations even so. With --no-wait it succeeds as soon as the annotation is
 		},
 	}
 	fs := cmd.Flags()
-	f.add(fs)
+	f.add(cmd)
 	fs.StringVar(&f.reason, "reason", "", "Why, for those who find the hold.")
 	fs.StringVar(&f.until, "until", "", "When the hold ends by itself: an instant in RFC 3339, or a duration from now on such as 2h. Unset: when it is released.")
 	fs.DurationVar(&f.timeout, "timeout", 15*time.Minute, "How long to wait for refit to release the node.")
@@ -100,7 +100,7 @@ func (f *holdFlags) releaseCommand() *cobra.Command {
 			return h.Release(cmd.Context(), r.machine, f.force)
 		},
 	}
-	f.add(cmd.Flags())
+	f.add(cmd)
 	cmd.Flags().BoolVar(&f.force, "force", false, "Release another person's hold. What is not a person's is never released.")
 	return cmd
 }

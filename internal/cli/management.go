@@ -11,6 +11,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -29,16 +30,39 @@ import (
 
 // managementFlags say which management cluster a command is about, which Machines in it, and who asks.
 type managementFlags struct {
-	kubeconfig, namespace, cluster, admin string
+	// config are the flags of kubectl by which it finds a cluster. They are there once addConnection has been called.
+	config                    *genericclioptions.ConfigFlags
+	namespace, cluster, admin string
 	// connect makes a client of the management cluster; tests have their own.
 	connect func(*rest.Config) (client.WithWatch, error)
 }
 
+// addConnection adds the flags that say which management cluster, and as whom: those of kubectl.
+func (f *managementFlags) addConnection(fs *pflag.FlagSet) {
+	f.config = &genericclioptions.ConfigFlags{
+		KubeConfig: new(""), Context: new(""), AuthInfoName: new(""), Impersonate: new(""), ImpersonateUID: new(""), ImpersonateGroup: new([]string), Timeout: new("0"),
+	}
+	f.config.AddFlags(fs)
+	for name, usage := range map[string]string{
+		"kubeconfig":      "Kubeconfig of the management cluster. Unset: the usual places.",
+		"context":         "Context of the kubeconfig. Unset: the current one.",
+		"user":            "User of the kubeconfig. Unset: that of the context.",
+		"as":              "User to act as, who may be a ServiceAccount: system:serviceaccount:NAMESPACE:NAME. Unset: yourself.",
+		"as-group":        "Group to act as a member of. Can be there more than once.",
+		"as-uid":          "UID to act as.",
+		"request-timeout": "How long a request may take: 10s, say. 0: as long as it takes.",
+	} {
+		fs.Lookup(name).Usage = usage
+	}
+}
+
 // addScope adds the flags that say where.
-func (f *managementFlags) addScope(fs *pflag.FlagSet) {
-	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "Kubeconfig of the management cluster. Unset: the usual places.")
+func (f *managementFlags) addScope(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	f.addConnection(fs)
 	fs.StringVarP(&f.namespace, "namespace", "n", "", "Namespace of the Machine. Unset: all are looked through.")
 	fs.StringVar(&f.cluster, "cluster", "", "Name of the Machine's Cluster. Unset: any.")
+	f.completes(cmd)
 }
 
 // addAdmin adds the flag that says who.
@@ -71,7 +95,7 @@ func (f *managementFlags) client() (client.WithWatch, error) {
 	if f.connect != nil {
 		return f.connect(nil)
 	}
-	cfg, err := loadKubeconfig(f.kubeconfig)
+	cfg, err := f.config.ToRESTConfig()
 	if err != nil {
 		return nil, fmt.Errorf("find the management cluster: %w; say where it is with --kubeconfig", err)
 	}
@@ -84,16 +108,8 @@ func (f *managementFlags) client() (client.WithWatch, error) {
 
 // defaultNamespace is that of the kubeconfig's context.
 func (f *managementFlags) defaultNamespace() (string, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = f.kubeconfig
-	name, _, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).Namespace()
+	name, _, err := f.config.ToRawKubeConfigLoader().Namespace()
 	return name, err
-}
-
-func loadKubeconfig(path string) (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = path
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
 }
 
 func newClient(cfg *rest.Config) (client.WithWatch, error) {

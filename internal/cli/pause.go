@@ -39,7 +39,7 @@ whatever policies permit; what has started ends. Only a bypass of the very chang
 			})
 		},
 	}
-	f.addScope(cmd.Flags())
+	f.addScope(cmd)
 	f.addAdmin(cmd.Flags())
 	cmd.Flags().StringVar(&reason, "reason", "", "Why, for those who find the pause.")
 	cmd.Flags().StringVar(&until, "until", "", "When it ends by itself: an instant in RFC 3339, or a duration from now on such as 2h. Unset: when it is resumed.")
@@ -62,7 +62,7 @@ policies, and stops of other objects, allow.`,
 			})
 		},
 	}
-	f.addScope(cmd.Flags())
+	f.addScope(cmd)
 	f.addAdmin(cmd.Flags())
 	cmd.Flags().BoolVar(&force, "force", false, "Resume what another person has paused.")
 	return cmd

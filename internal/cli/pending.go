@@ -54,7 +54,7 @@ be 30 seconds old. The exit status is 0 when they could be shown, also if nothin
 		},
 	}
 	fs := cmd.Flags()
-	f.addScope(fs)
+	f.addScope(cmd)
 	fs.Lookup("namespace").Usage = "Namespace of the Machines. Unset: that of the kubeconfig."
 	fs.BoolVarP(&f.all, "all-namespaces", "A", false, "Show what waits in all namespaces.")
 	fs.StringVarP(&f.output, "output", "o", admin.PendingText, "How to show it: text, wide (with the Machines), json or yaml.")

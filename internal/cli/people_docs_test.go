@@ -118,10 +118,13 @@ func TestLinksOfPages(t *testing.T) {
 
 // TestDocumentedCommandsForPeople: a command or flag that a page names is there.
 func TestDocumentedCommandsForPeople(t *testing.T) {
-	commands := map[string]*cobra.Command{
-		"hold": newHoldCommand(), "release": newReleaseCommand(), "status": newStatusCommand(), "pending": newPendingCommand(), "retry": newRetryCommand(),
-		"abandon": newAbandonCommand(), "check": newCheckCommand(), "pause": newPauseCommand(), "resume": newResumeCommand(), "permit": newPermitCommand(), "rollback": newRollbackCommand(), "drift": newDriftCommand(), "audit": newAuditCommand(), "schedule": newScheduleCommand(), "explain": newExplainCommand(), "serve": nil, "restore-etcd": newRestoreEtcdCommand(), "agent": newAgentCommand(),
+	root := newRootCommand()
+	root.InitDefaultCompletionCmd()
+	commands := map[string]*cobra.Command{}
+	for _, cmd := range root.Commands() {
+		commands[cmd.Name()] = cmd
 	}
+	commands["serve"] = nil // its flags are looked at by themselves
 	for _, name := range pages(t) {
 		page := readPage(t, name)
 		for _, m := range regexp.MustCompile("(?:`|\\$ |(?m:^))refit ([a-z-]+)([^`\\n#…]*)").FindAllStringSubmatch(page, -1) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -172,9 +173,16 @@ func TestManagementClient(t *testing.T) {
 	dir := t.TempDir()
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	require.NoError(t, os.WriteFile(kubeconfig, []byte(`{"clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}], "contexts": [{"name": "c", "context": {"cluster": "c"}}], "current-context": "c"}`), 0o600))
-	c, err := (&managementFlags{kubeconfig: kubeconfig}).client()
+	by := func(args ...string) *managementFlags {
+		f := &managementFlags{}
+		fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+		f.addConnection(fs)
+		require.NoError(t, fs.Parse(args))
+		return f
+	}
+	c, err := by("--kubeconfig", kubeconfig).client()
 	require.NoError(t, err)
-	_, err = (&managementFlags{kubeconfig: kubeconfig + ".not"}).client()
+	_, err = by("--kubeconfig", kubeconfig+".not").client()
 	require.ErrorContains(t, err, "say where it is with --kubeconfig")
 
 	locker, err := workloadNodes(c, kubeconfig, "leases")(t.Context(), types.NamespacedName{})

@@ -64,7 +64,7 @@ permitted, each as windows, budgets and stops of other policies allow. A permiss
 			return nil
 		},
 	}
-	f.addScope(cmd.Flags())
+	f.addScope(cmd)
 	f.addAdmin(cmd.Flags())
 	cmd.Flags().BoolVar(&all, "all", false, "Permit all changes of the cluster that wait now.")
 	cmd.Flags().StringVar(&until, "until", "", "How long it is permitted, if it has not started by then: a duration such as 2h, or an instant in RFC 3339.")

@@ -40,7 +40,7 @@ func failureCommand(f *managementFlags, cmd *cobra.Command, decide func(*admin.F
 		failures := &admin.Failures{Client: r.client, Clock: clock.RealClock{}, Out: cmd.OutOrStdout(), Admin: r.who}
 		return decide(failures, cmd.Context(), r.machine)
 	}
-	f.addScope(cmd.Flags())
+	f.addScope(cmd)
 	f.addAdmin(cmd.Flags())
 	return cmd
 }

@@ -41,7 +41,7 @@ the node in place.`,
 			return ask.Ask(cmd.Context(), r.machine)
 		},
 	}
-	f.addScope(cmd.Flags())
+	f.addScope(cmd)
 	f.addAdmin(cmd.Flags())
 	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "How long to wait until it is written.")
 	cmd.Flags().BoolVar(&noWait, "no-wait", false, "Don't wait until it is written.")

@@ -58,7 +58,7 @@ policies select some of them, and how many none selects.`,
 		},
 	}
 	fs := cmd.Flags()
-	f.addScope(fs)
+	f.addScope(cmd)
 	fs.Lookup("namespace").Usage = "Namespace of the Machines. Unset: that of the kubeconfig."
 	fs.BoolVarP(&f.all, "all-namespaces", "A", false, "Show the Machines of all namespaces.")
 	fs.BoolVar(&f.exitCode, "exit-code", false, "Exit with 1 if no policy selects some of the Machines.")

@@ -33,7 +33,7 @@ type liveFlags struct {
 
 func (f *liveFlags) add(fs *pflag.FlagSet) {
 	// -n is the number of windows here.
-	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "Kubeconfig of the management cluster. Unset: the usual places.")
+	f.addConnection(fs)
 	fs.StringVar(&f.namespace, "namespace", "", "Namespace of the Machines. Unset: all are looked through.")
 	fs.StringVar(&f.cluster, "cluster", "", "Ask about the Machines of this Cluster, by the policies of the management cluster; with --machine, of which Cluster it is.")
 	fs.StringVar(&f.machine, "machine", "", "Ask about this Machine, or that of the node, by the policies of the management cluster.")

@@ -44,7 +44,7 @@ line is written for each change. The exit status says nothing of the updates: it
 		},
 	}
 	fs := cmd.Flags()
-	f.addScope(fs)
+	f.addScope(cmd)
 	fs.Lookup("namespace").Usage = "Namespace of the Machines. Unset: that of the kubeconfig."
 	fs.BoolVarP(&f.all, "all-namespaces", "A", false, "Show the updates of all namespaces.")
 	fs.BoolVarP(&f.watch, "watch", "w", false, "Go on showing them, until Ctrl-C.")

@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+type versionFlags struct {
+	managementFlags
+	clientOnly bool
+	output     string
+}
+
+// versions are those of the program and of the servers of a management cluster.
+type versions struct {
+	Client  clientVersion   `json:"client"`
+	Servers []serverVersion `json:"servers,omitempty"`
+}
+
+type clientVersion struct {
+	Version  string `json:"version"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+// serverVersion is what a Deployment of refit runs.
+type serverVersion struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Image     string `json:"image"`
+	// Replicas are how many there should be, and UpdatedReplicas how many of these run the image.
+	Replicas        int32 `json:"replicas"`
+	UpdatedReplicas int32 `json:"updatedReplicas"`
+}
+
+const versionExample = `  # Of this program, and of refit in the management cluster
+  refit version
+
+  # Of this program alone, for a script
+  refit version --client -o json`
+
+func newVersionCommand() *cobra.Command { return (&versionFlags{}).command() }
+
+func (f *versionFlags) command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Show the version of this program, and what the management cluster runs",
+		Long: `Shows the version of this program, and the image of each Deployment in the management cluster that has the label
+app.kubernetes.io/name=refit. That takes the right to list
+Deployments. What it can't learn of the management cluster is an error, after the version of this program was shown.`,
+		Example: versionExample,
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	fs := cmd.Flags()
+	f.addConnection(fs)
+	fs.BoolVar(&f.clientOnly, "client", false, "Show the version of this program alone.")
+	fs.StringVarP(&f.output, "output", "o", "text", "How to show it: text, json or yaml.")
+	return cmd
+}
+
+func (f *versionFlags) run(cmd *cobra.Command) error {
+	formats := []string{"text", "json", "yaml"}
+	if !slices.Contains(formats, f.output) {
+		return fmt.Errorf("--output is %q and can be %s", f.output, strings.Join(formats, ", "))
+	}
+	v := versions{Client: clientVersion{version, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}}
+	var failed error
+	if !f.clientOnly {
+		v.Servers, failed = f.servers(cmd.Context())
+	}
+	if err := v.print(cmd.OutOrStdout(), f.output); err != nil {
+		return err
+	}
+	return failed
+}
+
+// servers returns what the management cluster runs.
+func (f *versionFlags) servers(ctx context.Context) ([]serverVersion, error) {
+	c, err := f.client()
+	if err != nil {
+		return nil, err
+	}
+	var list appsv1.DeploymentList
+	if err := c.List(ctx, &list, client.MatchingLabels{"app.kubernetes.io/name": "refit"}); err != nil {
+		return nil, fmt.Errorf("list the Deployments of refit: %w", err)
+	}
+	var all []serverVersion
+	for i := range list.Items {
+		d := &list.Items[i]
+		s := serverVersion{Namespace: d.Namespace, Name: d.Name, Replicas: 1, UpdatedReplicas: d.Status.UpdatedReplicas}
+		if d.Spec.Replicas != nil {
+			s.Replicas = *d.Spec.Replicas
+		}
+		if containers := d.Spec.Template.Spec.Containers; len(containers) > 0 {
+			s.Image = containers[0].Image
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+func (v versions) print(out io.Writer, format string) error {
+	switch format {
+	case "json":
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(v)
+	case "yaml":
+		data, err := yaml.Marshal(v)
+		if err != nil {
+			return err
+		}
+		_, err = out.Write(data)
+		return err
+	}
+	text := fmt.Sprintf("Client: %s (%s, %s)\n", v.Client.Version, v.Client.Go, v.Client.Platform)
+	for _, s := range v.Servers {
+		text += fmt.Sprintf("Server: %s (%d of %d replicas of %s/%s)\n", s.Image, s.UpdatedReplicas, s.Replicas, s.Namespace, s.Name)
+	}
+	_, err := io.WriteString(out, printable(text))
+	return err
+}
