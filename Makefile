@@ -178,7 +178,7 @@ lint: $(TOOLS)/golangci-lint $(TOOLS)/kustomize generate ## Check code, generate
 	printf '%s\n' 'resources: [../../config/default]' 'components: [../../config/components/mtls, ../../config/components/watch-secrets]' >$(BIN)/components/kustomization.yaml
 	$(TOOLS)/kustomize build $(BIN)/components >/dev/null
 	go run ./build/pins
-	@git diff --exit-code --stat -- api config schedule || { echo "generated files are out of date: commit what 'make generate' makes"; exit 1; }
+	@git diff --exit-code --stat -- api config schedule docs/reference || { echo "generated files are out of date: commit what 'make generate' makes"; exit 1; }
 
 # Rules need no service discovery, which is most of what promtool is made of. Nor does a test of one Prometheus.
 $(TOOLS)/promtool $(TOOLS)/prometheus: TAGS := remove_all_sd
@@ -195,10 +195,11 @@ test-prometheus: $(TOOLS)/prometheus ## Ask a real Prometheus as health gates do
 	PROMETHEUS='$(abspath $(TOOLS)/prometheus)' go test -tags prometheus -vet=off -count=1 -timeout 10m -v -run '^TestARealPrometheus' ./internal/health
 
 .PHONY: generate
-generate: $(TOOLS)/controller-gen ## Generate deep copies, CRDs and RBAC.
+generate: $(TOOLS)/controller-gen $(TOOLS)/crd-ref-docs ## Generate deep copies, CRDs, RBAC and the API's reference.
 	$(TOOLS)/controller-gen object paths=./api/... paths=./schedule
 	$(TOOLS)/controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
 	$(TOOLS)/controller-gen rbac:roleName=refit-manager paths=./internal/... output:rbac:dir=config/rbac
+	$(TOOLS)/crd-ref-docs --source-path=api --config=docs/reference/api.config.yaml --renderer=markdown --output-path=docs/reference/api.md --log-level=ERROR
 
 .PHONY: reference
 reference: ## Write the page about all commands, docs/reference/cli.md.
