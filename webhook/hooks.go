@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/ptr"
@@ -158,6 +160,7 @@ func (s *Server) answer(ctx context.Context, r *request, gvh runtimecatalog.Grou
 
 // encode returns the response as it is sent.
 func (s *Server) encode(response runtimehooksv1.ResponseObject, gvh runtimecatalog.GroupVersionHook) answer {
+	response = printable(response)
 	body, err := json.Marshal(response)
 	if err != nil {
 		s.log.Error(err, "Could not encode a response", "hook", gvh.Hook)
@@ -165,6 +168,26 @@ func (s *Server) encode(response runtimehooksv1.ResponseObject, gvh runtimecatal
 		body, _ = json.Marshal(response) // it has nothing but texts
 	}
 	return answer{response.GetStatus(), body}
+}
+
+// printable returns the response without control characters in its message, which may have the names of files in it that anybody has written. Cluster API
+// shows it in conditions and logs. The response itself may be one that others are given, too.
+func printable(response runtimehooksv1.ResponseObject) runtimehooksv1.ResponseObject {
+	message := strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, response.GetMessage())
+	if message == response.GetMessage() {
+		return response
+	}
+	changed, ok := response.DeepCopyObject().(runtimehooksv1.ResponseObject)
+	if !ok {
+		return response // can't be: it is a copy
+	}
+	changed.SetMessage(message)
+	return changed
 }
 
 // refuse answers a request that was not handled. Cluster API is given the message as a Failure and not as another HTTP status:

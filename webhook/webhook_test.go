@@ -71,6 +71,10 @@ func TestAnswers(t *testing.T) {
 			"POST", "hello", func(_ context.Context, b []byte) runtimehooksv1.ResponseObject { return success("got " + string(b)) },
 			"Success", "got hello",
 		},
+		"a message with control characters": {
+			"POST", "\x1b[31mred\x07", func(_ context.Context, b []byte) runtimehooksv1.ResponseObject { return success("got\t" + string(b)) },
+			"Success", "got\t\ufffd[31mred\ufffd",
+		},
 		"a panic": {"POST", "", func(context.Context, []byte) runtimehooksv1.ResponseObject { panic("secret") }, "Failure", "internal error"},
 		"no status": {"POST", "", func(context.Context, []byte) runtimehooksv1.ResponseObject {
 			return &runtimehooksv1.CanUpdateMachineResponse{}
