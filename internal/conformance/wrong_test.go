@@ -137,13 +137,16 @@ func wrongPatches() map[string][]*extension {
 			{claim: beside(func(current, _ claimed) { specOf(current.bootstrap)["format"] = "ignition" })},
 			{claim: beside(func(current, _ claimed) { delete(specOf(current.bootstrap), "joinConfiguration") })},
 		},
-		"patch-reaches-desired": {{claim: beside(func(current, desired claimed) {
-			if files, _ := specOf(desired.bootstrap)["files"].([]any); len(files) > 0 {
-				file := maps.Clone(files[0].(object))
+		"patch-reaches-desired": {{claim: func(current, desired claimed) {
+			from, _ := specOf(current.bootstrap)["files"].([]any)
+			to, _ := specOf(desired.bootstrap)["files"].([]any)
+			claimRightly(current, desired)
+			if len(from) == 1 && len(to) == 1 && from[0].(object)["content"] != to[0].(object)["content"] {
+				file := maps.Clone(to[0].(object))
 				file["content"] = "neither\n"
-				specOf(current.bootstrap)["files"] = append([]any{file}, files[1:]...)
+				specOf(current.bootstrap)["files"] = []any{file}
 			}
-		})}},
+		}}},
 	}
 }
 
