@@ -149,6 +149,12 @@ e2e-lab: ## That labs and nodes leave nothing behind, also when they are interru
 	go test -tags e2e -vet=off -count=1 -timeout 60m -v ./test/nodes
 	go test -tags e2e -vet=off -count=1 -timeout 60m -v -run '^TestDocker' ./test/lab
 
+.PHONY: e2e-conformance
+e2e-conformance: export CGO_ENABLED = 0
+e2e-conformance: export GOFLAGS += -trimpath
+e2e-conformance: ## Cluster API's reference extension, looked at as refit conformance does. Not in .ci/run; it takes no cluster.
+	go test -tags e2e -vet=off -count=1 -timeout 30m -v ./test/conformance
+
 .PHONY: bench
 bench: build ## Compare refit with what one would take instead: the reference extension, Ansible, OpenSSH, rrule-go, cron; prints ratios.
 	go run ./test/bench

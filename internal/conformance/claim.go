@@ -37,11 +37,11 @@ type judgement struct {
 	breaches []breach
 	// after are the current objects that patches were applied to, by their fields.
 	after map[string]map[string]any
-	// changes are the fields that the patches change.
+	// changes are the fields that the patches change, of what may change.
 	changes []changed
 }
 
-// changed is a field that a patch changes, or all that is outside of what it may.
+// changed is a field that a patch changes.
 type changed struct{ member, path string }
 
 // String names the field with its object.
@@ -91,9 +91,7 @@ func (j *judgement) judge(ctx context.Context, c *claim) {
 	}
 	j.after[c.field] = c.after
 	if !reflect.DeepEqual(without(c.current, c.root()...), without(c.after, c.root()...)) {
-		outside := "what is outside of " + strings.Join(c.root(), ".")
-		j.changes = append(j.changes, changed{c.field, outside})
-		j.breach(lawPatchInside, c, "it changes %s", outside)
+		j.breach(lawPatchInside, c, "it changes what is outside of %s", strings.Join(c.root(), "."))
 	}
 	j.compare(ctx, c)
 }
