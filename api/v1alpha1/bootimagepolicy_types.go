@@ -13,6 +13,10 @@ const (
 	// BootImageSkewCondition reports whether machines have booted, or would boot, from an image that is too old for the policy.
 	BootImageSkewCondition = "BootImageSkew"
 
+	// StaleTemplatesCondition reports whether machines that are made from templates now would come up with an older version of Kubernetes than
+	// machines that run. It is there only where images are named by versions of Kubernetes.
+	StaleTemplatesCondition = "StaleTemplates"
+
 	// ForeignMachinesCondition is there, and True, as long as something else than Cluster API controls infrastructure machines of
 	// selected Machines.
 	ForeignMachinesCondition = "ForeignMachines"

@@ -31,6 +31,10 @@ type census struct {
 	// skewed, unknown and foreign are the names of the Machines that are counted as such, in order; foreign with what controls
 	// their infrastructure machines.
 	skewed, unknown, foreign []string
+	// versioned is how many machines name an image by the version of Kubernetes that is in it.
+	versioned int
+	// stale are the templates, by name, from which machines come up older than those that run.
+	stale map[string]stale
 }
 
 // machine is a Machine of a census.
@@ -48,6 +52,8 @@ type infra struct {
 	image string
 	// controller is what controls it if that is not Cluster API.
 	controller string
+	// template that it was made from, or was brought in line with; empty if nothing says.
+	template string
 }
 
 // count takes the census of a policy: Machines out of the cache, infrastructure machines from the API server.
@@ -67,7 +73,7 @@ func (s *Status) count(ctx context.Context, p *Policy) (*census, error) {
 			return nil, err
 		}
 	}
-	out := &census{images: map[named]int32{}}
+	out := &census{images: map[named]int32{}, stale: map[string]stale{}}
 	for _, m := range machines {
 		out.add(p, m)
 	}
@@ -138,7 +144,7 @@ func (s *Status) readKind(ctx context.Context, kind schema.GroupKind, of []*mach
 		if m == nil {
 			return
 		}
-		m.infra = &infra{}
+		m.infra = &infra{template: obj.GetAnnotations()[clusterv1.TemplateClonedFromNameAnnotation]}
 		m.infra.controller, _ = ForeignController(obj)
 		if paths := image.Paths(kind.Group, kind.Kind, m.kinds...); len(paths) > 0 {
 			m.infra.image = nameOf(obj.Object["spec"], paths, m.Spec.Version)
@@ -167,6 +173,7 @@ func (c *census) add(p *Policy, m *machine) {
 			c.AtSpecImage++
 		}
 	}
+	c.compare(p, m, names)
 	skewed, known := p.skew(booted, names)
 	switch {
 	case skewed:

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -25,6 +26,9 @@ var (
 	unknownDesc = prometheus.NewDesc("refit_boot_image_unknown_machines",
 		"Machines of which it is not known from which image they have booted or, where a minimumVersion counts, in which version.",
 		policyLabels, nil)
+	staleDesc = prometheus.NewDesc("refit_stale_templates",
+		"Whether templates would make machines with an older version of Kubernetes than machines run that the BootImagePolicy selects: 0 no; 1 yes.",
+		policyLabels, nil)
 )
 
 // Collector shows to Prometheus what the statuses of policies say. It reads a cache when it is asked.
@@ -36,7 +40,7 @@ var _ prometheus.Collector = (*Collector)(nil)
 
 // Describe implements prometheus.Collector.
 func (*Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{readyDesc, machinesDesc, skewedDesc, unknownDesc} {
+	for _, d := range []*prometheus.Desc{readyDesc, machinesDesc, skewedDesc, unknownDesc, staleDesc} {
 		ch <- d
 	}
 }
@@ -60,6 +64,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		if ready := meta.FindStatusCondition(p.Status.Conditions, refitv1.ReadyCondition); ready != nil {
 			gauge(readyDesc, truth(meta.IsStatusConditionTrue(p.Status.Conditions, refitv1.ReadyCondition)))
+		}
+		if stale := meta.FindStatusCondition(p.Status.Conditions, refitv1.StaleTemplatesCondition); stale != nil {
+			gauge(staleDesc, truth(stale.Status == metav1.ConditionTrue))
 		}
 		if m := p.Status.Machines; m != nil {
 			gauge(machinesDesc, float64(m.Total))

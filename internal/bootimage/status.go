@@ -82,7 +82,7 @@ func (s *Status) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	var policy refitv1.BootImagePolicy
 	shown := policykind.Shown{
 		Client: s.Client, Recorder: s.Recorder, Kind: "BootImagePolicy", Policy: &policy, Conditions: &policy.Status.Conditions,
-		Alarms: []string{refitv1.BootImageSkewCondition, refitv1.ForeignMachinesCondition},
+		Alarms: []string{refitv1.BootImageSkewCondition, refitv1.ForeignMachinesCondition, refitv1.StaleTemplatesCondition},
 	}
 	return shown.Show(ctx, req, func() (time.Duration, error) {
 		read, ok := s.Policies.Of(&policy)
@@ -102,6 +102,7 @@ func (s *Status) fill(ctx context.Context, p *Policy, st *refitv1.BootImagePolic
 		st.Machines = nil
 		meta.RemoveStatusCondition(&st.Conditions, refitv1.BootImageSkewCondition)
 		meta.RemoveStatusCondition(&st.Conditions, refitv1.ForeignMachinesCondition)
+		meta.RemoveStatusCondition(&st.Conditions, refitv1.StaleTemplatesCondition)
 		return nil
 	}
 	found, err := s.count(ctx, p)
@@ -112,5 +113,6 @@ func (s *Status) fill(ctx context.Context, p *Policy, st *refitv1.BootImagePolic
 	st.History = remember(st.History, found.images, s.Clock.Now())
 	p.setSkew(st, found)
 	setForeign(st, found)
+	setStale(st, found)
 	return nil
 }

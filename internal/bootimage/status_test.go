@@ -237,8 +237,12 @@ refit_boot_image_skewed_machines{namespace="fleet",policy="a"} 1
 # HELP refit_boot_image_unknown_machines Machines of which it is not known from which image they have booted or, where a minimumVersion counts, in which version.
 # TYPE refit_boot_image_unknown_machines gauge
 refit_boot_image_unknown_machines{namespace="fleet",policy="a"} 0
+# HELP refit_stale_templates Whether templates would make machines with an older version of Kubernetes than machines run that the BootImagePolicy selects: 0 no; 1 yes.
+# TYPE refit_stale_templates gauge
+refit_stale_templates{namespace="fleet",policy="a"} 1
 `)))
 	w.RequireEvent("^Warning ImagesTooOld")
+	w.RequireEvent("^Warning TemplatesOlderThanMachines")
 
 	w.change("a", func(s *spec) { s.VersionPattern = "(" })
 	st := w.show()
