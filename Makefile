@@ -15,8 +15,8 @@ GO_BUILD := go build -trimpath -ldflags '$(LDFLAGS)'
 AGENT_BUILD := $(GO_BUILD) -tags grpcnotrace
 
 # Dependencies are compiled once for all that is not run with the race detector.
-build image sbom release reference demo bench bench-fleet lint rules test-prometheus chart e2e-packages quick e2e-programs e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export CGO_ENABLED = 0
-build image sbom release reference demo bench bench-fleet lint rules test-prometheus chart e2e-packages quick e2e-programs e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export GOFLAGS += -trimpath
+build image sbom release reference demo bench bench-fleet lint rules test-prometheus chart e2e-packages e2e-conformance quick e2e-programs e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export CGO_ENABLED = 0
+build image sbom release reference demo bench bench-fleet lint rules test-prometheus chart e2e-packages e2e-conformance quick e2e-programs e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export GOFLAGS += -trimpath
 
 .PHONY: help
 help: ## Show this help.
@@ -98,7 +98,7 @@ e2e-programs: build ## Build the programs that e2e needs, for all checkouts: som
 	go run ./test/lab/cmd/lab build
 
 .PHONY: e2e
-e2e: e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-packages ## The real Cluster API managers against real nodes: every scenario; node leases, and what operators may, against a real API server; each updater on real Debian; a move; what is installed by Helm and clusterctl.
+e2e: e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-packages e2e-conformance ## The real Cluster API managers against real nodes: every scenario; node leases, and what operators may, against a real API server; each updater on real Debian; a move; what is installed by Helm and clusterctl; what others' extensions keep.
 
 .PHONY: e2e-scenarios
 e2e-scenarios: build
@@ -150,9 +150,7 @@ e2e-lab: ## That labs and nodes leave nothing behind, also when they are interru
 	go test -tags e2e -vet=off -count=1 -timeout 60m -v -run '^TestDocker' ./test/lab
 
 .PHONY: e2e-conformance
-e2e-conformance: export CGO_ENABLED = 0
-e2e-conformance: export GOFLAGS += -trimpath
-e2e-conformance: ## Cluster API's reference extension, looked at as refit conformance does. Not in .ci/run; it takes no cluster.
+e2e-conformance: ## Cluster API's reference extension, looked at as refit conformance does. It takes no cluster.
 	go test -tags e2e -vet=off -count=1 -timeout 30m -v ./test/conformance
 
 .PHONY: bench
