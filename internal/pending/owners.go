@@ -7,7 +7,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/rollout"
 )
 
 const (
@@ -124,20 +124,9 @@ func (o *Owners) deployment(ctx context.Context, meta *metav1.PartialObjectMetad
 func (d *deployment) read(md *clusterv1.MachineDeployment) {
 	d.paused = ptr.Deref(md.Spec.Paused, false)
 	d.onDelete = md.Spec.Rollout.Strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType
-	replicas := int(ptr.Deref(md.Spec.Replicas, 1))
-	scale := func(limit *intstr.IntOrString, preset int, roundUp bool) int {
-		if limit == nil {
-			return preset
-		}
-		n, err := intstr.GetScaledValueFromIntOrPercent(limit, replicas, roundUp)
-		if err != nil {
-			return preset
-		}
-		return n
-	}
 	rolling := md.Spec.Rollout.Strategy.RollingUpdate
-	unavailable, surge := scale(rolling.MaxUnavailable, 0, false), scale(rolling.MaxSurge, 1, true)
-	d.inPlace, d.replaced = max(1, unavailable), max(1, unavailable+surge)
+	limits := rollout.LimitsOf(rolling.MaxSurge, rolling.MaxUnavailable, int(ptr.Deref(md.Spec.Replicas, 1)))
+	d.inPlace, d.replaced = limits.InPlace(), limits.Replaced()
 }
 
 // isPaused reports whether an owner is paused by an annotation.

@@ -2,6 +2,7 @@ package rollback
 
 import (
 	"context"
+	"errors"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -11,6 +12,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"github.com/capi-refit/refit/internal/fieldset"
+	"github.com/capi-refit/refit/internal/rollout"
 )
 
 // Difference returns what differs between a Machine and what its owner wants now, as Cluster API compares them: for a MachineDeployment the templates
@@ -53,36 +55,23 @@ func (r *Rollback) differenceOfSet(ctx context.Context, m *machine, ref *metav1.
 	if err != nil {
 		return nil, err
 	}
-	if (now.bootstrap == nil) != (wanted.bootstrap == nil) {
+	change, err := rollout.Compare(ctx, now.made(), wanted.made())
+	switch {
+	case errors.Is(err, rollout.ErrBootstrap):
 		return nil, refuse("%s wants a bootstrap config and MachineSet %s has none, or the other way round", wanted.owner, set.GetName())
-	}
-	spec := func(value any) fieldset.Spec {
-		return fieldset.Spec{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Value: fieldset.RolloutFields(value)}
-	}
-	pairs := []struct {
-		of             fieldset.Object
-		before, wanted fieldset.Spec
-	}{
-		{fieldset.Machine, spec(now.machine), spec(wanted.machine)},
-		{fieldset.InfrastructureMachine, specOf(now.infrastructure), specOf(wanted.infrastructure)},
-	}
-	if now.bootstrap != nil {
-		pairs = append(pairs, struct {
-			of             fieldset.Object
-			before, wanted fieldset.Spec
-		}{fieldset.BootstrapConfig, specOf(now.bootstrap), specOf(wanted.bootstrap)})
-	}
-	var change fieldset.Change
-	for _, p := range pairs {
-		one, differs, err := fieldset.Compare(ctx, p.of, p.before, p.wanted)
-		if err != nil {
-			return nil, refuse("the %s of MachineSet %s can't be compared with what %s wants: %v", p.of, set.GetName(), wanted.owner, err)
-		}
-		if differs {
-			change = append(change, one)
-		}
+	case err != nil:
+		return nil, refuse("what MachineSet %s makes can't be compared with what %s wants: %v", set.GetName(), wanted.owner, err)
 	}
 	return change, nil
+}
+
+// made is what is wanted, as it is compared.
+func (w *want) made() rollout.Made {
+	out := rollout.Made{Machine: rollout.MachineSpec(w.machine), Infrastructure: specOf(w.infrastructure)}
+	if w.bootstrap != nil {
+		out.Bootstrap = new(specOf(w.bootstrap))
+	}
+	return out
 }
 
 // setOf returns the MachineSet of a Machine, and its MachineDeployment if it has one.

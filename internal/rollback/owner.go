@@ -16,7 +16,8 @@ import (
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/external"
-	"sigs.k8s.io/cluster-api/controlplane/kubeadm/pkg/desiredstate"
+
+	"github.com/capi-refit/refit/internal/rollout"
 )
 
 // The field managers by which Cluster API v1.12 and later applies the specs of what a Machine is made of.
@@ -93,25 +94,18 @@ func (r *Rollback) wantedByControlPlane(ctx context.Context, m *machine, ref *me
 	if err != nil {
 		return nil, err
 	}
-	var kcp controlplanev1.KubeadmControlPlane
-	// A field that is dropped here would be taken away from the machine.
-	object := map[string]any{"spec": owner.Object["spec"]}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object, &kcp, true); err != nil {
-		return nil, refuse("%s has fields that this version of refit does not know, so that it can't tell what becomes of them in a KubeadmConfig: %v", nameOf(owner), err)
-	}
-	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: owner.GetNamespace(), Name: m.typed.Spec.ClusterName}}
-	config, err := desiredstate.ComputeDesiredKubeadmConfig(&kcp, cluster, true, m.typed.Spec.Bootstrap.ConfigRef.Name, nil)
+	config, err := rollout.ConfigOf(owner, m.typed.Spec.ClusterName, m.typed.Spec.Bootstrap.ConfigRef.Name)
 	if err != nil {
 		return nil, refuse("the KubeadmConfig that %s wants can't be told: %v", nameOf(owner), err)
 	}
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&bootstrapv1.KubeadmConfig{Spec: config.Spec})
-	if err != nil {
-		return nil, fmt.Errorf("convert the KubeadmConfig that %s wants: %w", nameOf(owner), err)
+	var kcp controlplanev1.KubeadmControlPlane
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"spec": owner.Object["spec"]}, &kcp); err != nil {
+		return nil, refuse("%s can't be read: %v", nameOf(owner), err)
 	}
 	spec := runtime.DeepCopyJSON(m.spec())
 	spec["version"] = kcp.Spec.Version // all else of it is written while machines are there, or never
 	w := &want{owner: nameOf(owner), manager: controlPlaneManager, machine: spec}
-	w.bootstrap = objectOf(bootstrapv1.GroupVersion.WithKind("KubeadmConfig"), fields["spec"], nil)
+	w.bootstrap = objectOf(bootstrapv1.GroupVersion.WithKind("KubeadmConfig"), config.Value, nil)
 	w.infrastructure, err = r.clone(ctx, owner, kcp.Spec.MachineTemplate.Spec.InfrastructureRef)
 	return w, err
 }

@@ -13,6 +13,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/rollout"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/declared"
 	"github.com/capi-refit/refit/updaters/image"
@@ -136,19 +137,15 @@ func reasons(decision updaters.Decision) string {
 // unavailable, which is its default too.
 func (t *target) surges() string {
 	strategy, _, _ := unstructured.NestedMap(t.object.Object, "spec", "rollout", "strategy")
-	surge, unavailable := setting(strategy, "maxSurge"), setting(strategy, "maxUnavailable")
 	if t.gvk.Kind == controlPlanes.gvk.Kind {
-		if surge != nil && surge.IntValue() == 0 {
+		if !rollout.ControlPlaneSurges(setting(strategy, "maxSurge")) {
 			return ""
 		}
 		return "with maxSurge 1 a rollout makes a machine more and deletes one; set spec.rollout.strategy.rollingUpdate.maxSurge of " +
 			t.String() + " to 0, which takes three replicas"
 	}
 	wanted := int(replicas(t.object))
-	if wanted == 0 {
-		return ""
-	}
-	if scaled(unavailable, wanted, 0, false) > 0 || scaled(surge, wanted, 1, true) == 0 {
+	if wanted == 0 || !rollout.LimitsOf(setting(strategy, "maxSurge"), setting(strategy, "maxUnavailable"), wanted).Surges() {
 		return "" // where both are 0, Cluster API takes one machine at a time
 	}
 	return "where no machine may be unavailable a rollout makes a machine more and deletes one; set " +
@@ -158,26 +155,5 @@ func (t *target) surges() string {
 // setting reads a number or a percentage of a strategy.
 func setting(strategy map[string]any, name string) *intstr.IntOrString {
 	value, _, _ := unstructured.NestedFieldNoCopy(strategy, "rollingUpdate", name)
-	switch v := value.(type) {
-	case int64:
-		out := intstr.FromInt32(int32(v))
-		return &out
-	case string:
-		out := intstr.Parse(v)
-		return &out
-	}
-	return nil
-}
-
-// scaled resolves a setting as Cluster API does: what is to surge is rounded up, and what is to be unavailable down. What can't be
-// read counts as its default.
-func scaled(setting *intstr.IntOrString, replicas, without int, up bool) int {
-	if setting == nil {
-		return without
-	}
-	n, err := intstr.GetScaledValueFromIntOrPercent(setting, replicas, up)
-	if err != nil {
-		return without
-	}
-	return n
+	return rollout.Setting(value)
 }
