@@ -8,7 +8,9 @@ import (
 
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/fieldset"
+	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/internal/jsonscan"
+	"github.com/capi-refit/refit/schedule"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/inert"
 	"github.com/capi-refit/refit/updaters/kubeadmconfig"
@@ -29,6 +31,8 @@ type Explanation struct {
 	Actions  []string           `json:"actions"`
 	Fields   []FieldExplanation `json:"fields"`
 	Response any                `json:"response"`
+	// Class is what the change is, for policies that are not for all changes.
+	Class schedule.Class `json:"-"`
 }
 
 // FieldExplanation says what will become of one changed field.
@@ -75,16 +79,31 @@ func (e *Engine) Explain(ctx context.Context, request []byte) (*Explanation, err
 	return v.explanation(head.Kind), nil
 }
 
-func (v *verdict) explanation(kind string) *Explanation {
-	x := &Explanation{
-		Verdict: VerdictReplace, Disruption: disruption.Replace, Actions: []string{}, Fields: []FieldExplanation{}, Response: v.machineResponse(),
+// ExplainChange judges a change of machines like the subject, as the hooks do. There is no response.
+func (e *Engine) ExplainChange(ctx context.Context, s inplace.Subject, change fieldset.Change) (*Explanation, error) {
+	decision, err := e.hear(ctx, s, change)
+	if err != nil {
+		return nil, err
 	}
+	return explain(change, decision), nil
+}
+
+func (v *verdict) explanation(kind string) *Explanation {
+	x := explain(v.change, v.decision)
+	x.Response = v.machineResponse()
 	if kind == canUpdateMachineSetKind {
 		x.Response = v.machineSetResponse()
 	}
+	return x
+}
+
+func explain(change fieldset.Change, decision updaters.Decision) *Explanation {
+	x := &Explanation{
+		Verdict: VerdictReplace, Disruption: disruption.Replace, Actions: []string{}, Fields: []FieldExplanation{}, Class: inplace.ClassOf(change, decision),
+	}
 	var takes [][]disruption.Action
 	interrupts := false
-	for _, f := range v.decision {
+	for _, f := range decision {
 		fx := FieldExplanation{
 			Object: f.Field.Object, Path: f.Field.String(), Covered: f.Covered(), Updater: f.Updater,
 			Disruption: disruption.Replace, Actions: inWords(f.Actions), Reason: f.Reason,
@@ -95,7 +114,7 @@ func (v *verdict) explanation(kind string) *Explanation {
 		}
 		x.Fields = append(x.Fields, fx)
 	}
-	if v.decision.InPlace() {
+	if decision.InPlace() {
 		all := disruption.Merge(takes...)
 		x.Verdict, x.Disruption, x.Actions = VerdictInPlace, class(all, interrupts), inWords(all)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWhatDecidesKnowsNoHooks: but for the server and the command line, nothing imports this package. What they share is in
-// internal/inplace.
+// TestWhatDecidesKnowsNoHooks: but for the server, the command line, and what explains as the hooks would answer, nothing imports this package. What they
+// share is in internal/inplace.
 func TestWhatDecidesKnowsNoHooks(t *testing.T) {
 	const module = "github.com/capi-refit/refit/"
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, module+"internal/...", module+"updaters/...").Output()
@@ -22,5 +22,5 @@ func TestWhatDecidesKnowsNoHooks(t *testing.T) {
 			importers = append(importers, strings.TrimPrefix(words[0], module))
 		}
 	}
-	require.Equal(t, []string{"internal/cli", "internal/server"}, importers)
+	require.Equal(t, []string{"internal/cli", "internal/explain", "internal/server"}, importers)
 }

@@ -231,7 +231,7 @@ func counting[T policykind.Policy](kind string, all []T, s inplace.Subject) (sel
 			note("%s does not count: it does not select the machine, a %s, by its role and labels", policy.Name, role)
 			continue
 		case !policy.Selector.AnyCluster():
-			note("%s is taken to select Cluster %s, whose labels the request does not have", policy.Name, s.Cluster)
+			note("%s is taken to select Cluster %s, whose labels are not known here", policy.Name, s.Cluster)
 		}
 		selecting = append(selecting, one)
 	}

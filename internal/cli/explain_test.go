@@ -23,8 +23,8 @@ func runExplain(t *testing.T, stdin string, args ...string) (string, error) {
 	cmd.SetIn(strings.NewReader(stdin))
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
-	cmd.SilenceUsage = true
-	cmd.SetArgs(args)
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	cmd.SetArgs(append([]string{}, args...)) // nil would be the arguments of the tests
 	err := cmd.ExecuteContext(t.Context())
 	return out.String(), err
 }
@@ -109,7 +109,7 @@ func TestExplainWithPolicies(t *testing.T) {
 		},
 		"one for some clusters": {
 			[]string{"{selector: {clusters: {matchLabels: {env: prod}}}, files: [{path: /etc, actions: [{type: None}]}]}"},
-			[]string{"Verdict: InPlace", "Note: policy p1 is taken to select Cluster " + cluster + ", whose labels the request does not have"}, nil,
+			[]string{"Verdict: InPlace", "Note: policy p1 is taken to select Cluster " + cluster + ", whose labels are not known here"}, nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,12 +35,15 @@ func apply(ctx context.Context, c client.WithWatch, obj runtime.ApplyConfigurati
 		return err
 	}
 	now.SetGroupVersionKind(wanted.GroupVersionKind())
-	if err := c.Get(ctx, client.ObjectKeyFromObject(wanted), now); err != nil {
+	beside := fake.NewClientBuilder().WithScheme(c.Scheme()).WithReturnManagedFields()
+	switch err := c.Get(ctx, client.ObjectKeyFromObject(wanted), now); {
+	case apierrors.IsNotFound(err) && wanted.GetUID() == "": // it would be made
+		return beside.Build().Apply(ctx, obj, &client.ApplyOptions{FieldManager: options.FieldManager, Force: options.Force})
+	case err != nil:
 		return err
 	}
 	if version := wanted.GetResourceVersion(); version != "" && version != now.GetResourceVersion() {
 		return fmt.Errorf("a dry run of version %s, and the object has %s", version, now.GetResourceVersion())
 	}
-	beside := fake.NewClientBuilder().WithScheme(c.Scheme()).WithReturnManagedFields().WithObjects(now).Build()
-	return beside.Apply(ctx, obj, &client.ApplyOptions{FieldManager: options.FieldManager, Force: options.Force})
+	return beside.WithObjects(now).Build().Apply(ctx, obj, &client.ApplyOptions{FieldManager: options.FieldManager, Force: options.Force})
 }

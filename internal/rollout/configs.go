@@ -71,7 +71,7 @@ var presets = []struct {
 }
 
 // Compared returns a decoded KubeadmConfigSpec as KubeadmControlPlane compares it. Its argument stays as it is.
-func Compared(spec any) any {
+func Compared(spec any) map[string]any {
 	m, _ := spec.(map[string]any)
 	m = said(runtime.DeepCopyJSON(m), nil)
 	for _, path := range notCompared {

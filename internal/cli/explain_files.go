@@ -1,0 +1,219 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/internal/changemanagement"
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/explain"
+	"github.com/capi-refit/refit/internal/explain/render"
+	"github.com/capi-refit/refit/internal/selection"
+	"github.com/capi-refit/refit/schedule"
+	"github.com/capi-refit/refit/updaters"
+)
+
+// explainFiles explains what becomes of machines when some files become others.
+func (f *explainFlags) explainFiles(cmd *cobra.Command, others ...updaters.Constructor) error {
+	rules, err := f.rules.Rules()
+	if err != nil {
+		return err
+	}
+	policies, err := readDisruptions(cmd.InOrStdin(), f.files, rules, others...)
+	if err != nil {
+		return err
+	}
+	now, err := parseNow(f.now)
+	if err != nil {
+		return err
+	}
+	from, err := readSet(cmd.InOrStdin(), f.namespace, f.from)
+	if err != nil {
+		return err
+	}
+	to, err := readSet(cmd.InOrStdin(), f.namespace, f.to)
+	if err != nil {
+		return err
+	}
+	e := &explain.Explainer{Judge: handlers.NewEngine(policies), Now: now}
+	var windows *fileTimetable
+	if len(f.schedules) > 0 {
+		all, err := loadPolicies(cmd.InOrStdin(), f.schedules, now, func(s *schedule.Schedule) *schedule.Schedule { return s })
+		if err != nil {
+			return err
+		}
+		all.tellGates(cmd.ErrOrStderr())
+		windows = &fileTimetable{policies: all}
+		e.Timetable = windows
+	}
+	forecast, err := e.Compare(cmd.Context(), from, to)
+	if err != nil {
+		return err
+	}
+	forecast.Notes = append(forecast.Notes, eachOnce(policies.notes)...)
+	if windows != nil {
+		forecast.Notes = append(forecast.Notes, eachOnce(windows.notes)...)
+	}
+	return f.show(cmd, forecast)
+}
+
+// eachOnce returns texts in order, each once.
+func eachOnce(texts []string) []string {
+	out := slices.Clone(texts)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// show prints a forecast, and fails if machines see what they are not to.
+func (f *explainFlags) show(cmd *cobra.Command, forecast *explain.Forecast) error {
+	format := f.output
+	if format == "" {
+		format = render.Table
+	}
+	width, _ := terminalSize(cmd.OutOrStdout())
+	if err := render.Write(cmd.OutOrStdout(), forecast, format, width); err != nil {
+		return err
+	}
+	if f.failOn == "" {
+		return nil
+	}
+	var all []string
+	for _, o := range forecast.Reaches(disruption.ActionType(f.failOn)) {
+		all = append(all, fmt.Sprintf("%s (%s)", o.Title(), o.Verdict))
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return &exitStatus{2, fmt.Errorf("--fail-on=%s: %s", f.failOn, strings.Join(all, ", "))}
+}
+
+// readSet reads the objects of files and directories. Those that name no namespace are of the one that is given, if one is.
+func readSet(stdin io.Reader, namespace string, names []string) (*explain.Set, error) {
+	set, err := explain.NewSet()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		files, err := filesOf(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			data, err := readFile(stdin, file)
+			if err != nil {
+				return nil, err
+			}
+			objects, err := explain.Read(data)
+			for _, o := range objects {
+				err = errors.Join(err, addTo(set, namespace, o))
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
+			}
+		}
+	}
+	return set, nil
+}
+
+func addTo(set *explain.Set, namespace string, o *unstructured.Unstructured) error {
+	if o.GetNamespace() == "" && namespace != "" && explain.Relevant(o.GroupVersionKind().GroupKind()) {
+		o.SetNamespace(namespace)
+	}
+	return set.Add(o)
+}
+
+// filesOf returns a file, or the files with objects that are in a directory and below it. What is hidden, such as .git, is left out.
+func filesOf(name string) ([]string, error) {
+	info, err := os.Stat(name)
+	if name == "-" || err == nil && !info.IsDir() {
+		return []string{name}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	err = filepath.WalkDir(name, func(path string, entry fs.DirEntry, err error) error {
+		hidden := path != name && strings.HasPrefix(entry.Name(), ".")
+		switch {
+		case err != nil:
+			return err
+		case hidden && entry.IsDir():
+			return fs.SkipDir
+		case !hidden && !entry.IsDir() && slices.Contains(objectFiles, filepath.Ext(path)):
+			all = append(all, path)
+		}
+		return nil
+	})
+	return all, err
+}
+
+// objectFiles are the ends of the names of files with objects.
+var objectFiles = []string{".yaml", ".yml", ".json"}
+
+// fileTimetable says when changes may start by ChangeManagementPolicies of files.
+type fileTimetable struct {
+	policies *policies
+	notes    []string
+}
+
+// When implements explain.Timetable.
+func (t *fileTimetable) When(_ context.Context, q explain.Question) (*explain.When, error) {
+	w := &explain.When{Policies: []string{}}
+	var asked []*schedule.Schedule
+	role := selection.RoleOf(q.Labels)
+	selects := func(p *changemanagement.Policy) bool {
+		return (p.Namespace == "" || q.Namespace == "" || p.Namespace == q.Namespace) && p.Selector.Machine(role, q.Labels)
+	}
+	for _, s := range t.policies.schedules {
+		p := t.policies.selectors[s]
+		if !selects(p) {
+			continue
+		}
+		if !p.Selector.AnyCluster() || p.Namespaces != nil {
+			t.notes = append(t.notes, fmt.Sprintf("policy %s is taken to select Cluster %s, whose labels, or those of its namespace, are not known here", s.Name(), q.Cluster))
+		}
+		if !q.Replaces { // it says how long updates take
+			w.Expected = max(w.Expected, explain.Duration(s.ExpectedDuration()))
+		} else if p.Forbid {
+			w.ForbiddenBy = append(w.ForbiddenBy, "policy "+s.Name())
+		}
+		if q.Material || p.HoldAll {
+			asked, w.Policies = append(asked, s.For(q.Class)), append(w.Policies, s.Name())
+		}
+	}
+	setWhen(w, t.policies.now, schedule.Decide(schedule.Query{Now: t.policies.now}, asked...))
+	return w, nil
+}
+
+// setWhen takes over what policies have decided.
+func setWhen(w *explain.When, now time.Time, d schedule.Decision) {
+	w.Reason = string(d.Reason)
+	switch eta := time.Duration(d.NextChangeETASeconds) * time.Second; {
+	case d.Open:
+		w.NotBefore = &now
+	case eta > 0:
+		w.NotBefore = new(now.Add(eta).UTC().Truncate(time.Second))
+	}
+}
+
+// forbiddenBy names the policies that forbid a replacement.
+func forbiddenBy(all []*changemanagement.Policy) (out []string) {
+	for _, p := range all {
+		if p.Forbid {
+			out = append(out, p.Title())
+		}
+	}
+	return out
+}

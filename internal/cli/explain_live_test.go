@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"github.com/capi-refit/refit/internal/explain"
+	"github.com/capi-refit/refit/internal/managementtest"
+)
+
+// liveWorkers are those of the example with a MachineSet and two Machines, as they are before.
+func liveWorkers(t *testing.T) client.WithWatch {
+	t.Helper()
+	c := managementtest.NewForApply(managementtest.NewScheme(controlplanev1.AddToScheme))
+	for plural, kind := range map[string]schema.GroupVersionKind{
+		"kubeadmconfigtemplates": {Group: "bootstrap.cluster.x-k8s.io", Version: "v1beta2", Kind: "KubeadmConfigTemplate"},
+		"devmachinetemplates":    {Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta2", Kind: "DevMachineTemplate"},
+	} {
+		require.NoError(t, c.Create(t.Context(), managementtest.CRD(plural, kind)))
+	}
+	objects, err := explain.Read([]byte(readPage(t, filepath.Join(explainExamples, "before", "prod.yaml"))))
+	require.NoError(t, err)
+	for _, o := range objects {
+		if o.GetKind() == "KubeadmControlPlane" || o.GetName() == "gpu" {
+			continue
+		}
+		o.SetUID("uid-of-owner")
+		require.NoError(t, c.Create(t.Context(), o))
+	}
+	require.NoError(t, c.Create(t.Context(), managementtest.Cluster("fleet", "prod", nil)))
+
+	var md clusterv1.MachineDeployment
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "fleet", Name: "workers"}, &md))
+	set := &clusterv1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: "workers-old", UID: "uid-of-set"}}
+	set.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(&md, clusterv1.GroupVersion.WithKind("MachineDeployment"))}
+	set.Spec.ClusterName, set.Spec.Template = "prod", *md.Spec.Template.DeepCopy()
+	require.NoError(t, c.Create(t.Context(), set))
+	for _, name := range []string{"w1", "w2"} {
+		require.NoError(t, c.Create(t.Context(), managementtest.Machine("fleet", name, "prod", func(m *clusterv1.Machine) {
+			m.Labels[clusterv1.MachineDeploymentNameLabel] = "workers"
+			m.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, clusterv1.GroupVersion.WithKind("MachineSet"))}
+			m.Spec = *md.Spec.Template.Spec.DeepCopy()
+		})))
+	}
+	return c
+}
+
+// wantedWorkers is a file with what of the example the workers are to be.
+func wantedWorkers(t *testing.T) string {
+	t.Helper()
+	var docs []string
+	for doc := range strings.SplitSeq(readPage(t, filepath.Join(explainExamples, "after", "prod.yaml")), "\n---\n") {
+		if strings.Contains(doc, "name: workers") {
+			docs = append(docs, doc)
+		}
+	}
+	name := filepath.Join(t.TempDir(), "new.yaml")
+	require.NoError(t, os.WriteFile(name, []byte(strings.Join(docs, "\n---\n")), 0o600))
+	return name
+}
+
+func TestDiffAgainstAManagementCluster(t *testing.T) {
+	c := liveWorkers(t)
+	diff := func(args ...string) (string, error) {
+		return run(t, (&explainFlags{managementFlags: connected(c)}).diffCommand(), append(args, "-n", "fleet", "-f", wantedWorkers(t))...)
+	}
+	out, err := diff()
+	require.NoError(t, err)
+	require.Contains(t, out, "MachineDeployment/workers  InPlace")
+	require.Contains(t, out, "Restart systemd-sysctl.service")
+	require.Contains(t, out, "  w1 ")
+	_, err = diff("--fail-on", "Restart")
+	require.Equal(t, 2, statusOf(err))
+	_, err = diff("--fail-on", "Reboot")
+	require.NoError(t, err)
+}
+
+func TestExplainWhatWaits(t *testing.T) {
+	c := liveWorkers(t)
+	ask := func(args ...string) (string, error) {
+		return run(t, (&explainFlags{managementFlags: connected(c)}).command(), append(args, "-n", "fleet")...)
+	}
+	out, err := ask("machinedeployment/workers")
+	require.NoError(t, err)
+	require.Contains(t, out, "Verdict: None\n")
+
+	objects, err := explain.Read([]byte(readPage(t, wantedWorkers(t))))
+	require.NoError(t, err)
+	for _, o := range objects {
+		if o.GetKind() != "MachineDeployment" {
+			require.NoError(t, c.Create(t.Context(), o))
+		}
+	}
+	var md clusterv1.MachineDeployment
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "fleet", Name: "workers"}, &md))
+	md.Spec.Template.Spec.Bootstrap.ConfigRef.Name = "workers-2"
+	require.NoError(t, c.Update(t.Context(), &md))
+	out, err = ask("md/workers", "--fail-on=Restart")
+	require.Equal(t, 2, statusOf(err), "%v", err)
+	require.Contains(t, out, "MachineDeployment/workers  InPlace  2: 2 in place")
+	require.Contains(t, out, "Restart systemd-sysctl.service")
+
+	_, err = ask("md/none")
+	require.ErrorContains(t, err, "there is no MachineDeployment fleet/none")
+}

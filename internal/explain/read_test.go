@@ -1,0 +1,67 @@
+package explain
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		text  string
+		kinds []string
+	}{
+		"nothing":         {"", nil},
+		"empty documents": {"---\n---\n# nothing\n---\nkind: A\n---\n", []string{"A"}},
+		"a list":          {"apiVersion: v1\nkind: List\nitems: [{kind: A}, {kind: B}, null]", []string{"A", "B"}},
+		"a list of lists": {"kind: List\nitems: [{kind: AList, items: [{kind: A}]}]", []string{"A"}},
+		"JSON":            {`{"kind": "A"}`, []string{"A"}},
+		"no object":       {"just a text", []string{""}},
+		"a sequence":      {"[1, 2]", []string{""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects, err := Read([]byte(c.text))
+			require.NoError(t, err)
+			var kinds []string
+			for _, o := range objects {
+				kinds = append(kinds, o.GetKind())
+			}
+			require.Equal(t, c.kinds, kinds)
+			_, err = NewSet(objects...)
+			require.NoError(t, err)
+		})
+	}
+}
+
+func TestReadRefuses(t *testing.T) {
+	for name, text := range map[string]string{
+		"no YAML":             "a: {",
+		"a field twice":       "kind: A\nkind: B",
+		"a spec of no fields": "kind: A\nspec: text",
+		"metadata of none":    "kind: A\nmetadata: [1]",
+		"too deep":            "kind: A\nspec: " + strings.Repeat("{a: ", 200) + "1" + strings.Repeat("}", 200),
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Read([]byte(text))
+			require.Error(t, err)
+		})
+	}
+}
+
+func TestSetRefuses(t *testing.T) {
+	const deployment = "apiVersion: cluster.x-k8s.io/v1beta2\nkind: MachineDeployment\nmetadata: {name: workers, namespace: fleet}"
+	s, err := NewSet(objectOf(t, deployment))
+	require.NoError(t, err)
+	require.ErrorContains(t, s.Add(objectOf(t, deployment)), "MachineDeployment fleet/workers is there twice")
+	require.ErrorContains(t, s.Add(objectOf(t, strings.ReplaceAll(deployment, "v1beta2", "v1beta1"))), "refit reads v1beta2 only")
+	require.ErrorContains(t, s.Add(objectOf(t, "apiVersion: cluster.x-k8s.io/v1beta1\nkind: ClusterClass\nmetadata: {name: c}")), "kubectl get clusterclasses.v1beta2.cluster.x-k8s.io c -o yaml")
+	require.ErrorContains(t, s.Add(objectOf(t, "apiVersion: cluster.x-k8s.io/v1beta2\nkind: MachineDeployment")), "has no name")
+	require.NoError(t, s.Add(objectOf(t, "apiVersion: infrastructure.cluster.x-k8s.io/v1beta1\nkind: AcmeMachineTemplate\nmetadata: {name: a}")), "providers have versions of their own")
+}
+
+func TestWhatIsLeftOutIsNamed(t *testing.T) {
+	more := base + "---\napiVersion: v1\nkind: Service\n---\napiVersion: v1\nkind: Service\n---\napiVersion: infrastructure.cluster.x-k8s.io/v1beta2\nkind: DevClusterTemplate\n---\ntext\n"
+	f := compare(t, set(t, base), set(t, more))
+	require.Equal(t, []string{"left out, since refit knows nothing of them that concerns machines: DevClusterTemplate (1), Service (2), documents that are no objects (1)"}, f.Notes)
+}

@@ -1,0 +1,120 @@
+package explain
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const topology = `
+apiVersion: cluster.x-k8s.io/v1beta2
+kind: Cluster
+metadata: {name: prod, namespace: fleet}
+spec:
+  topology:
+    classRef: {name: class}
+    version: v1.36.1
+    variables: [{name: password, value: secret-one}]
+    controlPlane: {replicas: 3}
+    workers: {machineDeployments: [{class: default, name: md-0, replicas: 2, rollout: {strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}}}]}
+`
+
+const class = `
+---
+apiVersion: cluster.x-k8s.io/v1beta2
+kind: ClusterClass
+metadata: {name: class, namespace: fleet}
+spec:
+  infrastructure: {templateRef: {apiVersion: infrastructure.cluster.x-k8s.io/v1beta2, kind: DevClusterTemplate, name: cluster}}
+  controlPlane:
+    templateRef: {apiVersion: controlplane.cluster.x-k8s.io/v1beta2, kind: KubeadmControlPlaneTemplate, name: cp}
+    machineInfrastructure: {templateRef: {apiVersion: infrastructure.cluster.x-k8s.io/v1beta2, kind: DevMachineTemplate, name: infra}}
+  workers:
+    machineDeployments:
+      - class: default
+        bootstrap: {templateRef: {apiVersion: bootstrap.cluster.x-k8s.io/v1beta2, kind: KubeadmConfigTemplate, name: config}}
+        infrastructure: {templateRef: {apiVersion: infrastructure.cluster.x-k8s.io/v1beta2, kind: DevMachineTemplate, name: infra}}
+  patches: []
+---
+apiVersion: controlplane.cluster.x-k8s.io/v1beta2
+kind: KubeadmControlPlaneTemplate
+metadata: {name: cp, namespace: fleet}
+spec: {template: {spec: {rollout: {strategy: {rollingUpdate: {maxSurge: 0}}}, kubeadmConfigSpec: {files: [{path: /etc/cp, content: one}], initConfiguration: {nodeRegistration: {name: first}}}}}}
+---
+apiVersion: bootstrap.cluster.x-k8s.io/v1beta2
+kind: KubeadmConfigTemplate
+metadata: {name: config, namespace: fleet}
+spec: {template: {spec: {files: [{path: /etc/md, content: one}]}}}
+---
+apiVersion: infrastructure.cluster.x-k8s.io/v1beta2
+kind: DevMachineTemplate
+metadata: {name: infra, namespace: fleet}
+spec: {template: {spec: {backend: {inMemory: {}}}}}
+`
+
+// patches are those of a ClusterClass that uses a variable, and builtin those of one that goes by the version.
+const (
+	patches = "patches: [{name: p, definitions: [{selector: {apiVersion: a/v1, kind: A}, jsonPatches: [{op: add, path: /a, valueFrom: {variable: password}}]}]}]"
+	builtin = "patches: [{name: p, definitions: [{selector: {apiVersion: a/v1, kind: A}, jsonPatches: [{op: add, path: /a, valueFrom: {variable: builtin.controlPlane.version}}]}]}]"
+)
+
+func TestTopology(t *testing.T) {
+	for name, c := range map[string]struct {
+		from, to                 []string
+		without                  bool // the ClusterClass
+		controlPlane, deployment Verdict
+		says                     string
+	}{
+		"nothing differs":                   {controlPlane: None, deployment: None},
+		"version":                           {to: []string{"v1.36.1", "v1.36.2"}, controlPlane: InPlace, deployment: InPlace, says: "spec.topology.version"},
+		"version, without the class":        {to: []string{"v1.36.1", "v1.36.2"}, without: true, controlPlane: InPlace, deployment: InPlace},
+		"the template of workers":           {to: []string{"/etc/md", "/etc/bad"}, controlPlane: None, deployment: Replace, says: "the templates of ClusterClass fleet/class"},
+		"the template of the control plane": {to: []string{"path: /etc/cp, content: one", "path: /etc/cp, content: two"}, controlPlane: InPlace, deployment: None},
+		"what only the first machine has":   {to: []string{"name: first", "name: other"}, controlPlane: None, deployment: None},
+		"the infrastructure of both":        {to: []string{"inMemory: {}", "inMemory: {bad: yes}"}, controlPlane: Replace, deployment: Replace},
+		"another class":                     {to: []string{"classRef: {name: class}", "classRef: {name: other}"}, controlPlane: Unknown, deployment: Unknown, says: "ClusterClass fleet/other"},
+		"a variable, and no patches":        {to: []string{"secret-one", "secret-two"}, controlPlane: None, deployment: None},
+		"a variable, and patches": {
+			from: []string{"patches: []", patches}, to: []string{"patches: []", patches, "secret-one", "secret-two"}, controlPlane: Unknown, deployment: Unknown, says: `spec.topology.variables[name=\"password\"]`,
+		},
+		"a variable, without the class": {to: []string{"secret-one", "secret-two"}, without: true, controlPlane: Unknown, deployment: Unknown},
+		"other patches":                 {to: []string{"patches: []", patches}, controlPlane: Unknown, deployment: Unknown},
+		"version, with patches":         {from: []string{"patches: []", patches}, to: []string{"patches: []", patches, "v1.36.1", "v1.36.2"}, controlPlane: InPlace, deployment: InPlace, says: "are not applied here"},
+		"version, by which patches go":  {from: []string{"patches: []", builtin}, to: []string{"patches: []", builtin, "v1.36.1", "v1.36.2"}, controlPlane: Unknown, deployment: Unknown, says: "by which patches go"},
+		"failure domain":                {to: []string{"name: md-0,", "name: md-0, failureDomain: bad,"}, controlPlane: None, deployment: InPlace, says: ".failureDomain"},
+		"replicas":                      {to: []string{"replicas: 2", "replicas: 5"}, controlPlane: None, deployment: New},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := topology + class
+			if c.without {
+				text = topology
+			}
+			f := compare(t, set(t, text, c.from...), set(t, text, c.to...))
+			require.Len(t, f.Owners, 2)
+			require.Equal(t, c.controlPlane, of(t, f, "Cluster/prod control plane").Verdict)
+			require.Equal(t, c.deployment, of(t, f, "Cluster/prod MachineDeployment md-0").Verdict)
+			told, err := json.Marshal(f)
+			require.NoError(t, err)
+			require.Contains(t, string(told), c.says)
+			require.NotContains(t, string(told), "secret")
+		})
+	}
+}
+
+func TestPartsOfATopologyThatComeAndGo(t *testing.T) {
+	f := compare(t, set(t, topology+class), set(t, topology+class, "name: md-0", "name: md-1"))
+	require.Equal(t, Deleted, of(t, f, "Cluster/prod MachineDeployment md-0").Verdict)
+	require.Equal(t, New, of(t, f, "Cluster/prod MachineDeployment md-1").Verdict)
+
+	// The Cluster is gone, and with it all of its machines.
+	f = compare(t, set(t, topology+class), set(t, class))
+	require.Equal(t, Counts{Total: 3, Deleted: 3}, of(t, f, "Cluster/prod control plane").Machines)
+	require.Equal(t, Deleted, f.Verdict)
+}
+
+func TestAClassThatNoClusterIsGivenOf(t *testing.T) {
+	f := compare(t, set(t, class), set(t, class, "patches: []", patches))
+	require.Empty(t, f.Owners)
+	require.Contains(t, f.Notes, "ClusterClass fleet/class differs, and no Cluster that is given is made by it: add the Cluster, and its machines are told")
+}
