@@ -123,7 +123,7 @@ func summaryOf(rows []row) string {
 		what := strings.ToLower(r.Phase)
 		switch refitv1.Phase(r.Phase) {
 		case refitv1.PhaseWaiting:
-			what = "waiting " + cmp.Or(waits[r.Reason], "("+cmp.Or(r.Reason, "it does not say why")+")")
+			what = "waiting " + WaitsFor(r.Reason)
 		case refitv1.PhaseSucceeded:
 			what = "up to date"
 		default:
