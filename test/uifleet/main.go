@@ -1,0 +1,71 @@
+// Uifleet serves refit's page of a made-up fleet, at an instant that does not pass, and prints its URL: to look at the page without a cluster, and for
+// the tests of it in a browser.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/ui"
+	"github.com/capi-refit/refit/internal/ui/uitest"
+)
+
+func main() {
+	address := flag.String("address", "127.0.0.1:0", "Where to serve the page.")
+	clusters := flag.Int("clusters", 0, "How many clusters there are, all alike. 0: a small fleet, in which there is a machine in each state.")
+	machines := flag.Int("machines", 30, "How many machines each of them has.")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *address, *clusters, *machines); err != nil {
+		fmt.Fprintln(os.Stderr, "uifleet:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, address string, clusters, machines int) error {
+	objects := uitest.Fleet()
+	if clusters > 0 {
+		objects = uitest.Large(clusters, machines)
+	}
+	c := uitest.New(objects...)
+	fleet, err := ui.NewFleet(ui.Options{Client: c, Clock: clocktesting.NewFakePassiveClock(uitest.Now)})
+	if err != nil {
+		return err
+	}
+	l, err := ui.Listen(ctx, address)
+	if err != nil {
+		return err
+	}
+	door := ui.NewDoor(l.Addr())
+	fmt.Println(door.URL())
+	go fail(ctx, c)
+	return ui.Serve(ctx, l, fleet, door)
+}
+
+// fail reads lines with a namespace and the name of a Machine, and has the update of each fail: to see that the page shows what changes.
+func fail(ctx context.Context, c client.Client) {
+	for {
+		var namespace, name string
+		if _, err := fmt.Scanf("%s %s\n", &namespace, &name); err != nil {
+			return
+		}
+		mu := &refitv1.MachineUpdate{}
+		if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, mu); err != nil {
+			fmt.Fprintln(os.Stderr, "uifleet:", err)
+			continue
+		}
+		mu.Status.Phase, mu.Status.Reason, mu.Status.Message = refitv1.PhaseFailed, "Unhealthy", "the node does not answer"
+		if err := c.Status().Update(ctx, mu); err != nil {
+			fmt.Fprintln(os.Stderr, "uifleet:", err)
+		}
+	}
+}
