@@ -76,7 +76,7 @@ func newRootCommand(others ...updaters.Constructor) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(server.NewCommand(version, others...), newExplainCommand(others...), newDiffCommand(others...), newScheduleCommand(), newCheckCommand(), newStatusCommand(), newPendingCommand(), newConformanceCommand(),
+	root.AddCommand(server.NewCommand(version, others...), newExplainCommand(others...), newDiffCommand(others...), newScheduleCommand(), newCheckCommand(), newStatusCommand(), newPendingCommand(), newUICommand(), newConformanceCommand(),
 		newHoldCommand(), newReleaseCommand(), newPauseCommand(), newResumeCommand(), newRetryCommand(), newPermitCommand(), newRollbackCommand(), newAbandonCommand(), newDriftCommand(), newAuditCommand(), newRestoreEtcdCommand(), newAgentCommand(), newVersionCommand())
 	takeOnce(root)
 	return root
