@@ -35,7 +35,7 @@ func (d *Door) URL() string {
 }
 
 // entry goes on to the page. The cookie is not sent with what another site has led to, and so not with a redirect.
-const entry = `<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/"><title>refit</title></head>` +
+const entry = `<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/"><link rel="icon" href="/icon.svg"><title>refit</title></head>` +
 	`<body><p><a href="/">Go on to the page</a></p></body></html>`
 
 // Guard lets through what asks for the page under its own name, with the token or the cookie, and only reads.

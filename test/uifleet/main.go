@@ -3,11 +3,13 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	clocktesting "k8s.io/utils/clock/testing"
@@ -47,24 +49,25 @@ func run(ctx context.Context, address string, clusters, machines int) error {
 	}
 	door := ui.NewDoor(l.Addr())
 	fmt.Println(door.URL())
-	go fail(ctx, c)
+	go fail(ctx, c, bufio.NewScanner(os.Stdin))
 	return ui.Serve(ctx, l, fleet, door)
 }
 
-// fail reads lines with a namespace and the name of a Machine, and has the update of each fail: to see that the page shows what changes.
-func fail(ctx context.Context, c client.Client) {
-	for {
-		var namespace, name string
-		if _, err := fmt.Scanf("%s %s\n", &namespace, &name); err != nil {
-			return
-		}
-		mu := &refitv1.MachineUpdate{}
-		if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, mu); err != nil {
-			fmt.Fprintln(os.Stderr, "uifleet:", err)
+// fail reads lines with a namespace, the name of a Machine and a message, and has the update of each fail with it: to see that the page shows what
+// changes.
+func fail(ctx context.Context, c client.Client, lines *bufio.Scanner) {
+	for lines.Scan() {
+		words := strings.SplitN(lines.Text(), " ", 3)
+		if len(words) != 3 {
 			continue
 		}
-		mu.Status.Phase, mu.Status.Reason, mu.Status.Message = refitv1.PhaseFailed, "Unhealthy", "the node does not answer"
-		if err := c.Status().Update(ctx, mu); err != nil {
+		mu := &refitv1.MachineUpdate{}
+		err := c.Get(ctx, client.ObjectKey{Namespace: words[0], Name: words[1]}, mu)
+		if err == nil {
+			mu.Status.Phase, mu.Status.Reason, mu.Status.Message = refitv1.PhaseFailed, "Unhealthy", words[2]
+			err = c.Status().Update(ctx, mu)
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, "uifleet:", err)
 		}
 	}

@@ -59,8 +59,9 @@ function tell(about) {
   const problems = about.problems.map((p) => h("p", {}, p));
   const box = byId("problems");
   if (box.textContent !== about.problems.join("")) show(box, problems);
-  const loading = about.loading.length ? ` Still reading: ${about.loading.join(", ")}.` : "";
-  byId("asof").textContent = `As of ${at(about.now, { seconds: true })}, ${about.namespace ? "namespace " + about.namespace : "all namespaces"}. This page only reads.${loading}`;
+  const loading = about.loading.length ? `Still reading: ${about.loading.join(", ")}. What is shown is not all.` : "";
+  if (byId("loading").textContent !== loading) byId("loading").textContent = loading;
+  byId("asof").textContent = `As of ${at(about.now, { seconds: true })}, ${about.namespace ? "namespace " + about.namespace : "all namespaces"}. This page only reads.`;
   byId("main").setAttribute("aria-busy", about.loading.length ? "true" : "false");
 }
 

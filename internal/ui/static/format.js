@@ -5,12 +5,16 @@ export const shown = { zone: undefined, now: 0 };
 
 export const local = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
 
+const formats = new Map(); // by zone: to make one takes long
+
 function parts(date, zone) {
   const out = {};
-  const format = new Intl.DateTimeFormat("en-GB", {
-    timeZone: zone, weekday: "short", day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23",
-  });
-  for (const p of format.formatToParts(date)) out[p.type] = p.value;
+  if (!formats.has(zone)) {
+    formats.set(zone, new Intl.DateTimeFormat("en-GB", {
+      timeZone: zone, weekday: "short", day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23",
+    }));
+  }
+  for (const p of formats.get(zone).formatToParts(date)) out[p.type] = p.value;
   return out;
 }
 

@@ -24,6 +24,7 @@ export function timeline(_, query) {
 
 function draw(results, data, query) {
   const span = { from: new Date(data.from).getTime(), until: new Date(data.until).getTime() };
+  span.days = daysOf(span);
   const open = [...results.querySelectorAll("details[open]")].map((d) => d.dataset.of);
   const detail = (of, ...children) => h("details", { "data-of": of, open: open.includes(of) }, ...children);
   show(results,
@@ -56,41 +57,39 @@ function place(element, from, until, span) {
   return element;
 }
 
-// starts are the instants at which days begin in the zone that is shown. A day may have 23 or 25 hours.
-function starts(span) {
-  const out = [span.from];
-  for (let t = Math.ceil(span.from / (hour / 4)) * (hour / 4); t < span.until; t += hour / 4) {
-    const before = day(new Date(t - 1)).text;
-    if (before !== day(new Date(t)).text && t > span.from) out.push(t);
+// daysOf are when the days begin in the zone that is shown, and what they are. A day may have 23 or 25 hours.
+function daysOf(span) {
+  const out = [];
+  for (let t = span.from, text; t < span.until; t = (Math.floor(t / (hour / 4)) + 1) * (hour / 4)) {
+    const d = day(new Date(t));
+    if (d.text !== text) out.push({ ...d, at: t });
+    text = d.text;
   }
-  return out;
+  return out.map((d, i) => ({ ...d, until: out[i + 1]?.at ?? span.until }));
 }
 
 function days(span) {
-  const all = starts(span);
-  return h("div", { class: "track days" }, all.map((t, i) => {
-    const d = day(new Date(t));
-    const weekly = i === 0 || d.weekday === "Mon";
-    return place(h("span", { class: `day ${weekend(d) ? "weekend" : ""}` }, weekly ? h("b", {}, i === 0 ? "" : d.text) : ""), t, all[i + 1] ?? span.until, span);
+  return h("div", { class: "track days" }, span.days.map((d, i) => {
+    const weekly = i > 0 && d.weekday === "Mon";
+    return place(h("span", { class: `day ${weekly ? "weekly" : ""}` }, weekly ? h("b", {}, d.text) : ""), d.at, d.until, span);
   }));
 }
 
 const weekend = (d) => d.weekday === "Sat" || d.weekday === "Sun";
 
 function track(span, ...children) {
-  const all = starts(span);
-  return h("div", { class: "track", "aria-hidden": "true" }, all.map((t, i) =>
-    place(h("span", { class: `day ${weekend(day(new Date(t))) ? "weekend" : ""}` }), t, all[i + 1] ?? span.until, span)), ...children);
+  return h("div", { class: "track", "aria-hidden": "true" },
+    span.days.map((d) => place(h("span", { class: `day ${weekend(d) ? "weekend" : ""}` }), d.at, d.until, span)), ...children);
 }
 
 function lane(l, span) {
   const opens = l.spans.filter((s) => s.kind === "Open");
   return h("tr", {},
-    h("th", { scope: "row" }, l.title, h("span", { class: "faint" }, ` ${many(l.machines, "machine", "machines")}`), l.problem ? h("span", { class: "bad" }, ` closed: ${l.problem}`) : ""),
+    h("th", { scope: "row" }, l.title, h("span", { class: "faint" }, ` ${many(l.machines, "machine", "machines")}`), l.problem ? h("span", { class: "bad" }, " can't be read") : ""),
     h("td", {},
-      h("span", { class: "hidden" }, l.problem ? "" : opens.length ? `${opens.length} windows, the first ${between(opens[0])}` : "no window"),
+      h("span", { class: "hidden" }, l.problem ? `closed: ${l.problem}` : opens.length ? `${opens.length} windows, the first ${between(opens[0])}` : "no window"),
       track(span, l.spans.map((s) => place(h("span", { class: `span k-${s.kind}`, title: `${s.kind === "Open" ? "Open" : "Excluded"}: ${between(s)}\n${s.text ?? ""}` }),
-        new Date(s.start).getTime(), new Date(s.end).getTime(), span)), l.more ? h("span", { class: "faint" }, `and ${l.more} more`) : "")));
+        new Date(s.start).getTime(), new Date(s.end).getTime(), span)), l.problem ? h("span", { class: "note bad", title: l.problem }, `closed: ${l.problem}`) : ""), l.more ? h("span", { class: "faint" }, `and ${l.more} more`) : ""));
 }
 
 function between(s) {

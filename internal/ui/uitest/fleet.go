@@ -248,8 +248,11 @@ func (w *world) changes(closed string) {
 		changed("fleet", "prod-us", owner("Cluster", "prod-us"), "", refitv1.PendingInPlace, "OutsideWindow", closed, pointer(6*24*time.Hour+22*time.Hour), pointer(7*24*time.Hour+2*time.Hour), us...),
 		changed("edge", "store-003", owner(deployment, "store-003-workers"), refitv1.WorkerRole, refitv1.PendingReplacement, "OutsideWindow",
 			"policy closing-time: OutsideWindow; opens at 2026-10-05T03:00:00Z", pointer(31*time.Hour), pointer(34*time.Hour), "store-003-worker-00"),
+		changed("edge", "store-003", owner("Cluster", "store-003"), "", refitv1.PendingReplacement, "OutsideWindow",
+			"policy closing-time: OutsideWindow; opens at 2026-10-05T03:00:00Z", pointer(31*time.Hour), pointer(34*time.Hour), "store-003-worker-00"),
 		changed("edge", "store-004", owner(controlPlane, "store-004-control"), refitv1.ControlPlaneRole, refitv1.PendingUpgrade, refitv1.PendingOwnerPaused,
 			"the KubeadmControlPlane is paused", nil, nil, "store-004-control-0"),
+		changed("edge", "store-004", owner("Cluster", "store-004"), "", refitv1.PendingUpgrade, refitv1.PendingOwnerPaused, "the KubeadmControlPlane is paused", nil, nil, "store-004-control-0"),
 	)
 }
 
