@@ -124,6 +124,12 @@ e2e-updates:
 e2e-move: ## clusterctl moves a cluster in the middle of an update, between two real API servers.
 	go test -tags e2e -vet=off -count=1 -timeout 20m -v -run '^TestClusterctlMoves' ./internal/machineupdate
 
+# The page's server is made of this module, and the browser driven by one of its own.
+.PHONY: e2e-ui
+e2e-ui: ## The page of refit ui in Chromium, which is to be installed, and its screenshots for docs/images. Not in .ci/run.
+	CGO_ENABLED=0 go build -trimpath -o $(BIN)/uifleet ./test/uifleet
+	cd test/ui && UIFLEET='$(abspath $(BIN))/uifleet' SCREENSHOTS='$(abspath docs/images)' CGO_ENABLED=0 go test -tags e2e -vet=off -count=1 -timeout 20m -v ./...
+
 .PHONY: e2e-everything
 e2e-everything: build ## The scenarios of e2e and of e2e-real side by side, in one management cluster.
 	go test -tags e2e -vet=off -count=1 -parallel 5 -timeout 75m -v -run '^TestEverything$$$(SCENARIOS)' ./test/e2e
