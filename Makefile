@@ -182,6 +182,7 @@ lint: $(TOOLS)/golangci-lint $(TOOLS)/kustomize generate ## Check code, generate
 	$(TOOLS)/golangci-lint run ./internal/lease
 	$(TOOLS)/kustomize build config/default >/dev/null
 	$(TOOLS)/kustomize build config/prometheus >/dev/null
+	$(TOOLS)/kustomize build config/grafana >/dev/null
 	$(TOOLS)/kustomize build config/workload >/dev/null
 	$(TOOLS)/kustomize build config/components/mtls/managers >/dev/null
 	@mkdir -p $(BIN)/components

@@ -68,7 +68,7 @@ func (f *Fleet) serveUpdate(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		refuse(w, http.StatusBadGateway, bounded(err.Error()))
 	case !ok:
-		refuse(w, http.StatusNotFound, "There is no Machine "+bounded(key.String())+" here, or it has not been read yet.")
+		refuse(w, http.StatusNotFound, "There is no Machine of this name here, or it has not been read yet.")
 	default:
 		s, err := f.look(ctx)
 		if err != nil {

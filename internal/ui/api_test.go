@@ -130,7 +130,7 @@ func TestOneUpdate(t *testing.T) {
 	require.Empty(t, bare.Steps)
 	code, body := raw(t, f, "/api/update?namespace=edge&name=nobody")
 	require.Equal(t, http.StatusNotFound, code)
-	require.Contains(t, string(body), "There is no Machine edge/nobody here")
+	require.Contains(t, string(body), "There is no Machine of this name here")
 }
 
 func TestPoliciesAndWhomTheySelect(t *testing.T) {

@@ -44,7 +44,7 @@ func encode(v any) ([]byte, error) {
 		switch {
 		case data[i] == '\\' && data[i+1] == 'u': // what is escaped by its number
 			n, _ := strconv.ParseUint(string(data[i+2:i+6]), 16, 32)
-			size, unfit = 6, unprintable(rune(n)) //nolint:gosec // four digits
+			size, unfit = 6, unprintable(rune(n))
 		case data[i] == '\\':
 			size, unfit = 2, strings.IndexByte("bfr", data[i+1]) >= 0
 		case data[i] >= 0x7f:

@@ -66,7 +66,7 @@ func (d *Door) enter(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusForbidden, "The token is not that of this server. Open the URL that refit ui printed last.")
 		return
 	}
-	http.SetCookie(w, &http.Cookie{Name: d.cookie, Value: d.pass, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode}) //nolint:gosec // there is no TLS on loopback
+	http.SetCookie(w, &http.Cookie{Name: d.cookie, Value: d.pass, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	_, _ = w.Write([]byte(entry)) // who has left is told nothing
 }

@@ -98,7 +98,8 @@ type policySet struct {
 	machines int
 }
 
-// rebuildAfter is how old a snapshot may be though something has changed: a fleet that is busy changes all the time.
+// rebuildAfter is how long after a snapshot there is another one at the earliest: a fleet that is busy changes all the time. Who asks meanwhile waits for
+// it: what is older than the news that made a page ask would stay on it.
 const rebuildAfter = 500 * time.Millisecond
 
 // readTimeout bounds how long calendars are read.
@@ -108,10 +109,13 @@ const readTimeout = 10 * time.Second
 func (f *Fleet) look(ctx context.Context) (*snapshot, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	changes := f.changes.Load()
-	if f.last != nil && (changes == f.last.changes || time.Since(f.built) < rebuildAfter) && f.Clock.Since(f.last.now) < calendarsAgain {
+	if f.last != nil && f.changes.Load() == f.last.changes && f.Clock.Since(f.last.now) < calendarsAgain {
 		return f.last, nil
 	}
+	if f.last != nil {
+		time.Sleep(rebuildAfter - time.Since(f.built)) // which is nothing if that is over
+	}
+	changes := f.changes.Load()
 	// Whoever asks may leave: what is read is for all, and a calendar that could not be read would close its policy.
 	reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()

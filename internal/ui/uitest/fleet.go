@@ -100,10 +100,10 @@ func waiting(reason, message string) func(*refitv1.MachineUpdate) {
 	}
 }
 
-func working(phase refitv1.Phase, step string, done, total int32) func(*refitv1.MachineUpdate) {
+func working(phase refitv1.Phase, step string, done int32) func(*refitv1.MachineUpdate) {
 	return func(mu *refitv1.MachineUpdate) {
 		st := &mu.Status
-		st.Phase, st.Step, st.StepsDone, st.StepsTotal, st.Attempts = phase, step, done, total, 1
+		st.Phase, st.Step, st.StepsDone, st.StepsTotal, st.Attempts = phase, step, done, 8, 1
 		st.WantedSince, st.StartedAt, st.Instance, st.Address = pointer(-26*time.Hour), pointer(-7*time.Minute), "refit-6c9d7f5b9-x2kqp", "192.0.2.21:22"
 		st.Admission = &refitv1.Admission{
 			AdmittedAt: at(-8 * time.Minute), Reason: "Open", Message: "policy weekends is open until 2026-10-04T02:00:00Z", Role: refitv1.WorkerRole,
@@ -114,7 +114,7 @@ func working(phase refitv1.Phase, step string, done, total int32) func(*refitv1.
 
 // applying is an update in the middle of its work, with all that there is to tell.
 func applying(mu *refitv1.MachineUpdate) {
-	working(refitv1.PhaseApplying, "Restart containerd.service", 5, 8)(mu)
+	working(refitv1.PhaseApplying, "Restart containerd.service", 5)(mu)
 	st := &mu.Status
 	st.Message = "the node is being changed: restarting containerd.service"
 	st.Drain = &refitv1.DrainStatus{StartedAt: at(-6 * time.Minute), FinishedAt: pointer(-3 * time.Minute), Cordoned: true}
@@ -134,7 +134,7 @@ func applying(mu *refitv1.MachineUpdate) {
 }
 
 func failed(mu *refitv1.MachineUpdate) {
-	working(refitv1.PhaseFailed, "Restart kubelet.service", 6, 8)(mu)
+	working(refitv1.PhaseFailed, "Restart kubelet.service", 6)(mu)
 	mu.Status.Reason, mu.Status.FinishedAt = "Unhealthy", pointer(-22*time.Minute)
 	mu.Status.Message = "kubelet.service did not become active within 2m0s, and the node was put back: it shows what it had before. See journalctl -u kubelet on the node; then refit retry or refit rollback"
 }
@@ -168,7 +168,7 @@ func Fleet() []client.Object {
 	}
 	closed := "policy second-saturday: OutsideWindow; opens at 2026-10-10T18:00:00Z"
 	w.cluster("fleet", "prod-eu", map[string]string{"env": "prod", "region": "eu"}, 3, 14, map[int]func(*refitv1.MachineUpdate){
-		3: failed, 4: applying, 5: working(refitv1.PhaseDraining, "", 0, 8), 6: working(refitv1.PhaseStaging, "fetch v1.36.2", 1, 8),
+		3: failed, 4: applying, 5: working(refitv1.PhaseDraining, "", 0), 6: working(refitv1.PhaseStaging, "fetch v1.36.2", 1),
 		7: waiting(refitv1.ReasonSlot, "2 of 14 workers are out, and as many may be at once: prod-eu-worker-01, prod-eu-worker-02"),
 		8: waiting(refitv1.ReasonSlot, "2 of 14 workers are out, and as many may be at once: prod-eu-worker-01, prod-eu-worker-02"),
 	})
@@ -176,7 +176,7 @@ func Fleet() []client.Object {
 		3: waiting(refitv1.ReasonWindow, closed), 4: waiting(refitv1.ReasonWindow, closed), 5: drifted,
 	})
 	w.cluster("fleet", "staging", map[string]string{"env": "staging"}, 1, 4, map[int]func(*refitv1.MachineUpdate){
-		1: working(refitv1.PhaseVerifying, "ask the Node", 8, 8), 2: waiting(refitv1.ReasonHold, "held by ana@example.com since 2026-10-02T09:12:00Z: looking into packet loss"),
+		1: working(refitv1.PhaseVerifying, "ask the Node", 8), 2: waiting(refitv1.ReasonHold, "held by ana@example.com since 2026-10-02T09:12:00Z: looking into packet loss"),
 		4: func(mu *refitv1.MachineUpdate) { mu.Status.Phase = refitv1.PhasePending },
 	})
 	for i := 1; i <= 6; i++ {
