@@ -18,14 +18,17 @@ const Namespace = "refit-system"
 
 // Build returns the objects of a kustomization in the directory config, with components, by what NameOf says.
 func Build(config, of string, components ...string) (map[string]*unstructured.Unstructured, error) {
-	overlay, err := os.MkdirTemp(filepath.Join(config, ".."), "manifests-")
+	overlay, err := os.MkdirTemp("", "manifests-")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(overlay) }()
-	kustomization := map[string][]string{"resources": {filepath.Join("..", filepath.Base(config), of)}}
+	if config, err = relative(overlay, config); err != nil {
+		return nil, err
+	}
+	kustomization := map[string][]string{"resources": {filepath.Join(config, of)}}
 	for _, c := range components {
-		kustomization["components"] = append(kustomization["components"], filepath.Join("..", filepath.Base(config), "components", c))
+		kustomization["components"] = append(kustomization["components"], filepath.Join(config, "components", c))
 	}
 	data, err := yaml.Marshal(kustomization)
 	if err != nil {
@@ -51,6 +54,20 @@ func Build(config, of string, components ...string) (map[string]*unstructured.Un
 		objects[NameOf(o)] = o
 	}
 	return objects, nil
+}
+
+// relative returns a path as it is from a directory: kustomize takes no other.
+func relative(from, path string) (string, error) {
+	var err error
+	if path, err = filepath.Abs(path); err != nil {
+		return "", err
+	}
+	for _, p := range []*string{&from, &path} {
+		if *p, err = filepath.EvalSymlinks(*p); err != nil {
+			return "", err
+		}
+	}
+	return filepath.Rel(from, path)
 }
 
 // NameOf returns a file's name for an object: its kind and its name.
