@@ -20,15 +20,15 @@ var components = []component{
 	{"watch-secrets", ".Values.watchSecrets.enabled"},
 }
 
-// lists of the container and of the pod that components add to, with how far their items are indented.
+// lists of the container, or of the pod, that components add to, with how far their items are indented.
 var lists = []struct {
 	name   string
 	indent int
-	fields []string
+	ofPod  bool
 }{
-	{"args", 8, []string{"args"}},
-	{"volumeMounts", 8, []string{"volumeMounts"}},
-	{"volumes", 6, nil},
+	{"args", 8, false},
+	{"volumeMounts", 8, false},
+	{"volumes", 6, true},
 }
 
 // values are what the container has from values, by what stands for it.
@@ -45,42 +45,24 @@ var values = map[string]string{
 
 // deploymentOf returns the Deployment as a template.
 func deploymentOf(config string, base *unstructured.Unstructured) (string, error) {
-	if base == nil {
-		return "", errors.New("config/default has no Deployment refit")
-	}
 	o := base.DeepCopy()
-	spec, container, err := podOf(o)
-	if err != nil {
+	if err := mark(o); err != nil {
 		return "", err
 	}
-	container["image"], container["resources"] = "chart-image", map[string]any{"chart-resources": "here"}
-	o.Object["spec"].(map[string]any)["replicas"] = int64(424242)
-	spec["tolerations"] = []any{map[string]any{"key": "chart-tolerations"}}
-	spec["nodeSelector"], spec["priorityClassName"] = map[string]any{"chart-node-selector": "here"}, "chart-x"
-	for _, e := range container["env"].([]any) {
-		if env := e.(map[string]any); env["name"] == "GOMEMLIMIT" {
-			env["value"] = "chart-gomemlimit"
-		}
-	}
-	blocks := map[string]string{}
-	for _, l := range lists {
-		in := spec
-		if l.fields != nil {
-			in = container
-		}
-		in[l.name] = append(slices.Clone(in[l.name].([]any)), "chart-"+l.name)
-		if blocks[l.name], err = added(config, base, l.name, l.indent); err != nil {
-			return "", err
-		}
-	}
-	blocks["args"] += "        {{- if gt (int .Values.shards) 1 }}\n        - --shards={{ .Values.shards }}\n        {{- end }}\n" +
-		"        {{- with .Values.extraArgs }}\n        {{- toYaml . | nindent 8 }}\n        {{- end }}\n"
 	text, err := asTemplate(o)
 	if err != nil {
 		return "", err
 	}
 	for _, l := range lists {
-		if text, err = replaced(text, strings.Repeat(" ", l.indent)+"- chart-"+l.name+"\n", blocks[l.name]); err != nil {
+		block, err := added(config, base, l.name, l.indent)
+		if err != nil {
+			return "", err
+		}
+		if l.name == "args" {
+			block += "        {{- if gt (int .Values.shards) 1 }}\n        - --shards={{ .Values.shards }}\n        {{- end }}\n" +
+				"        {{- with .Values.extraArgs }}\n        {{- toYaml . | nindent 8 }}\n        {{- end }}\n"
+		}
+		if text, err = replaced(text, strings.Repeat(" ", l.indent)+"- chart-"+l.name+"\n", block); err != nil {
 			return "", err
 		}
 	}
@@ -93,6 +75,32 @@ func deploymentOf(config string, base *unstructured.Unstructured) (string, error
 		}
 	}
 	return text, nil
+}
+
+// mark puts into the Deployment what stands for values, and for what components add.
+func mark(o *unstructured.Unstructured) error {
+	spec, container, err := podOf(o)
+	if err != nil {
+		return err
+	}
+	container["image"], container["resources"] = "chart-image", map[string]any{"chart-resources": "here"}
+	spec["tolerations"] = []any{map[string]any{"key": "chart-tolerations"}}
+	spec["nodeSelector"], spec["priorityClassName"] = map[string]any{"chart-node-selector": "here"}, "chart-x"
+	env, _ := container["env"].([]any)
+	for _, e := range env {
+		if e, ok := e.(map[string]any); ok && e["name"] == "GOMEMLIMIT" {
+			e["value"] = "chart-gomemlimit"
+		}
+	}
+	for _, l := range lists {
+		in := container
+		if l.ofPod {
+			in = spec
+		}
+		items, _ := in[l.name].([]any)
+		in[l.name] = append(slices.Clone(items), "chart-"+l.name)
+	}
+	return unstructured.SetNestedField(o.Object, int64(424242), "spec", "replicas")
 }
 
 func indentOf(text, line string) int {

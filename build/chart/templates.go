@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -12,65 +13,68 @@ import (
 
 const header = "{{- /* Made by make chart, out of config/: change it there. */}}\n"
 
+// part is what of a kustomization the chart has beside config/default, where a value asks for it.
+type part struct {
+	of, condition string
+	components    []string
+	kinds         []string
+}
+
+var parts = []part{
+	{"prometheus", ".Values.prometheus.serviceMonitor.enabled", nil, []string{"Service", "ServiceMonitor"}},
+	{"prometheus", ".Values.prometheus.rules.enabled", nil, []string{"PrometheusRule"}},
+	{"default", ".Values.watchSecrets.enabled", []string{"watch-secrets"}, []string{"ClusterRole", "ClusterRoleBinding"}},
+}
+
 // templates returns the chart's templates, by name.
 func templates(config string) (map[string][]byte, error) {
 	base, err := manifests.Build(config, "default")
 	if err != nil {
 		return nil, err
 	}
-	var deployment string
-	if deployment, err = deploymentOf(config, base["deployment-refit"]); err != nil {
-		return nil, err
-	}
 	files := map[string][]byte{}
 	for name, o := range base {
-		var text string
-		switch o.GetKind() {
-		case "Namespace": // Helm makes it, or whoever runs Helm has
+		if o.GetKind() == "Namespace" { // Helm makes it, or whoever runs Helm has
 			continue
-		case "Deployment":
-			text = deployment
-		default:
-			if text, err = manifest(o); err != nil {
-				return nil, err
-			}
 		}
-		files[name+".yaml"] = []byte(header + when(condition(o.GetKind()), text))
-	}
-	for _, part := range []struct {
-		of, condition string
-		components    []string
-		kinds         []string
-	}{
-		{"prometheus", ".Values.prometheus.serviceMonitor.enabled", nil, []string{"Service", "ServiceMonitor"}},
-		{"prometheus", ".Values.prometheus.rules.enabled", nil, []string{"PrometheusRule"}},
-		{"default", ".Values.watchSecrets.enabled", []string{"watch-secrets"}, []string{"ClusterRole", "ClusterRoleBinding"}},
-	} {
-		objects, err := manifests.Build(config, part.of, part.components...)
+		text, err := textOf(config, o)
 		if err != nil {
 			return nil, err
 		}
-		for name, o := range objects {
-			if _, known := base[name]; known || !isOneOf(o.GetKind(), part.kinds) {
-				continue
-			}
-			text, err := manifest(o)
-			if err != nil {
-				return nil, err
-			}
-			files[name+".yaml"] = []byte(header + when(part.condition, text))
+		files[name+".yaml"] = []byte(header + when(condition(o.GetKind()), text))
+	}
+	for _, p := range parts {
+		if err := p.add(config, base, files); err != nil {
+			return nil, err
 		}
 	}
 	return files, nil
 }
 
-func isOneOf(kind string, kinds []string) bool {
-	for _, k := range kinds {
-		if k == kind {
-			return true
-		}
+func textOf(config string, o *unstructured.Unstructured) (string, error) {
+	if o.GetKind() == "Deployment" {
+		return deploymentOf(config, o)
 	}
-	return false
+	return manifest(o)
+}
+
+// add adds the templates of a part that are not in the chart yet.
+func (p part) add(config string, base map[string]*unstructured.Unstructured, files map[string][]byte) error {
+	objects, err := manifests.Build(config, p.of, p.components...)
+	if err != nil {
+		return err
+	}
+	for name, o := range objects {
+		if _, known := base[name]; known || !slices.Contains(p.kinds, o.GetKind()) {
+			continue
+		}
+		text, err := manifest(o)
+		if err != nil {
+			return err
+		}
+		files[name+".yaml"] = []byte(header + when(p.condition, text))
+	}
+	return nil
 }
 
 // condition returns the value that has objects of a kind installed; empty if nothing keeps them out.

@@ -39,7 +39,7 @@ func versioned(data []byte, v version) ([]byte, error) {
 	text := string(data)
 	for is, becomes := range map[string]string{"\nversion: 0.0.0-dev\n": "\nversion: " + v.plain() + "\n", "\nappVersion: dev\n": "\nappVersion: " + v.String() + "\n"} {
 		if strings.Count(text, is) != 1 {
-			return nil, fmt.Errorf("Chart.yaml should have %q once", strings.TrimSpace(is))
+			return nil, fmt.Errorf("the chart's Chart.yaml should have %q once", strings.TrimSpace(is))
 		}
 		text = strings.Replace(text, is, becomes, 1)
 	}

@@ -90,13 +90,13 @@ func (o options) pack(v version, dir string) error {
 	}
 	files := map[string]func() ([]byte, error){
 		"runtime-extension-components.yaml": func() ([]byte, error) { return components(o.config, v) },
-		"metadata.yaml":                     func() ([]byte, error) { return metadata(v), nil },
+		"metadata.yaml":                     func() ([]byte, error) { return metadata(v) },
 		"refit.krew.yaml":                   func() ([]byte, error) { return krew(v, archives) },
 		"refit.spdx.json":                   func() ([]byte, error) { return o.sbom(v, at) },
 		"refit-" + v.plain() + ".tgz":       func() ([]byte, error) { return chart(o.chart, v, at) },
 	}
-	for name, make := range files {
-		data, err := make()
+	for name, pack := range files {
+		data, err := pack()
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	utilversion "k8s.io/apimachinery/pkg/util/version"
+	"sigs.k8s.io/yaml"
 )
 
 // contract is the version of Cluster API's contract that refit is for.
@@ -27,10 +28,9 @@ func (v version) String() string { return "v" + v.plain() }
 func (v version) plain() string { return v.Version.String() }
 
 // metadata says to clusterctl for which contract the releases are.
-func metadata(v version) []byte {
-	return fmt.Appendf(nil, `apiVersion: clusterctl.cluster.x-k8s.io/v1alpha3
-kind: Metadata
-releaseSeries:
-  - {major: %d, minor: %d, contract: %s}
-`, v.Major(), v.Minor(), contract)
+func metadata(v version) ([]byte, error) {
+	return yaml.Marshal(map[string]any{
+		"apiVersion": "clusterctl.cluster.x-k8s.io/v1alpha3", "kind": "Metadata",
+		"releaseSeries": []any{map[string]any{"major": v.Major(), "minor": v.Minor(), "contract": contract}},
+	})
 }

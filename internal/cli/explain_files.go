@@ -145,13 +145,14 @@ func filesOf(name string) ([]string, error) {
 	}
 	var all []string
 	err = filepath.WalkDir(name, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
 		hidden := path != name && strings.HasPrefix(entry.Name(), ".")
 		switch {
-		case err != nil:
-			return err
 		case hidden && entry.IsDir():
 			return fs.SkipDir
-		case !hidden && !entry.IsDir() && slices.Contains(objectFiles, filepath.Ext(path)):
+		case !hidden && isObjectFile(path, entry):
 			all = append(all, path)
 		}
 		return nil
@@ -161,6 +162,10 @@ func filesOf(name string) ([]string, error) {
 
 // objectFiles are the ends of the names of files with objects.
 var objectFiles = []string{".yaml", ".yml", ".json"}
+
+func isObjectFile(path string, entry fs.DirEntry) bool {
+	return !entry.IsDir() && slices.Contains(objectFiles, filepath.Ext(path))
+}
 
 // fileTimetable says when changes may start by ChangeManagementPolicies of files.
 type fileTimetable struct {
@@ -172,13 +177,9 @@ type fileTimetable struct {
 func (t *fileTimetable) When(_ context.Context, q explain.Question) (*explain.When, error) {
 	w := &explain.When{Policies: []string{}}
 	var asked []*schedule.Schedule
-	role := selection.RoleOf(q.Labels)
-	selects := func(p *changemanagement.Policy) bool {
-		return (p.Namespace == "" || q.Namespace == "" || p.Namespace == q.Namespace) && p.Selector.Machine(role, q.Labels)
-	}
 	for _, s := range t.policies.schedules {
 		p := t.policies.selectors[s]
-		if !selects(p) {
+		if !selects(p, q) {
 			continue
 		}
 		if !p.Selector.AnyCluster() || p.Namespaces != nil {
@@ -195,6 +196,12 @@ func (t *fileTimetable) When(_ context.Context, q explain.Question) (*explain.Wh
 	}
 	setWhen(w, t.policies.now, schedule.Decide(schedule.Query{Now: t.policies.now}, asked...))
 	return w, nil
+}
+
+// selects reports whether a policy selects a machine, as far as files tell.
+func selects(p *changemanagement.Policy, q explain.Question) bool {
+	here := p.Namespace == "" || q.Namespace == "" || p.Namespace == q.Namespace
+	return here && p.Selector.Machine(selection.RoleOf(q.Labels), q.Labels)
 }
 
 // setWhen takes over what policies have decided.

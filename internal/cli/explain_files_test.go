@@ -57,7 +57,7 @@ func TestExplainFiles(t *testing.T) {
 	for _, o := range forecast.Owners {
 		verdicts[o.Name] = o.Verdict + " " + o.Disruption
 	}
-	require.Equal(t, map[string]string{"prod": "InPlace None", "gpu": "Replace Replace", "workers": "InPlace Restart"}, verdicts)
+	require.Equal(t, map[string]string{"prod": "InPlace None", "gpu": "Replace" + " Replace", "workers": "InPlace Restart"}, verdicts)
 
 	out, err = runExplain(t, "", "--from", filepath.Join(explainExamples, "before"), "--to", filepath.Join(explainExamples, "before"))
 	require.NoError(t, err)

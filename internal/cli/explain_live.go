@@ -255,19 +255,21 @@ func (f *explainFlags) diff(cmd *cobra.Command, manager string, others ...update
 		forecast.Notes = append(forecast.Notes, note)
 	}
 	for _, o := range forecast.Owners {
-		machines, err := e.cluster.Machines(cmd.Context(), o)
-		if err != nil {
-			return err
-		}
-		if o.Verdict == explain.None || o.Verdict == explain.New {
-			continue
-		}
-		if err := e.Machines(cmd.Context(), o, machines); err != nil {
+		if err := e.each(cmd.Context(), o); err != nil {
 			return err
 		}
 	}
 	forecast.Finish()
 	return f.show(cmd, forecast)
+}
+
+// each finds out what becomes of each Machine of an owner, if it has some of which something becomes.
+func (e *liveExplainer) each(ctx context.Context, o *explain.Owner) error {
+	machines, err := e.cluster.Machines(ctx, o)
+	if err != nil || o.Verdict == explain.None || o.Verdict == explain.New {
+		return err
+	}
+	return e.Machines(ctx, o, machines)
 }
 
 var _ explain.Timetable = (*liveTimetable)(nil)

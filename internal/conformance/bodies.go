@@ -61,10 +61,10 @@ func checkContentType(ctx context.Context, r *run, v *verdict) {
 }
 
 // checkBody returns what looks at the answers to bodies that Cluster API never sends. Of some the connection may end.
-func checkBody(what string, mayEnd bool, make func(r *run, q Request) ([]byte, error)) check {
+func checkBody(what string, mayEnd bool, bodyOf func(r *run, q Request) ([]byte, error)) check {
 	return func(ctx context.Context, r *run, v *verdict) {
 		for _, p := range r.calm() {
-			body, err := make(r, p.first.request)
+			body, err := bodyOf(r, p.first.request)
 			if err != nil {
 				v.skip("a request could not be made: %v", err)
 				continue

@@ -219,6 +219,11 @@ func (r Request) withUnknownField(o fieldset.Object, what string, current, desir
 	})
 }
 
+// done reports whether an answer to UpdateMachine says that the update is complete, and inProgress that it is not.
+func (x *exchange) done() bool { return x.success() && x.retry != nil && *x.retry == 0 }
+
+func (x *exchange) inProgress() bool { return x.success() && x.retry != nil && *x.retry != 0 }
+
 func checkUpdateRepeats(_ context.Context, r *run, v *verdict) {
 	if !r.update {
 		v.skip("UpdateMachine changes machines, so it was not called; --update-machine has it called")
@@ -229,8 +234,7 @@ func checkUpdateRepeats(_ context.Context, r *run, v *verdict) {
 			continue // there are laws for that
 		}
 		v.saw("pairs of answers")
-		done := p.first.success() && p.first.retry != nil && *p.first.retry == 0
-		if done && p.second.success() && p.second.retry != nil && *p.second.retry != 0 {
+		if p.first.done() && p.second.inProgress() {
 			v.broken("%s: it is done, and then in progress", p.first)
 		}
 	}

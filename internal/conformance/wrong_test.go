@@ -37,10 +37,13 @@ func update(change func(response object)) func(string, object, object) {
 	}
 }
 
-// bodies answers requests in whose bodies there is a text.
-func bodies(with string, do func(w http.ResponseWriter)) func(http.ResponseWriter, *http.Request, string, []byte) bool {
+// unknown is in requests with a kind that nobody knows.
+const unknown = "ConformanceMachine"
+
+// bodies answers requests with a kind that nobody knows.
+func bodies(do func(w http.ResponseWriter)) func(http.ResponseWriter, *http.Request, string, []byte) bool {
 	return func(w http.ResponseWriter, _ *http.Request, _ string, body []byte) bool {
-		if !bytes.Contains(body, []byte(with)) {
+		if !bytes.Contains(body, []byte(unknown)) {
 			return false
 		}
 		do(w)
@@ -260,7 +263,6 @@ func wrongBodies() map[string][]*extension {
 }
 
 func wrongAnswers() map[string][]*extension {
-	unknown := "ConformanceMachine"
 	hangs := &extension{
 		handlers: each(func(h object) { h["timeoutSeconds"] = 1 }),
 		before: func(_ http.ResponseWriter, r *http.Request, hook string, _ []byte) bool {
@@ -274,26 +276,26 @@ func wrongAnswers() map[string][]*extension {
 	return map[string][]*extension{
 		"timely": {hangs},
 		"response": {
-			{before: bodies(unknown, func(w http.ResponseWriter) { http.Error(w, "no", http.StatusInternalServerError) })},
-			{before: bodies(unknown, func(w http.ResponseWriter) { http.Error(w, "no", http.StatusTemporaryRedirect) })},
-			{before: bodies(unknown, func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{"status":"Success"`)) })},
-			{before: bodies(unknown, func(w http.ResponseWriter) { _, _ = w.Write([]byte("\xff")) })},
-			{before: bodies(unknown, func(w http.ResponseWriter) { _, _ = w.Write([]byte(strings.Repeat("[", 1000))) })},
-			{before: bodies(unknown, says(object{"status": 5}))},
-			{before: bodies(unknown, says(object{"status": "Success", "machinePatch": object{"patch": "%"}, "machineSetPatch": object{"patch": "%"}}))},
-			{before: bodies(unknown, abort)},
+			{before: bodies(func(w http.ResponseWriter) { http.Error(w, "no", http.StatusInternalServerError) })},
+			{before: bodies(func(w http.ResponseWriter) { http.Error(w, "no", http.StatusTemporaryRedirect) })},
+			{before: bodies(func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{"status":"Success"`)) })},
+			{before: bodies(func(w http.ResponseWriter) { _, _ = w.Write([]byte("\xff")) })},
+			{before: bodies(func(w http.ResponseWriter) { _, _ = w.Write([]byte(strings.Repeat("[", 1000))) })},
+			{before: bodies(says(object{"status": 5}))},
+			{before: bodies(says(object{"status": "Success", "machinePatch": object{"patch": "%"}, "machineSetPatch": object{"patch": "%"}}))},
+			{before: bodies(abort)},
 		},
 		"answer-size": {{answer: func(_ string, _, response object) { response["more"] = strings.Repeat("x", 2<<20) }}},
 		"status": {
-			{before: bodies(unknown, says(object{"message": "yes"}))},
-			{before: bodies(unknown, says(object{"status": "Fine"}))},
+			{before: bodies(says(object{"message": "yes"}))},
+			{before: bodies(says(object{"status": "Fine"}))},
 			{answer: func(hook string, _, response object) {
 				if hook == "canupdatemachine" {
 					response["status"] = "Fine"
 				}
 			}},
 		},
-		"failure-message": {{before: bodies(unknown, says(object{"status": "Failure"}))}},
+		"failure-message": {{before: bodies(says(object{"status": "Failure"}))}},
 		"retry-after": {
 			{answer: func(_ string, _, response object) { response["retryAfterSeconds"] = 5 }},
 			{answer: update(func(response object) { delete(response, "retryAfterSeconds") })},

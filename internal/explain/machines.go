@@ -81,9 +81,8 @@ func (o *Owner) uncovered() string {
 
 // whenOf asks the timetable about one machine.
 func (e *Explainer) whenOf(ctx context.Context, o *Owner, one *Machine, m *clusterv1.Machine) error {
-	unasked := one.Verdict == Replace && (o.unasked || isMarked(m) != "")
-	if e.Timetable == nil || one.Verdict != InPlace && one.Verdict != Replace || unasked {
-		return nil // where nobody is asked no policy holds anything back
+	if e.Timetable == nil || !o.isAsked(one, m) {
+		return nil // no policy holds anything back
 	}
 	w, err := e.Timetable.When(ctx, Question{
 		Machine: m, Class: o.class, Material: one.Disruption != disruption.None, Replaces: one.Verdict == Replace,
@@ -102,6 +101,11 @@ func (e *Explainer) whenOf(ctx context.Context, o *Owner, one *Machine, m *clust
 		}
 	}
 	return nil
+}
+
+// isAsked reports whether policies are asked about what becomes of a machine.
+func (o *Owner) isAsked(one *Machine, m *clusterv1.Machine) bool {
+	return one.Verdict == InPlace || one.Verdict == Replace && !o.unasked && isMarked(m) == ""
 }
 
 // inOrder sorts the machines by when they may start, and takes the first of these instants for the owner's.

@@ -80,8 +80,8 @@ func differing(was, will *part) []string {
 	return out
 }
 
-// classesAlone says which ClusterClasses differ of which no Cluster is given.
-func (s sides) classesAlone() []string {
+// classesInUse returns the ClusterClasses by which the Clusters that are given are made.
+func (s sides) classesInUse() map[Key]bool {
 	used := map[Key]bool{}
 	for _, set := range []*Set{s.from, s.to} {
 		for _, key := range set.Keys() {
@@ -93,6 +93,12 @@ func (s sides) classesAlone() []string {
 			}
 		}
 	}
+	return used
+}
+
+// classesAlone says which ClusterClasses differ of which no Cluster is given.
+func (s sides) classesAlone() []string {
+	used := s.classesInUse()
 	var notes []string
 	for _, key := range union(s.from, s.to) {
 		a, b := s.from.Get(key), s.to.Get(key)

@@ -110,9 +110,8 @@ func (e *Explainer) decideLot(ctx context.Context, part *Owner, of *side, lot Lo
 		return nil
 	}
 	upToDate, outdated := lot.said()
-	expired := of.after != nil && !of.after.After(e.Now) && lot.Made.Before(*of.after)
 	switch {
-	case expired:
+	case of.expired(e.Now, lot):
 		part.replaceUnasked()
 		part.Adds = append(part.Adds, fmt.Sprintf("it replaces all machines that were made before %s (rollout.after), whatever could be made in place", of.after.UTC().Format(time.RFC3339)))
 		return nil
@@ -131,6 +130,11 @@ func (e *Explainer) decideLot(ctx context.Context, part *Owner, of *side, lot Lo
 		return nil
 	}
 	return e.judgeLot(ctx, part, of, lot)
+}
+
+// expired reports whether machines are to be replaced since they were made before an instant that is over.
+func (s *side) expired(now time.Time, lot Lot) bool {
+	return s.after != nil && !s.after.After(now) && lot.Made.Before(*s.after)
 }
 
 // said returns what Cluster API says of the machines: that all are up to date, or that one is not.

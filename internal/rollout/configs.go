@@ -93,7 +93,7 @@ func said(m map[string]any, path []string) map[string]any {
 		case map[string]any:
 			rest := said(v, append(path, name))
 			out[name] = rest
-			if len(rest) == 0 && !(len(path) > 0 && name == "controlPlane") { // a control plane that joins says so by an empty mapping
+			if len(rest) == 0 && (len(path) == 0 || name != "controlPlane") { // a control plane that joins says so by an empty mapping
 				delete(out, name)
 			}
 		case []any:

@@ -23,7 +23,7 @@ func listen(t *testing.T, url string) <-chan string {
 	ctx, cancel := context.WithCancel(context.Background())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/api/events", http.NoBody)
 	require.NoError(t, err)
-	res, err := http.DefaultClient.Do(req)
+	res, err := http.DefaultClient.Do(req) //nolint:bodyclose // it is closed where it is read
 	require.NoError(t, err)
 	require.Equal(t, "text/event-stream", res.Header.Get("Content-Type"))
 	told, ended := make(chan string, 1000), make(chan struct{})
@@ -127,7 +127,7 @@ func TestWhoLeavesIsForgotten(t *testing.T) {
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/api/events", http.NoBody)
 	require.NoError(t, err)
-	res, err := http.DefaultClient.Do(req)
+	res, err := http.DefaultClient.Do(req) //nolint:bodyclose // it is closed where it is read
 	require.NoError(t, err)
 	cancel()
 	_, _ = io.Copy(io.Discard, res.Body)

@@ -301,7 +301,7 @@ func (s *snapshot) note(cluster types.NamespacedName, selecting []*changemanagem
 			s.selected[p] = map[types.NamespacedName]int{}
 		}
 		s.selected[p][cluster]++
-		set += p.NamespacedName.String() + " "
+		set += p.String() + " "
 	}
 	if s.together[set] == nil {
 		s.together[set] = &policySet{policies: selecting}

@@ -46,14 +46,8 @@ type lane struct {
 func (s *snapshot) weeksOf(q query) weeks {
 	w := weeks{From: s.now.UTC().Truncate(time.Minute), Together: []lane{}, Policies: []lane{}}
 	w.Until = w.From.AddDate(0, 0, ahead)
-	var all []*changemanagement.Policy
-	for _, p := range s.policies {
-		if (q.namespace == "" || p.Namespace == "" || p.Namespace == q.namespace) && q.named(p.Namespace, p.Name) {
-			all = append(all, p)
-		}
-	}
 	var shown []*changemanagement.Policy
-	shown, w.paged = cut(all, q.page, lanesPerPage)
+	shown, w.paged = cut(s.policiesOf(q), q.page, lanesPerPage)
 	for _, p := range shown {
 		machines := 0
 		for _, n := range s.selected[p] {
@@ -71,6 +65,17 @@ func (s *snapshot) weeksOf(q query) weeks {
 	w.MoreExpected = max(0, len(w.Expected)-maxExpected)
 	w.Expected = append([]timeline.Expected{}, w.Expected[:len(w.Expected)-w.MoreExpected]...)
 	return w
+}
+
+// policiesOf returns the policies that a query looks for.
+func (s *snapshot) policiesOf(q query) []*changemanagement.Policy {
+	var all []*changemanagement.Policy
+	for _, p := range s.policies {
+		if (q.namespace == "" || p.Namespace == "" || p.Namespace == q.namespace) && q.named(p.Namespace, p.Name) {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // addTogether adds the sets of several policies.

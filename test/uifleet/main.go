@@ -26,8 +26,9 @@ func main() {
 	machines := flag.Int("machines", 30, "How many machines each of them has.")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *address, *clusters, *machines); err != nil {
+	err := run(ctx, *address, *clusters, *machines)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "uifleet:", err)
 		os.Exit(1)
 	}

@@ -137,13 +137,15 @@ func TestDiff(t *testing.T) {
 // Of a ClusterClass its Clusters are told, too, and of a Cluster its ClusterClass is read.
 func TestDiffOfAClusterClass(t *testing.T) {
 	c, _ := newCluster(t, topology)
-	class := objects(t, topology[strings.Index(topology, "---"):])
+	cluster, ofClass, found := strings.Cut(topology, "---\n")
+	require.True(t, found)
+	class := objects(t, ofClass)
 	from, to, err := c.Diff(t.Context(), class)
 	require.NoError(t, err)
 	require.Equal(t, []string{"Cluster/classy", "ClusterClass/class"}, names(from))
 	require.Equal(t, names(from), names(to))
 
-	from, to, err = c.Diff(t.Context(), objects(t, topology[:strings.Index(topology, "---")]))
+	from, to, err = c.Diff(t.Context(), objects(t, cluster))
 	require.NoError(t, err)
 	require.Equal(t, []string{"Cluster/classy", "ClusterClass/class"}, names(from))
 	require.Equal(t, names(from), names(to))
