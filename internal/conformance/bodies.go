@@ -132,7 +132,7 @@ var (
 		checkBody("cut off", false, func(_ *run, q Request) ([]byte, error) { return q.body[:len(q.body)/2], nil }),
 		checkBody("as a text", false, func(*run, Request) ([]byte, error) { return []byte("in place, please"), nil }),
 	)
-	checkDeep = checkBody("with lists that nest deep", false, deep)
+	checkDeep = checkBody("with lists that nest deep", true, deep)
 	checkHuge = checkBody("as more than 20 MiB", true, huge)
 )
 

@@ -50,7 +50,7 @@ var (
 	lawContentType = Law{"content-type", "Cluster API sends no Content-Type: without one the answer is the same as with application/json. Another one ends nothing.", fromClient + ", httpCall"}
 	lawMoreFields  = Law{"more-of-a-request", "A request with a field that a later Cluster API may send is answered as the one without it, or with Failure.", "Kubernetes' API conventions: fields are added within a version"}
 	lawBroken      = Law{"broken-body", "A body that is empty, cut off or no JSON is answered with an error, and never with Success, which replaces the machine. The next request is answered as before.", fromServer + ", callHandler"}
-	lawDeep        = Law{"deep-body", "A body that nests 100,000 deep is answered with an error. The next request is answered as before.", "Go's encoding/json, by which Cluster API reads and writes, ends at 10,000"}
+	lawDeep        = Law{"deep-body", "A body that nests 100,000 deep is answered with an error, or the connection ends. The next request is answered as before.", "Go's encoding/json, by which Cluster API reads and writes, ends at 10,000"}
 	lawHuge        = Law{"huge-body", "A body of more than 20 MiB is answered with an error, or the connection ends. The next request is answered as before.", fromServer + ", maxExtensionRequestBodyBytes"}
 
 	lawTimely   = Law{"timely", "An answer comes within the handler's timeoutSeconds.", fromClient + ", httpCall; " + fromGuidelines + "Timeouts"}
