@@ -3,7 +3,6 @@ package admin
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -14,17 +13,8 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-)
-
-// The forms in which pending changes are shown.
-const (
-	PendingText = "text"
-	PendingWide = "wide" // with the Machines
-	PendingJSON = "json"
-	PendingYAML = "yaml"
 )
 
 // Pending shows what waits.
@@ -32,7 +22,7 @@ type Pending struct {
 	Client client.Reader
 	Out    io.Writer
 	Scope  Scope
-	// Format is one of those above.
+	// Format is one of Formats: with wide, the Machines are shown as well.
 	Format string
 }
 
@@ -48,35 +38,10 @@ func (p *Pending) Show(ctx context.Context) error {
 			cmp.Compare(a.Spec.Owner.Kind, b.Spec.Owner.Kind), cmp.Compare(a.Spec.Owner.Name, b.Spec.Owner.Name),
 		)
 	})
-	switch p.Format {
-	case PendingJSON, PendingYAML:
-		return p.print(&list)
-	default:
-		return p.table(list.Items)
-	}
-}
-
-// print writes the objects for programs.
-func (p *Pending) print(list *refitv1.PendingChangeList) error {
-	kind := func(name string) metav1.TypeMeta {
-		return metav1.TypeMeta{APIVersion: refitv1.GroupVersion.String(), Kind: name}
-	}
-	list.TypeMeta, list.ListMeta = kind("PendingChangeList"), metav1.ListMeta{}
-	for i := range list.Items {
-		list.Items[i].TypeMeta, list.Items[i].ManagedFields = kind("PendingChange"), nil
-	}
-	if list.Items == nil {
-		list.Items = []refitv1.PendingChange{}
-	}
-	data, err := json.MarshalIndent(list, "", "  ")
-	if err == nil && p.Format == PendingYAML {
-		data, err = yaml.JSONToYAML(data)
-	}
-	if err != nil {
+	if printed, err := printObjects(p.Out, p.Format, "PendingChange", "pendingchange", list.Items); printed {
 		return err
 	}
-	_, err = fmt.Fprintln(p.Out, strings.TrimSpace(string(data)))
-	return err
+	return p.table(list.Items)
 }
 
 // table writes a line for each owner and each Cluster at which something waits; with wide, one for each Machine below its owner.
@@ -114,7 +79,7 @@ func (p *Pending) table(all []refitv1.PendingChange) error {
 func (p *Pending) rows(c *refitv1.PendingChange) [][]string {
 	st := &c.Status
 	out := [][]string{{c.Namespace, c.Spec.Owner.Kind + "/" + c.Spec.Owner.Name, causesOf(c), fmt.Sprint(st.Machines), at(st.EarliestStart), at(st.LastDone), why(c)}}
-	if p.Format != PendingWide || c.Spec.Role == "" {
+	if p.Format != FormatWide || c.Spec.Role == "" {
 		return out
 	}
 	for _, m := range st.List {

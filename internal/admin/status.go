@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -27,6 +28,8 @@ type Status struct {
 	Size func() (width, height int)
 
 	Scope Scope
+	// Format is one of Formats. Empty: text. With wide, messages are shown whole.
+	Format string
 	// Machines are the names of those that are shown, or of their nodes. None: all in Scope.
 	Machines []string
 	// named are the Machines that these names mean, and the name of each as it was given.
@@ -47,14 +50,29 @@ func (s *Status) Show(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	width, _ := s.Size()
-	if _, err := io.WriteString(s.Out, s.page(updates, width, 0)); err != nil {
+	if err := s.print(updates); err != nil {
 		return err
 	}
 	if missing := s.missing(updates); len(missing) > 0 {
 		return fmt.Errorf("there is no update in %s of %s: refit was not asked to update it", s.Scope, strings.Join(missing, ", "))
 	}
 	return nil
+}
+
+// print writes the updates in the format that is asked for.
+func (s *Status) print(updates []refitv1.MachineUpdate) error {
+	slices.SortFunc(updates, func(a, b refitv1.MachineUpdate) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	if printed, err := printObjects(s.Out, s.Format, "MachineUpdate", "machineupdate", updates); printed {
+		return err
+	}
+	width, _ := s.Size()
+	if s.Format == FormatWide {
+		width = 0
+	}
+	_, err := io.WriteString(s.Out, s.page(updates, width, 0))
+	return err
 }
 
 // missing returns the names of Machines that were named and have no update.

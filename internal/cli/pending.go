@@ -1,10 +1,6 @@
 package cli
 
 import (
-	"fmt"
-	"slices"
-	"strings"
-
 	"github.com/spf13/cobra"
 
 	"github.com/capi-refit/refit/internal/admin"
@@ -28,7 +24,6 @@ const pendingExample = `  # What waits in the kubeconfig's namespace, from when 
 func newPendingCommand() *cobra.Command { return (&pendingFlags{}).command() }
 
 func (f *pendingFlags) command() *cobra.Command {
-	formats := []string{admin.PendingText, admin.PendingWide, admin.PendingJSON, admin.PendingYAML}
 	cmd := &cobra.Command{
 		Use:   "pending",
 		Short: "Show which Machines a change will touch, from when on, and when the last would be done",
@@ -39,8 +34,8 @@ be 30 seconds old. The exit status is 0 when they could be shown, also if nothin
 		Example: pendingExample,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains(formats, f.output) {
-				return fmt.Errorf("--output is %q and can be %s", f.output, strings.Join(formats, ", "))
+			if err := checkFormat(f.output); err != nil {
+				return err
 			}
 			scope, err := f.scopeOrDefault(f.all)
 			if err != nil {
@@ -57,6 +52,7 @@ be 30 seconds old. The exit status is 0 when they could be shown, also if nothin
 	f.addScope(cmd)
 	fs.Lookup("namespace").Usage = "Namespace of the Machines. Unset: that of the kubeconfig."
 	fs.BoolVarP(&f.all, "all-namespaces", "A", false, "Show what waits in all namespaces.")
-	fs.StringVarP(&f.output, "output", "o", admin.PendingText, "How to show it: text, wide (with the Machines), json or yaml.")
+	fs.StringVarP(&f.output, "output", "o", admin.FormatText, "How to show it: text, wide (with the Machines), json, yaml or name.")
+	completeFormats(cmd)
 	return cmd
 }

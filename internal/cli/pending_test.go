@@ -22,11 +22,14 @@ func TestPendingCommand(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, out, "prod")
 	}
-	out, err := cmd("-n", "empty")
+	out, err := cmd("-A", "-o", "name")
+	require.NoError(t, err)
+	require.Equal(t, "pendingchange.capi-refit.dev/cluster-prod\n", out)
+	out, err = cmd("-n", "empty")
 	require.NoError(t, err, "that nothing waits is no error")
 	require.Equal(t, "nothing waits in namespace empty\n", out)
 	_, err = cmd("-A", "-n", "fleet")
 	require.ErrorContains(t, err, "exclude each other")
 	_, err = cmd("-o", "xml")
-	require.ErrorContains(t, err, `--output is "xml" and can be text, wide, json, yaml`)
+	require.ErrorContains(t, err, `--output is "xml" and can be text, wide, json, yaml, name`)
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"io"
 	"os"
 
@@ -14,6 +15,7 @@ import (
 type statusFlags struct {
 	managementFlags
 	all, watch bool
+	output     string
 	clock      clock.WithTicker
 }
 
@@ -21,7 +23,10 @@ const statusExample = `  # How do the updates of the kubeconfig's namespace stan
   refit status
 
   # Those of one cluster, until Ctrl-C
-  refit status -A --cluster prod --watch`
+  refit status -A --cluster prod --watch
+
+  # All of it, for a program
+  refit status -A -o json`
 
 func newStatusCommand() *cobra.Command { return (&statusFlags{clock: clock.RealClock{}}).command() }
 
@@ -33,6 +38,12 @@ func (f *statusFlags) command() *cobra.Command {
 line is written for each change. The exit status says nothing of the updates: it is 0 when they could be shown.`,
 		Example: statusExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFormat(f.output); err != nil {
+				return err
+			}
+			if f.watch && f.output != admin.FormatText {
+				return errors.New("--watch shows text: for programs, kubectl get machineupdates --watch -o json")
+			}
 			s, err := f.status(cmd, args)
 			if err != nil {
 				return err
@@ -48,6 +59,8 @@ line is written for each change. The exit status says nothing of the updates: it
 	fs.Lookup("namespace").Usage = "Namespace of the Machines. Unset: that of the kubeconfig."
 	fs.BoolVarP(&f.all, "all-namespaces", "A", false, "Show the updates of all namespaces.")
 	fs.BoolVarP(&f.watch, "watch", "w", false, "Go on showing them, until Ctrl-C.")
+	fs.StringVarP(&f.output, "output", "o", admin.FormatText, "How to show it: text, wide (messages whole, however narrow the terminal is), json, yaml or name.")
+	completeFormats(cmd)
 	return cmd
 }
 
@@ -62,7 +75,7 @@ func (f *statusFlags) status(cmd *cobra.Command, machines []string) (*admin.Stat
 	}
 	out := cmd.OutOrStdout()
 	return &admin.Status{
-		Client: c, Clock: f.clock, Out: out, Scope: scope, Machines: machines,
+		Client: c, Clock: f.clock, Out: out, Scope: scope, Machines: machines, Format: f.output,
 		Size: func() (int, int) { return terminalSize(out) },
 	}, nil
 }
