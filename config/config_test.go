@@ -75,3 +75,18 @@ func TestClusterctlsContract(t *testing.T) {
 	require.Equal(t, 1, namespaces, "clusterctl knows by it where the provider is")
 	require.Equal(t, 1, deployments)
 }
+
+// TestOptIn: Cluster API asks about machines of labelled namespaces only.
+func TestOptIn(t *testing.T) {
+	found := false
+	for _, r := range build(t, "resources: [../config/default]\ncomponents: [../config/components/opt-in]\n").Resources() {
+		if r.GetKind() != "ExtensionConfig" {
+			continue
+		}
+		found = true
+		text, err := r.AsYAML()
+		require.NoError(t, err)
+		require.Contains(t, string(text), "\n  namespaceSelector:\n    matchLabels:\n      capi-refit.dev/in-place-updates: enabled\n")
+	}
+	require.True(t, found)
+}
