@@ -21,7 +21,14 @@ const completionTimeout = 3 * time.Second
 // completes has a shell complete the names of Machines, where a command takes them, and those of namespaces and Clusters behind their flags.
 func (f *managementFlags) completes(cmd *cobra.Command) {
 	if strings.Contains(cmd.Use, "MACHINE") {
-		cmd.ValidArgsFunction = f.names(f.machineNames)
+		machines := f.names(f.machineNames)
+		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 && !strings.Contains(cmd.Use, "...") {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			names, directive := machines(cmd, args, begun)
+			return slices.DeleteFunc(names, func(n string) bool { return slices.Contains(args, n) }), directive
+		}
 	}
 	// An error would be that the flag is not there, or is completed already.
 	_ = cmd.RegisterFlagCompletionFunc("namespace", f.names(func(ctx context.Context, c client.Client) ([]string, error) {
@@ -53,12 +60,9 @@ func namesOf(ctx context.Context, c client.Client, kind schema.GroupVersionKind,
 	return names, err
 }
 
-// names returns a function that completes by names which a management cluster has, and offers none that is there already.
+// names returns a function that completes by names which a management cluster has.
 func (f *managementFlags) names(list func(context.Context, client.Client) ([]string, error)) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 && !strings.Contains(cmd.Use, "...") {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
+	return func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 		c, err := f.client()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -69,7 +73,7 @@ func (f *managementFlags) names(list func(context.Context, client.Client) ([]str
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, begun) || slices.Contains(args, n) })
+		names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, begun) })
 		slices.Sort(names)
 		return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
 	}

@@ -111,4 +111,7 @@ func TestNamesAreCompleted(t *testing.T) {
 	require.Equal(t, "prod-a\n:4\n", complete("hold", "p"))
 	require.NotContains(t, complete("hold", "prod-a", ""), "shop-a", "it takes one")
 	require.Equal(t, "fleet\n:4\n", complete("status", "-n", "f"))
+	require.Equal(t, "prod\n:4\n", complete("hold", "prod-a", "--cluster", ""), "flags behind the name of a machine")
+	require.Equal(t, "prod\n:4\n", complete("status", "prod", "--cluster", ""), "a machine may have the name of a Cluster")
+	require.Equal(t, "text\nwide\njson\nyaml\nname\n:4\n", complete("status", "-o", ""))
 }
