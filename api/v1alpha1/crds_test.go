@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/client-go/util/jsonpath"
 	"sigs.k8s.io/yaml"
 )
 
@@ -43,6 +45,26 @@ func TestCRDsCanBeInstalled(t *testing.T) {
 			require.Empty(t, crdvalidation.ValidateCustomResourceDefinition(t.Context(), crd(t, file)))
 		})
 	}
+}
+
+// TestColumnsOfUpdates: kubectl shows which Cluster an update is of, by its label.
+func TestColumnsOfUpdates(t *testing.T) {
+	definition := crd(t, "../../config/crd/bases/capi-refit.dev_machineupdates.yaml")
+	columns := definition.Spec.AdditionalPrinterColumns
+	if len(columns) == 0 {
+		columns = definition.Spec.Versions[0].AdditionalPrinterColumns
+	}
+	names := make([]string, len(columns))
+	for i, c := range columns {
+		names[i] = c.Name
+		require.Zero(t, c.Priority, c.Name)
+	}
+	require.Equal(t, []string{"Cluster", "Phase", "Reason", "Step", "Age", "Message"}, names)
+	path := jsonpath.New("cluster")
+	require.NoError(t, path.Parse("{"+columns[0].JSONPath+"}"))
+	var shown strings.Builder
+	require.NoError(t, path.Execute(&shown, map[string]any{"metadata": map[string]any{"labels": map[string]any{"cluster.x-k8s.io/cluster-name": "prod"}}}))
+	require.Equal(t, "prod", shown.String())
 }
 
 // admit returns what an API server says about an object, or nothing.

@@ -348,12 +348,12 @@ type PlannedWork struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=machineupdates,shortName=mu,scope=Namespaced,categories=cluster-api
 // +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io="
-// +kubebuilder:printcolumn:name="Machine",type="string",JSONPath=".metadata.ownerReferences[0].name"
+// +kubebuilder:printcolumn:name="Cluster",type="string",JSONPath=".metadata.labels.cluster\\.x-k8s\\.io/cluster-name"
 // +kubebuilder:printcolumn:name="Phase",type="string",JSONPath=".status.phase"
-// +kubebuilder:printcolumn:name="Reason",type="string",JSONPath=".status.reason",priority=1
+// +kubebuilder:printcolumn:name="Reason",type="string",JSONPath=".status.reason"
 // +kubebuilder:printcolumn:name="Step",type="string",JSONPath=".status.step"
-// +kubebuilder:printcolumn:name="Message",type="string",JSONPath=".status.message"
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"
+// +kubebuilder:printcolumn:name="Message",type="string",JSONPath=".status.message"
 type MachineUpdate struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
