@@ -16,7 +16,11 @@ import (
 )
 
 // Engine decides what of a change can be made in place. It has no state.
-type Engine struct{ updaters inplace.Updaters }
+type Engine struct {
+	updaters inplace.Updaters
+	// registered are extensions that are asked after them. Nil: there are none.
+	registered Registered
+}
 
 // NewEngine returns an Engine that hears the updaters that are for the machine.
 func NewEngine(u inplace.Updaters) *Engine { return &Engine{updaters: u} }
@@ -62,11 +66,9 @@ func (e *Engine) judge(ctx context.Context, r *rawRequest, l layout) (*verdict, 
 		return nil, err
 	}
 	subject.Bootstrap = bootstrapOf(current[fieldset.BootstrapConfig])
-	basis := ""
-	if b, ok := e.updaters.(Basis); ok {
-		if basis, err = b.Basis(ctx, subject); err != nil {
-			return nil, err
-		}
+	basis, err := e.basis(ctx, subject)
+	if err != nil {
+		return nil, err
 	}
 	decision, err := e.hear(ctx, subject, change)
 	if err != nil {
@@ -84,6 +86,9 @@ func (e *Engine) judge(ctx context.Context, r *rawRequest, l layout) (*verdict, 
 		decision:  decision,
 		patches:   map[fieldset.Object][]byte{},
 		basis:     basis,
+	}
+	if err := e.hearRegistered(ctx, v, l, current); err != nil {
+		return nil, err
 	}
 	return v, v.makePatches(ctx, l, current)
 }

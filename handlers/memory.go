@@ -43,11 +43,10 @@ type remembered struct {
 
 // newMemory returns the memory of an engine; nil, which remembers nothing, if it can't be told what its updaters rest on.
 func newMemory(e *Engine, now clock.PassiveClock) *memory {
-	basis, ok := e.updaters.(Basis)
-	if !ok {
+	if _, ok := e.updaters.(Basis); !ok {
 		return nil
 	}
-	return &memory{basis: basis, clock: now, known: lru.New(mostRemembered)}
+	return &memory{basis: engineBasis{e}, clock: now, known: lru.New(mostRemembered)}
 }
 
 // recall returns the verdict on a request, and else the key to remember it by.

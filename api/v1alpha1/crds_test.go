@@ -39,7 +39,7 @@ func crd(t *testing.T, file string) *apiextensions.CustomResourceDefinition {
 func TestCRDsCanBeInstalled(t *testing.T) {
 	files, err := filepath.Glob("../../config/crd/bases/*.yaml")
 	require.NoError(t, err)
-	require.Len(t, files, 9)
+	require.Len(t, files, 10)
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			require.Empty(t, crdvalidation.ValidateCustomResourceDefinition(t.Context(), crd(t, file)))

@@ -25,7 +25,8 @@ func AddToScheme(s *runtime.Scheme) error {
 		&MachineUpdate{}, &MachineUpdateList{},
 		&NodeAccess{}, &NodeAccessList{},
 		&NodeDisruptionPolicy{}, &NodeDisruptionPolicyList{},
-		&PendingChange{}, &PendingChangeList{})
+		&PendingChange{}, &PendingChangeList{},
+		&UpdaterRegistration{}, &UpdaterRegistrationList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

@@ -115,3 +115,25 @@ type Change struct {
 	// +optional
 	Conflict bool `json:"conflict,omitempty"`
 }
+
+// UpdaterRun is how far a registered updater is with an update.
+type UpdaterRun struct {
+	// name of its UpdaterRegistration.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+
+	// done reports that it has said that its part is done. It is not called again for these specs.
+	// +optional
+	Done bool `json:"done,omitempty"`
+
+	// askAgainAt is when it is asked again.
+	// +optional
+	AskAgainAt *metav1.Time `json:"askAgainAt,omitempty"`
+
+	// message is what it has said last, or why it could not be asked.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+}

@@ -72,6 +72,8 @@ const (
 	ReasonStaging = "Staging"
 	// ReasonSkew: other components of the cluster run versions that don't go with the one that is asked for, or what they run is not known.
 	ReasonSkew = "Skew"
+	// ReasonUpdater: which registered updaters are to be called is not known.
+	ReasonUpdater = "Updater"
 	// ReasonWithdrawn: Cluster API no longer asks for the update. It waits for the end of what runs on the node; one that has failed for
 	// this reason had begun there.
 	ReasonWithdrawn = "Withdrawn"
@@ -208,6 +210,14 @@ type MachineUpdateStatus struct {
 	// token fences the work on the node: it is the resourceVersion of the node's lease when refit acquired it last.
 	// +optional
 	Token int64 `json:"token,omitempty"`
+
+	// updaters are how far the registered updaters of the Machine are that were called for these specs, in the order in which they are. The node does
+	// its part after theirs.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=100
+	Updaters []UpdaterRun `json:"updaters,omitempty"`
 
 	// failedToken is the token of the run on the node whose failure was shown last. Another try does not take it for news.
 	// +optional

@@ -23,6 +23,7 @@ const (
 	maxDiffers    = 50
 	maxPolicies   = 200
 	maxRecords    = 2
+	maxUpdaters   = 100
 )
 
 // Marks of what was cut.
@@ -41,6 +42,10 @@ func fit(s *refitv1.MachineUpdateStatus) {
 	s.Actions, s.Notes = shortenAll(s.Actions, maxActions, maxAction), shortenAll(s.Notes, maxNotes, maxName)
 	s.Starts = s.Starts[:min(len(s.Starts), changemanagement.StartsKept)]
 	s.NodeRecords = s.NodeRecords[:min(len(s.NodeRecords), maxRecords)]
+	s.Updaters = s.Updaters[:min(len(s.Updaters), maxUpdaters)] // no Machine has more
+	for i := range s.Updaters {
+		s.Updaters[i].Name, s.Updaters[i].Message = shorten(s.Updaters[i].Name, 63), shorten(s.Updaters[i].Message, 1024)
+	}
 	fitChanges(s)
 	if p := s.Plan; p != nil {
 		p.Actions = shortenAll(p.Actions, maxActions, maxAction)

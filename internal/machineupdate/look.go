@@ -61,6 +61,7 @@ func (u *update) look(ctx context.Context) (*wait, error) {
 	if len(plan.Blocked) > 0 {
 		return &wait{reason: refitv1.ReasonBlocked, message: u.blocked(u.origin.because(plan.Blocked))}, nil
 	}
+	u.planRegistered(&plan)
 	u.plan = plan
 	u.seen.Plan = flow.Plan{
 		Known: true, Effect: effect(plan.Disturbs()), Drains: plan.Drains(),

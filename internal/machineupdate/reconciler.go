@@ -47,6 +47,8 @@ type Reconciler struct {
 	Disruptions Disruptions
 	// Releases says where another version of Kubernetes comes from. Nil: nowhere.
 	Releases Releases
+	// Registered has the extensions that are updaters, too. Nil: there are none.
+	Registered Registered
 	// OnConflict says what to do with a file that was changed on the node as well.
 	OnConflict node.ConflictPolicy
 	Dialer     remote.Dialer

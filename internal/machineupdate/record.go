@@ -45,6 +45,9 @@ func durable(s *refitv1.MachineUpdateStatus) refitv1.MachineUpdateStatus {
 	if d.Drain != nil {
 		d.Drain.PodsLeft, d.Drain.VolumesLeft, d.Drain.Blocked = 0, 0, nil
 	}
+	for i := range d.Updaters {
+		d.Updaters[i].Message, d.Updaters[i].AskAgainAt = "", nil
+	}
 	if d.Rollback != nil && !d.Rollback.State.Ended() {
 		d.Rollback.Message = "" // why it is tried again
 	}

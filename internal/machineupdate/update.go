@@ -17,6 +17,7 @@ import (
 	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/nodedisruption"
 	"github.com/capi-refit/refit/internal/nodeobject"
+	"github.com/capi-refit/refit/internal/registered"
 )
 
 // update is one reconciliation of a MachineUpdate.
@@ -71,6 +72,8 @@ type update struct {
 	overtaken bool
 	// looksOnly reports that nothing is done on the node, so that what is found out is true whoever writes in between.
 	looksOnly bool
+	// registered are the updaters that are called before the node does its part.
+	registered []*registered.Remote
 	// left is what has drifted on the node and was left as it is.
 	left []node.Drift
 }
@@ -95,6 +98,9 @@ func (u *update) findMachine(ctx context.Context) (*wait, error) {
 // readRequest reads what the node is asked for.
 func (u *update) readRequest(ctx context.Context) (w *wait, err error) {
 	u.request, w, err = u.makeRequest(ctx, u.regarding)
+	if w == nil && err == nil {
+		w = u.findRegistered(ctx)
+	}
 	u.seen.Specs = w == nil
 	return w, err
 }

@@ -42,6 +42,7 @@ import (
 	"github.com/capi-refit/refit/internal/machineupdate"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
+	"github.com/capi-refit/refit/internal/registered"
 	"github.com/capi-refit/refit/internal/shard"
 	"github.com/capi-refit/refit/webhook"
 )
@@ -212,6 +213,10 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 	if err != nil {
 		return err
 	}
+	extensions := &registered.Registry{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: o.ownNamespace()}
+	if err := (&registered.Discovery{Client: mgr.GetClient(), Registry: extensions}).SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("add what asks registered updaters for their handlers: %w", err)
+	}
 	changes, err := addChangeManagement(mgr, judges, judges.Sources, o.ownNamespace(), o.gateURLs)
 	if err != nil {
 		return err
@@ -223,6 +228,7 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 	if err != nil {
 		return err
 	}
+	reconciler.Registered = extensions
 	if err := o.exclusive.addTo(ctx, mgr, reconciler, "refit/"+o.version, handOver); err != nil {
 		return err
 	}
@@ -237,7 +243,7 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 	if err := errors.Join(o.drift.addTo(mgr, reconciler), addPending(mgr, judges, changes, reconciler.Slots.Limits)); err != nil {
 		return err
 	}
-	return o.addHooks(mgr, on, judges, changes)
+	return o.addHooks(mgr, on, handlers.NewEngine(judges).With(extensions), changes)
 }
 
 // reconciler returns what updates machines, out of the flags.
@@ -271,9 +277,9 @@ func (o *options) reconciler(mgr shard.Manager, by judges.ByPolicy, changes *cha
 }
 
 // addHooks adds what answers hooks.
-func (o *options) addHooks(mgr ctrl.Manager, on ctrlwebhook.Server, by judges.ByPolicy, changes *changeManagement) error {
+func (o *options) addHooks(mgr ctrl.Manager, on ctrlwebhook.Server, engine *handlers.Engine, changes *changeManagement) error {
 	scope := handlers.Scope(o.namespace)
-	canUpdate := handlers.NewCanUpdate(handlers.NewEngine(by), changes.hooks, handlers.NewMetrics(metrics.Registry), scope)
+	canUpdate := handlers.NewCanUpdate(engine, changes.hooks, handlers.NewMetrics(metrics.Registry), scope)
 	// Whoever asks for updates does not wait behind those who make them, so the hook has a client with limits of its own.
 	hooks, err := ownClient(mgr)
 	if err != nil {

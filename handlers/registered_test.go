@@ -1,0 +1,154 @@
+package handlers
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/managementtest"
+	"github.com/capi-refit/refit/internal/registered"
+	"github.com/capi-refit/refit/internal/registered/registeredtest"
+)
+
+// canUpdateUsers is a request of a Machine whose users change, of which the engine of these tests knows nothing.
+const canUpdateUsers = "canupdatemachine-users"
+
+// says is an answer to CanUpdateMachine with a patch of the bootstrap config.
+func says(patchType, patch string) any {
+	return map[string]any{"status": "Success", "bootstrapConfigPatch": map[string]any{"patchType": patchType, "patch": []byte(patch)}}
+}
+
+// claims is the answer of who claims the users.
+func claims(request []byte) any {
+	users := gjson.GetBytes(request, "desired.bootstrapConfig.spec.users").Raw
+	return says("JSONMergePatch", fmt.Sprintf(`{"spec": {"users": %s}}`, users))
+}
+
+func asking(t *testing.T, registrations ...*refitv1.UpdaterRegistration) *Engine {
+	var objects []client.Object
+	for _, r := range registrations {
+		objects = append(objects, r)
+	}
+	c := managementtest.New(objects...)
+	return engine(t).With(&registered.Registry{Client: c, Live: c, Namespace: "refit"})
+}
+
+func TestRegisteredUpdaterIsAskedAboutWhatIsLeft(t *testing.T) {
+	body := recorded(t, canUpdateUsers)
+	x, err := asking(t, registeredtest.Extension(t, "users", func(_ string, request []byte) any { return claims(request) })).Explain(t.Context(), body)
+	require.NoError(t, err)
+	require.Equal(t, VerdictInPlace, x.Verdict)
+	require.Equal(t, "registered/users", x.Fields[0].Updater)
+	require.Equal(t, disruption.None, x.Disruption)
+	response, err := json.Marshal(x.Response)
+	require.NoError(t, err)
+	require.True(t, clusterAPIAgrees(t, body, response))
+}
+
+func TestRegisteredUpdaterThatDrains(t *testing.T) {
+	r := registeredtest.Extension(t, "users", func(_ string, request []byte) any { return claims(request) })
+	r.Spec.Disturbs = refitv1.UpdaterDisturbsDrain
+	x, err := asking(t, r).Explain(t.Context(), recorded(t, canUpdateUsers))
+	require.NoError(t, err)
+	require.Equal(t, []string{"Drain"}, x.Actions)
+}
+
+func TestRegisteredUpdaterThatClaimsNothing(t *testing.T) {
+	x, err := asking(t, registeredtest.Extension(t, "none", func(string, []byte) any { return map[string]any{"status": "Success"} })).
+		Explain(t.Context(), recorded(t, canUpdateUsers))
+	require.NoError(t, err)
+	require.Equal(t, VerdictReplace, x.Verdict)
+}
+
+// TestOrderOfRegisteredUpdaters: by priority, then by name; who comes first gets what both claim, and nobody is asked once all is covered.
+func TestOrderOfRegisteredUpdaters(t *testing.T) {
+	unasked := func(string, []byte) any { t.Error("all is covered"); return nil }
+	claimer := func(_ string, request []byte) any { return claims(request) }
+	a, b, c := registeredtest.Extension(t, "a", unasked), registeredtest.Extension(t, "b", claimer), registeredtest.Extension(t, "c", unasked)
+	a.Spec.Priority, b.Spec.Priority, c.Spec.Priority = -1, 5, 5
+	x, err := asking(t, a, c, b).Explain(t.Context(), recorded(t, canUpdateUsers))
+	require.NoError(t, err)
+	require.Equal(t, "registered/b", x.Fields[0].Updater)
+}
+
+func TestRegisteredUpdaterIsForSomeMachinesOnly(t *testing.T) {
+	r := registeredtest.Extension(t, "other", func(string, []byte) any { t.Error("it is not for the machine"); return nil })
+	r.Spec.BootstrapKinds = []string{"RKE2Config"}
+	x, err := asking(t, r).Explain(t.Context(), recorded(t, canUpdateUsers))
+	require.NoError(t, err)
+	require.Equal(t, VerdictReplace, x.Verdict)
+}
+
+// TestLiesOfRegisteredUpdaters: whatever one does, nothing is decided, so that nothing is replaced; and whose fault it is is said. Another one that
+// covers what is left is not kept from it.
+func TestLiesOfRegisteredUpdaters(t *testing.T) {
+	var asked atomic.Int64
+	deep := strings.Repeat("[", 5000) + strings.Repeat("]", 5000)
+	for name, tc := range map[string]struct {
+		answer registeredtest.Answer
+		says   string
+	}{
+		"it fails":          {func(string, []byte) any { return map[string]any{"status": "Failure", "message": "no\nway"} }, "answers CanUpdateMachine with Failure: no way"},
+		"it has no status":  {func(string, []byte) any { return map[string]any{} }, `with the status ""`},
+		"it is broken":      {func(string, []byte) any { return nil }, "with HTTP status 500"},
+		"it does not speak": {func(string, []byte) any { return "hello" }, "can't be read"},
+		"it answers other":  {func(string, []byte) any { return map[string]any{"kind": "UpdateMachineResponse", "status": "Success"} }, `with "UpdateMachineResponse"`},
+		"it answers for a set": {func(string, []byte) any {
+			return map[string]any{"status": "Success", "machineSetPatch": map[string]any{"patchType": "JSONPatch", "patch": []byte("[]")}}
+		}, "another kind of object"},
+		"a type without patch": {func(string, []byte) any { return says("JSONPatch", "") }, "a patch type without a patch"},
+		"a patch of no type":   {func(string, []byte) any { return says("", "[]") }, `is of the type ""`},
+		"it floods":            {func(string, []byte) any { return strings.Repeat(" ", 3<<20) }, "longer than 2097152 bytes"},
+		"it is deep":           {func(string, []byte) any { return deep }, "is not read"},
+		"its patch is deep":    {func(string, []byte) any { return says("JSONMergePatch", deep) }, "is not read"},
+		"it does not apply":    {func(string, []byte) any { return says("JSONPatch", `[{"op": "remove", "path": "/spec/nothing"}]`) }, "does not apply"},
+		"it copies": {func(string, []byte) any {
+			return says("JSONPatch", `[{"op": "copy", "from": "/spec", "path": "/spec/x"}]`)
+		}, "an operation other than"},
+		"it changes metadata": {func(string, []byte) any { return says("JSONMergePatch", `{"metadata": {"labels": {"a": "b"}}}`) }, "outside of spec"},
+		"it changes other":    {func(string, []byte) any { return says("JSONMergePatch", `{"spec": {"format": "ignition"}}`) }, "changes spec.format, which does not differ"},
+		"it takes the spec":   {func(string, []byte) any { return says("JSONMergePatch", `{"spec": null}`) }, "its patch of bootstrapConfig"},
+		"it changes its mind": {func(_ string, request []byte) any {
+			if asked.Add(1)%2 == 0 {
+				return map[string]any{"status": "Success"}
+			}
+			return claims(request)
+		}, "in two ways to the same question"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked.Store(0)
+			body := recorded(t, canUpdateUsers)
+			liar := registeredtest.Extension(t, "liar", tc.answer)
+			liar.Spec.Priority = 1
+			_, err := asking(t, liar).Explain(t.Context(), body)
+			require.ErrorContains(t, err, "UpdaterRegistration liar: ")
+			require.ErrorContains(t, err, tc.says)
+			require.ErrorContains(t, err, "no machine is replaced")
+
+			asked.Store(0)
+			honest := registeredtest.Extension(t, "honest", func(_ string, request []byte) any { return claims(request) })
+			x, err := asking(t, liar, honest).Explain(t.Context(), body)
+			require.NoError(t, err)
+			require.Equal(t, VerdictInPlace, x.Verdict)
+		})
+	}
+}
+
+func TestRegisteredUpdaterThatIsNotThere(t *testing.T) {
+	r := registeredtest.Extension(t, "away", func(string, []byte) any { return nil })
+	r.Status = refitv1.UpdaterRegistrationStatus{}
+	_, err := asking(t, r).Explain(t.Context(), recorded(t, canUpdateUsers))
+	require.ErrorContains(t, err, "UpdaterRegistration away: its handlers are not known")
+	r.Status.ObservedGeneration, r.Status.Handlers = 1, refitv1.UpdaterHandlers{CanUpdateMachine: "can", UpdateMachine: "update"}
+	r.Spec.ClientConfig.URL = "https://127.0.0.1:1"
+	_, err = asking(t, r).Explain(t.Context(), recorded(t, canUpdateUsers))
+	require.ErrorContains(t, err, "UpdaterRegistration away: it can't be asked CanUpdateMachine")
+}
