@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tidwall/gjson"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -20,6 +21,8 @@ type Engine struct {
 	updaters inplace.Updaters
 	// registered are extensions that are asked after them. Nil: there are none.
 	registered Registered
+	// patience is how long all of these together may take to answer.
+	patience time.Duration
 }
 
 // NewEngine returns an Engine that hears the updaters that are for the machine.

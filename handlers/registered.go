@@ -36,7 +36,9 @@ type Registered interface {
 const longestQuestions = 6 * time.Second
 
 // With returns an Engine that asks the extensions about what the updaters leave.
-func (e *Engine) With(r Registered) *Engine { return &Engine{updaters: e.updaters, registered: r} }
+func (e *Engine) With(r Registered) *Engine {
+	return &Engine{updaters: e.updaters, registered: r, patience: longestQuestions}
+}
 
 // hearRegistered asks the extensions that are registered for the machine about what is not covered yet, one after the other, until all is. Each
 // is asked about the objects as those before it leave them. One that can't be asked, or whose answer can't be right, covers nothing; if nobody
@@ -50,7 +52,7 @@ func (e *Engine) hearRegistered(ctx context.Context, v *verdict, l layout, curre
 	if err != nil {
 		return fmt.Errorf("which registered updaters are to be asked is not known, so nothing was decided: %w", err)
 	}
-	asked, cancel := context.WithTimeout(ctx, longestQuestions)
+	asked, cancel := context.WithTimeout(ctx, e.patience)
 	defer cancel()
 	ends, _ := asked.Deadline()
 	var faults []error

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
@@ -38,7 +39,9 @@ func asking(t *testing.T, registrations ...*refitv1.UpdaterRegistration) *Engine
 		objects = append(objects, r)
 	}
 	c := managementtest.New(objects...)
-	return engine(t).With(&registered.Registry{Client: c, Live: c, Namespace: "refit"})
+	e := engine(t).With(&registered.Registry{Client: c, Live: c, Namespace: "refit"})
+	e.patience = 10 * time.Minute // a machine that runs tests may be busy for long
+	return e
 }
 
 func TestRegisteredUpdaterIsAskedAboutWhatIsLeft(t *testing.T) {

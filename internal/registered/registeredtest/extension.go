@@ -42,7 +42,7 @@ func Extension(t testing.TB, name string, answer Answer) *refitv1.UpdaterRegistr
 	u := &refitv1.UpdaterRegistration{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Generation: 1}}
 	u.Spec.ClientConfig.URL = server.URL
 	u.Spec.ClientConfig.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	u.Spec.TimeoutSeconds, u.Spec.Disturbs = 4, refitv1.UpdaterDisturbsNone
+	u.Spec.TimeoutSeconds, u.Spec.Disturbs = 600, refitv1.UpdaterDisturbsNone // a machine that runs tests may be busy for long
 	u.Status.ObservedGeneration = 1
 	u.Status.Handlers = refitv1.UpdaterHandlers{CanUpdateMachine: "can", CanUpdateMachineSet: "can-set", UpdateMachine: "update"}
 	return u
