@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
@@ -35,6 +36,7 @@ type kept struct {
 	clientset kubernetes.Interface
 	http      *http.Client
 	ask       AskFunc
+	absent    *absent
 }
 
 // close lets connections go that nobody uses now. Whoever has the clients still can use them.
@@ -61,9 +63,11 @@ func fromKubeconfig(data []byte, userAgent string) (*kept, error) {
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
-	if k.client, err = client.New(cfg, client.Options{HTTPClient: k.http, Scheme: scheme, Mapper: mapper}); err != nil {
+	made, err := client.New(cfg, client.Options{HTTPClient: k.http, Scheme: scheme, Mapper: mapper})
+	if err != nil {
 		return nil, errUnusable
 	}
+	k.client = k.absent.client(made)
 	return k, nil
 }
 
@@ -90,7 +94,7 @@ func newKept(cfg *rest.Config) (*kept, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &kept{clientset: clientset, http: &httpClient, ask: asking(cfg)}, nil
+	return &kept{clientset: clientset, http: &httpClient, ask: asking(cfg), absent: newAbsent(clock.RealClock{})}, nil
 }
 
 // refuseRedirect refuses to be sent elsewhere. API servers don't do that; one that a kubeconfig names could have refit fetch what only

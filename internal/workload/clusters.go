@@ -101,7 +101,7 @@ func (c *Clusters) connected(ctx context.Context, cluster client.ObjectKey) (*Cl
 		}
 		c.keep(cluster, k)
 	}
-	return &Cluster{Client: uncached, Clientset: k.clientset, Ask: k.ask}, nil
+	return &Cluster{Client: k.absent.client(uncached), Clientset: k.clientset, Ask: k.ask}, nil
 }
 
 // version is one version of a Secret.

@@ -1,0 +1,68 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+func TestKindsThatAreNotServedAreRemembered(t *testing.T) {
+	began := time.Date(2026, time.October, 3, 20, 0, 0, 0, time.UTC)
+	clock := clocktesting.NewFakeClock(began)
+	kind := schema.GroupVersionKind{Group: "nodemaintenance.medik8s.io", Version: "v1beta1", Kind: "NodeMaintenanceList"}
+	list := func() client.ObjectList {
+		l := &unstructured.UnstructuredList{}
+		l.SetGroupVersionKind(kind)
+		return l
+	}
+	asked := 0
+	var answer error
+	c := RememberAbsent(interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			asked++
+			return answer
+		},
+	}), clock)
+	for _, answer = range []error{
+		&meta.NoKindMatchError{GroupKind: kind.GroupKind()},
+		apierrors.NewNotFound(schema.GroupResource{Group: kind.Group, Resource: "nodemaintenances"}, ""),
+	} {
+		asked = 0
+		require.Equal(t, answer, c.List(t.Context(), list()))
+		clock.Step(absentFor - 1)
+		require.Equal(t, answer, c.List(t.Context(), list()))
+		require.Equal(t, 1, asked)
+		require.Error(t, c.List(t.Context(), &corev1.NodeList{}), "another kind is another question")
+		require.Equal(t, 2, asked)
+		clock.Step(absentFor)
+	}
+
+	answer, asked = nil, 0
+	require.NoError(t, c.List(t.Context(), list()), "it is there by now")
+	require.NoError(t, c.List(t.Context(), list()))
+	require.Equal(t, 2, asked, "what is there is asked for each time")
+
+	answer, asked = errors.New("connection refused"), 0
+	require.Error(t, c.List(t.Context(), list()))
+	require.Error(t, c.List(t.Context(), list()))
+	require.Equal(t, 2, asked, "what can't be asked is not absent")
+
+	answer = &meta.NoKindMatchError{GroupKind: kind.GroupKind()}
+	require.Error(t, c.List(t.Context(), list()))
+	clock.SetTime(began)
+	asked = 0
+	require.Error(t, c.List(t.Context(), list()))
+	require.Equal(t, 1, asked, "the clock was put back")
+}
