@@ -37,6 +37,8 @@ type Held struct {
 
 	// writing is held by whoever writes the lease, so that a slow API server delays nobody who only asks.
 	writing sync.Mutex
+	// written is the lease as it was written last, so that it need not be read before it is written again. Nil: how that ended is not known.
+	written *coordinationv1.Lease
 
 	mu      sync.Mutex
 	record  Record
@@ -182,28 +184,45 @@ func (h *Held) abandon(ctx context.Context, why error) error {
 	return why
 }
 
-// write changes the lease if it is still the one that was acquired. That somebody else has written it as well, a label for
-// instance, does not matter then: it is read again.
+// write changes the lease if it is still the one that was acquired. As long as nobody else has written it, it is as it was written last, which
+// the API server knows by its resourceVersion. That somebody else has written it as well, a label for instance, does not matter: it is read then.
 func (h *Held) write(ctx context.Context, change func(*coordinationv1.Lease) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var conflict error
 	for range writeAttempts {
-		var lease coordinationv1.Lease
-		if err := h.locker.Client.Get(ctx, h.key, &lease); err != nil {
-			return h.failed("read", err)
-		}
-		if why := h.foreign(&lease); why != "" {
-			return h.lose(why)
-		}
-		if err := change(&lease); err != nil {
+		lease, err := h.current(ctx)
+		if err != nil {
 			return err
 		}
-		if conflict = h.locker.Client.Update(ctx, &lease); !apierrors.IsConflict(conflict) {
-			return h.failed("write", conflict)
+		if err := change(lease); err != nil {
+			return err
+		}
+		h.written = nil
+		if conflict = h.locker.Client.Update(ctx, lease); conflict == nil {
+			h.written = lease
+			return nil
+		}
+		if !apierrors.IsConflict(conflict) {
+			break
 		}
 	}
 	return h.failed("write", conflict)
+}
+
+// current returns the lease as it was written last, or as it is.
+func (h *Held) current(ctx context.Context) (*coordinationv1.Lease, error) {
+	if h.written != nil {
+		return h.written.DeepCopy(), nil
+	}
+	lease := &coordinationv1.Lease{}
+	if err := h.locker.Client.Get(ctx, h.key, lease); err != nil {
+		return nil, h.failed("read", err)
+	}
+	if why := h.foreign(lease); why != "" {
+		return nil, h.lose(why)
+	}
+	return lease, nil
 }
 
 func (h *Held) failed(verb string, err error) error {

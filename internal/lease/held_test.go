@@ -268,3 +268,34 @@ func (c *deaf) Update(ctx context.Context, obj client.Object, opts ...client.Upd
 	}
 	return err
 }
+
+// TestALeaseIsNotReadBeforeItIsWritten counts reads of the lease by who holds it: there are none unless somebody else has written it.
+func TestALeaseIsNotReadBeforeItIsWritten(t *testing.T) {
+	w := newWorld(t)
+	h := w.acquire(t.Context())
+	reads := 0
+	w.fail = func(verb string, obj client.Object) error {
+		if _, ok := obj.(*coordinationv1.Lease); ok && verb == "get" {
+			reads++
+		}
+		return nil
+	}
+	for range 3 {
+		w.clock.Step(time.Second)
+		require.NoError(t, h.Renew(t.Context()))
+	}
+	require.Zero(t, reads)
+
+	w.edit(nodeKey, func(l *coordinationv1.Lease) { l.Labels = map[string]string{"somebody": "s"} })
+	reads = 0
+	require.NoError(t, h.Renew(t.Context()))
+	require.Equal(t, 1, reads)
+	require.Equal(t, "s", w.lease().Labels["somebody"], "what others write stays")
+
+	w.clock.Step(time.Second)
+	w.mute = true // it is written, and the answer is lost
+	require.ErrorIs(t, h.Renew(t.Context()), errAway)
+	w.mute = false
+	require.NoError(t, h.Renew(t.Context()))
+	require.NoError(t, h.Release(t.Context()))
+}

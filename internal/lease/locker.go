@@ -147,7 +147,7 @@ func (l *Locker) take(ctx context.Context, req Request, machine *clusterv1.Machi
 	if err := l.write(ctx, survey.Node, current == nil, lease); err != nil {
 		return nil, err
 	}
-	h.lease = lease.UID
+	h.lease, h.written = lease.UID, lease
 	l.Observer.Forget(lease.UID)
 	token, err := strconv.ParseInt(lease.ResourceVersion, 10, 64)
 	if err != nil {
