@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -55,8 +56,10 @@ func (s *Status) SetupWithManager(mgr ctrl.Manager) error {
 			s.depart(mu, q.AddAfter)
 		}
 	}}
-	controller := ctrl.NewControllerManagedBy(mgr).Named("changemanagementpolicy-status").For(&refitv1.ChangeManagementPolicy{}).Watches(&refitv1.MachineUpdate{}, gone)
-	ofClusters := ctrl.NewControllerManagedBy(mgr).Named("clusterchangemanagementpolicy-status").For(&refitv1.ClusterChangeManagementPolicy{})
+	controller := ctrl.NewControllerManagedBy(mgr).Named("changemanagementpolicy-status").
+		For(&refitv1.ChangeManagementPolicy{}, builder.WithPredicates(policykind.Edited)).Watches(&refitv1.MachineUpdate{}, gone)
+	ofClusters := ctrl.NewControllerManagedBy(mgr).Named("clusterchangemanagementpolicy-status").
+		For(&refitv1.ClusterChangeManagementPolicy{}, builder.WithPredicates(policykind.Edited))
 	return errors.Join(
 		shard.Complete(mgr, controller, s, &refitv1.ChangeManagementPolicyList{}),
 		// They have no namespace, and so one shard.

@@ -29,3 +29,25 @@ func TestWhatIsReadAgain(t *testing.T) {
 	require.True(t, changed.Create(event.CreateEvent{Object: of("a", 1)}))
 	require.True(t, changed.Delete(event.DeleteEvent{Object: of("a", 1)}))
 }
+
+// TestWhoWritesAStatusIsNotWokenByIt: a status that is written has its writer look again after a while, and not at once.
+func TestWhoWritesAStatusIsNotWokenByIt(t *testing.T) {
+	of := func(change func(*corev1.ConfigMap)) *corev1.ConfigMap {
+		c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{UID: "a", Generation: 1, ResourceVersion: "1"}}
+		change(c)
+		return c
+	}
+	for name, tc := range map[string]struct {
+		change func(*corev1.ConfigMap)
+		passes bool
+	}{
+		"its status":      {func(c *corev1.ConfigMap) { c.ResourceVersion = "2" }, false},
+		"its spec":        {func(c *corev1.ConfigMap) { c.Generation = 2 }, true},
+		"its annotations": {func(c *corev1.ConfigMap) { c.Annotations = map[string]string{"a": "b"} }, true},
+		"its labels":      {func(c *corev1.ConfigMap) { c.Labels = map[string]string{"a": "b"} }, true},
+		"another one":     {func(c *corev1.ConfigMap) { c.UID = "b" }, true},
+	} {
+		e := event.UpdateEvent{ObjectOld: of(func(*corev1.ConfigMap) {}), ObjectNew: of(tc.change)}
+		require.Equal(t, tc.passes, Edited.Update(e), name)
+	}
+}

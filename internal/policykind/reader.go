@@ -86,6 +86,10 @@ var changed = predicate.Or[client.Object](predicate.GenerationChangedPredicate{}
 	UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() },
 })
 
+// Edited passes on what somebody else than the writer of its status has changed of an object. Whoever writes a status looks again after a while, and
+// must not be woken by that: while a fleet is updated each look finds other numbers, and would write them at once.
+var Edited = predicate.Or[client.Object](changed, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
+
 // everywhere is a Runnable that does not wait for the leadership.
 type everywhere func(context.Context) error
 
