@@ -57,10 +57,32 @@ func (l *liveSpecs) machine(ctx context.Context, key types.NamespacedName, diges
 	case <-ctx.Done():
 		return nil, nil, fmt.Errorf("wait for what is read of Machine %s: %w", key, ctx.Err())
 	}
-	if age := l.clock.Since(j.at); j.digest != "" && j.digest != digest && age >= 0 && age < refusedFor {
+	if j.refuses(digest, l.clock) {
 		return nil, otherSpecs(), nil
 	}
 	return l.read(ctx, j, key, digest)
+}
+
+// refuses reports whether a digest is not that which the specs had a moment ago. It waits for nobody: while somebody reads them that is not known.
+func (l *liveSpecs) refuses(key types.NamespacedName, digest string) bool {
+	value, ok := l.judged.Get(key)
+	if !ok {
+		return false
+	}
+	j := value.(*judged)
+	select {
+	case j.turn <- struct{}{}:
+		defer func() { <-j.turn }()
+		return j.refuses(digest, l.clock)
+	default:
+		return false
+	}
+}
+
+// refuses reports so when the turn is had.
+func (j *judged) refuses(digest string, now clock.PassiveClock) bool {
+	age := now.Since(j.at)
+	return j.digest != "" && j.digest != digest && age >= 0 && age < refusedFor
 }
 
 // read does so when the turn is had.

@@ -53,47 +53,49 @@ type Store struct {
 	// Clock tells how old is what was read.
 	Clock clock.PassiveClock
 
-	once  sync.Once
-	specs *liveSpecs
+	once     sync.Once
+	specs    *liveSpecs
+	recorder *Recorder // nil: what is asked for is recorded before that is answered
 }
 
 // Update implements the hook's Updates.
 func (s *Store) Update(ctx context.Context, namespace, name, digest string) (inplace.Progress, error) {
 	s.once.Do(func() { s.specs = &liveSpecs{live: s.Live, clock: s.Clock, judged: lru.New(maxJudged)} })
 	key := types.NamespacedName{Namespace: namespace, Name: name}
-	mu := &refitv1.MachineUpdate{}
-	switch err := s.Client.Get(ctx, key, mu); {
-	case apierrors.IsNotFound(err):
-		mu = nil
-	case err != nil:
-		return inplace.Progress{}, fmt.Errorf("read MachineUpdate %s: %w", key, err)
+	mu, machine, err := s.read(ctx, key)
+	if err != nil {
+		return inplace.Progress{}, err
 	}
-	var machine clusterv1.Machine
-	if err := s.Client.Get(ctx, key, &machine); err != nil {
-		return inplace.Progress{}, fmt.Errorf("read Machine %s: %w", key, err)
-	}
-	if mu != nil {
-		mu = mu.Restored()
-	}
-	if controlledBy(mu, &machine) && mu.Spec.Digest == digest {
+	known := controlledBy(mu, machine) && mu.Spec.Digest == digest
+	if known {
+		if s.recorder != nil {
+			s.recorder.known.Remove(key) // the cache tells from now on
+		}
 		if p := progressOf(mu, s.Clock.Now()); !p.Done {
 			return p, nil
 		}
 	}
-	return s.settle(ctx, mu, &machine, digest)
+	switch {
+	case !asked(machine):
+		return *notAsked(), nil
+	case s.recorder != nil && !known:
+		return s.recorder.ask(mu, machine, digest), nil
+	}
+	o, err := s.settle(ctx, mu, machine, digest)
+	return o.progress, err
 }
 
 // settle does what changes something, or tells the end: not on what caches say.
-func (s *Store) settle(ctx context.Context, mu *refitv1.MachineUpdate, cached *clusterv1.Machine, digest string) (inplace.Progress, error) {
+func (s *Store) settle(ctx context.Context, mu *refitv1.MachineUpdate, cached *clusterv1.Machine, digest string) (outcome, error) {
 	if !asked(cached) {
-		return *notAsked(), nil
+		return outcome{progress: *notAsked()}, nil
 	}
 	machine, refused, err := s.specs.machine(ctx, client.ObjectKeyFromObject(cached), digest)
 	switch {
 	case err != nil:
-		return inplace.Progress{}, err
+		return outcome{}, err
 	case refused != nil:
-		return *refused, nil
+		return outcome{progress: *refused}, nil
 	case mu == nil:
 		return s.create(ctx, machine, digest)
 	case !controlledBy(mu, machine):
@@ -101,11 +103,12 @@ func (s *Store) settle(ctx context.Context, mu *refitv1.MachineUpdate, cached *c
 	case mu.Spec.Digest != digest:
 		return s.supersede(ctx, mu, machine, digest)
 	default:
-		return s.progress(ctx, mu)
+		p, err := s.progress(ctx, mu)
+		return outcome{progress: p}, err
 	}
 }
 
-func (s *Store) create(ctx context.Context, machine *clusterv1.Machine, digest string) (inplace.Progress, error) {
+func (s *Store) create(ctx context.Context, machine *clusterv1.Machine, digest string) (outcome, error) {
 	owner := metav1.NewControllerRef(machine, clusterv1.GroupVersion.WithKind("Machine"))
 	owner.BlockOwnerDeletion = nil // it would take the right to update the Machine's finalizers
 	mu := &refitv1.MachineUpdate{
@@ -118,24 +121,27 @@ func (s *Store) create(ctx context.Context, machine *clusterv1.Machine, digest s
 		},
 		Spec: refitv1.MachineUpdateSpec{Digest: digest},
 	}
-	// That it exists means that another replica, or this one before its cache knew, was asked as well.
-	if err := s.Client.Create(ctx, mu); err != nil && !apierrors.IsAlreadyExists(err) {
-		return inplace.Progress{}, fmt.Errorf("create MachineUpdate %s: %w", client.ObjectKeyFromObject(machine), err)
+	switch err := s.Client.Create(ctx, mu); {
+	case apierrors.IsAlreadyExists(err):
+		// Another replica, or this one before its cache knew, was asked as well; or it is of an earlier Machine of the name. The next call sees more.
+		return outcome{progress: recording(0)}, nil
+	case err != nil:
+		return outcome{}, fmt.Errorf("create MachineUpdate %s: %w", client.ObjectKeyFromObject(machine), err)
 	}
-	return pending(), nil
+	return recordedFor(machine), nil
 }
 
 // discard deletes the MachineUpdate of an earlier Machine of the same name.
-func (s *Store) discard(ctx context.Context, mu *refitv1.MachineUpdate) (inplace.Progress, error) {
+func (s *Store) discard(ctx context.Context, mu *refitv1.MachineUpdate) (outcome, error) {
 	err := s.Client.Delete(ctx, mu.DeepCopy(), client.Preconditions{UID: &mu.UID})
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-		return inplace.Progress{}, fmt.Errorf("delete the MachineUpdate of an earlier Machine: %w", err)
+		return outcome{}, fmt.Errorf("delete the MachineUpdate of an earlier Machine: %w", err)
 	}
-	return pending(), nil
+	return outcome{progress: recording(0)}, nil
 }
 
 // supersede asks for other specs than before. What is under way for the earlier ones ends first.
-func (s *Store) supersede(ctx context.Context, mu *refitv1.MachineUpdate, machine *clusterv1.Machine, digest string) (inplace.Progress, error) {
+func (s *Store) supersede(ctx context.Context, mu *refitv1.MachineUpdate, machine *clusterv1.Machine, digest string) (outcome, error) {
 	changed := mu.DeepCopy()
 	changed.Spec.Digest = digest
 	// Somebody may have edited it.
@@ -146,12 +152,13 @@ func (s *Store) supersede(ctx context.Context, mu *refitv1.MachineUpdate, machin
 	err := s.Client.Patch(ctx, changed, client.MergeFromWithOptions(mu, client.MergeFromWithOptimisticLock{}))
 	switch {
 	case apierrors.IsConflict(err) || apierrors.IsNotFound(err): // the cache is behind; the next call sees more
+		return outcome{progress: recording(0)}, nil
 	case err != nil:
-		return inplace.Progress{}, fmt.Errorf("ask MachineUpdate %s for other specs: %w", client.ObjectKeyFromObject(mu), err)
+		return outcome{}, fmt.Errorf("ask MachineUpdate %s for other specs: %w", client.ObjectKeyFromObject(mu), err)
 	default:
 		ctrl.LoggerFrom(ctx).Info("Cluster API asks for other specs", "machineUpdate", client.ObjectKeyFromObject(mu))
 	}
-	return pending(), nil
+	return recordedFor(machine), nil
 }
 
 // progress answers how an update stands.
@@ -169,6 +176,11 @@ func (s *Store) progress(ctx context.Context, mu *refitv1.MachineUpdate) (inplac
 		return pending(), nil
 	}
 	return progressOf(live.Restored(), s.Clock.Now()), nil
+}
+
+// recordedFor answers who asks for an update that is recorded.
+func recordedFor(machine *clusterv1.Machine) outcome {
+	return outcome{progress: pending(), recorded: true, machine: machine.UID}
 }
 
 func pending() inplace.Progress {

@@ -285,9 +285,11 @@ func (o *options) addHooks(mgr ctrl.Manager, on ctrlwebhook.Server, engine *hand
 	if err != nil {
 		return err
 	}
-	update := handlers.NewUpdate(&machineupdate.Store{
-		Client: hooks, Live: machineupdate.RememberCRDs(hooks.APIReader, clock.RealClock{}), Clock: clock.RealClock{},
-	}, scope)
+	store := &machineupdate.Store{Client: hooks, Live: machineupdate.RememberCRDs(hooks.APIReader, clock.RealClock{}), Clock: clock.RealClock{}}
+	if err := mgr.Add(machineupdate.NewRecorder(store)); err != nil {
+		return fmt.Errorf("add what records updates: %w", err)
+	}
+	update := handlers.NewUpdate(store, scope)
 	server, err := webhook.NewServer(ctrl.Log.WithName("hooks"), webhook.NewMetrics(metrics.Registry))
 	if err != nil {
 		return err
