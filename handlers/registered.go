@@ -171,31 +171,37 @@ func apply(object []byte, p runtimehooksv1.Patch) ([]byte, error) {
 	if !gjson.ValidBytes(p.Patch) {
 		return nil, errors.New("is not JSON")
 	}
+	var patched []byte
+	var err error
 	switch p.PatchType {
 	case runtimehooksv1.JSONMergePatchType:
-		patched, err := jsonpatch.MergePatch(object, p.Patch)
-		if err != nil {
-			return nil, fmt.Errorf("does not apply: %w", err)
-		}
-		return patched, nil
+		patched, err = jsonpatch.MergePatch(object, p.Patch)
 	case runtimehooksv1.JSONPatchType:
-		operations := gjson.ParseBytes(p.Patch).Array()
-		if len(operations) > maxOperations {
-			return nil, fmt.Errorf("has more than %d operations", maxOperations)
+		if err := checkOperations(p.Patch); err != nil {
+			return nil, err
 		}
-		for _, o := range operations {
-			if op := o.Get("op").Str; !slices.Contains([]string{"add", "remove", "replace", "test"}, op) {
-				return nil, errors.New("has an operation other than add, remove, replace and test") // a copy of a copy has no bound
-			}
-		}
-		patched, err := fieldset.ApplyPatch(object, p.Patch)
-		if err != nil {
-			return nil, fmt.Errorf("does not apply: %w", err)
-		}
-		return patched, nil
+		patched, err = fieldset.ApplyPatch(object, p.Patch)
 	default:
 		return nil, fmt.Errorf("is of the type %q, and can be JSONPatch or JSONMergePatch", registered.Printable(string(p.PatchType)))
 	}
+	if err != nil {
+		return nil, fmt.Errorf("does not apply: %w", err)
+	}
+	return patched, nil
+}
+
+// checkOperations returns an error if a JSON patch has more operations than one needs, or such as it does not need.
+func checkOperations(patch []byte) error {
+	operations := gjson.ParseBytes(patch).Array()
+	if len(operations) > maxOperations {
+		return fmt.Errorf("has more than %d operations", maxOperations)
+	}
+	for _, o := range operations {
+		if op := o.Get("op").Str; !slices.Contains([]string{"add", "remove", "replace", "test"}, op) {
+			return errors.New("has an operation other than add, remove, replace and test") // a copy of a copy has no bound
+		}
+	}
+	return nil
 }
 
 // claimed returns the indices in the decision of the fields that a patch brings to what is desired. It may change nothing else.

@@ -90,7 +90,7 @@ func TestRegisteredUpdaterIsForSomeMachinesOnly(t *testing.T) {
 	require.Equal(t, VerdictReplace, x.Verdict)
 }
 
-// TestLiesOfRegisteredUpdaters: whatever one does, nothing is decided, so that nothing is replaced; and whose fault it is is said. Another one that
+// TestLiesOfRegisteredUpdaters: whatever one does, nothing is decided, so that nothing is replaced; and the message names whose fault it is. Another one that
 // covers what is left is not kept from it.
 func TestLiesOfRegisteredUpdaters(t *testing.T) {
 	var asked atomic.Int64

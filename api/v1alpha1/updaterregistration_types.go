@@ -20,7 +20,7 @@ const (
 // +kubebuilder:validation:Enum=Fail
 type UpdaterFailurePolicy string
 
-// UpdaterFails: nothing is decided, so that no machine is replaced.
+// UpdaterFails has nothing be decided, so that no machine is replaced.
 const UpdaterFails UpdaterFailurePolicy = "Fail"
 
 // UpdaterReady is the condition that the updater was asked for its handlers, and has those that it needs.

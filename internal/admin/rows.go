@@ -108,6 +108,7 @@ var waits = map[string]string{
 	refitv1.ReasonAudit:       "for the audit log",
 	refitv1.ReasonNode:        "for the node",
 	refitv1.ReasonStaging:     "for a version to be fetched",
+	refitv1.ReasonUpdater:     "for a registered updater",
 	refitv1.ReasonSkew:        "for versions elsewhere in the cluster",
 	refitv1.ReasonWithdrawn:   "for the end of a run",
 }

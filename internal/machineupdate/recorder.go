@@ -105,13 +105,8 @@ func (r *Recorder) Start(ctx context.Context) error {
 // ask has an update be recorded, and answers how that stands. The MachineUpdate and the Machine are as caches have them.
 func (r *Recorder) ask(mu *refitv1.MachineUpdate, machine *clusterv1.Machine, digest string) inplace.Progress {
 	key := client.ObjectKeyFromObject(machine)
-	if value, ok := r.known.Get(key); ok {
-		last := value.(*tried)
-		age := r.store.Clock.Since(last.at)
-		// What the cache has seen since is newer.
-		if last.digest == digest && last.machine == machine.UID && last.seen == versionOf(mu) && age >= 0 && age < knownFor {
-			return last.progress
-		}
+	if last := r.answered(key, mu, machine.UID, digest); last != nil {
+		return last.progress
 	}
 	if r.store.specs.refuses(key, digest) {
 		return *otherSpecs()
@@ -135,6 +130,20 @@ func (r *Recorder) ask(mu *refitv1.MachineUpdate, machine *clusterv1.Machine, di
 		p.Message = "the update could not be recorded in the management cluster yet, and refit tries again; its log says why"
 	}
 	return p
+}
+
+// answered returns what was found out a moment ago about the same question; nil if there is nothing, or the cache has seen something since.
+func (r *Recorder) answered(key types.NamespacedName, mu *refitv1.MachineUpdate, machine types.UID, digest string) *tried {
+	value, ok := r.known.Get(key)
+	if !ok {
+		return nil
+	}
+	last := value.(*tried)
+	age := r.store.Clock.Since(last.at)
+	if last.digest != digest || last.machine != machine || last.seen != versionOf(mu) || age < 0 || age >= knownFor {
+		return nil
+	}
+	return last
 }
 
 func versionOf(mu *refitv1.MachineUpdate) string {

@@ -86,11 +86,9 @@ func (u *update) workRegistered(ctx context.Context) (*wait, time.Duration, erro
 	if u.occupied.held == nil || u.seen.InProgress() {
 		return nil, 0, nil // they are done, or the node would not have begun
 	}
-	for _, run := range u.mu.Status.Updaters {
-		if !run.Done && !slices.ContainsFunc(u.registered, func(r *registered.Remote) bool { return r.Name() == run.Name }) {
-			run.Message = "it is not registered for the Machine any more, and its part is not done; register it again"
-			return nil, retryRegistered, u.tellRegistered(ctx, run)
-		}
+	if run := u.unregistered(); run != nil {
+		run.Message = "it is not registered for the Machine any more, and its part is not done; register it again"
+		return nil, retryRegistered, u.tellRegistered(ctx, *run)
 	}
 	for _, r := range u.registered {
 		run := u.runOfRegistered(r.Name())
@@ -107,6 +105,16 @@ func (u *update) workRegistered(ctx context.Context) (*wait, time.Duration, erro
 		}
 	}
 	return nil, 0, nil
+}
+
+// unregistered returns how far an updater is that was called, is not done, and is not registered for the Machine any more; nil if there is none.
+func (u *update) unregistered() *refitv1.UpdaterRun {
+	for _, run := range u.mu.Status.Updaters {
+		if !run.Done && !slices.ContainsFunc(u.registered, func(r *registered.Remote) bool { return r.Name() == run.Name }) {
+			return &run
+		}
+	}
+	return nil
 }
 
 // callRegistered calls an updater, and records what it says.

@@ -188,19 +188,21 @@ var validHandler = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 // choose returns the handler of a hook that is named, or the only one; empty if there is none.
 func choose(handlers []runtimehooksv1.ExtensionHandler, hook, named string) (string, error) {
 	var names []string
+	want := runtimehooksv1.GroupVersionHook{APIVersion: runtimehooksv1.GroupVersion.String(), Hook: hook}
 	for _, h := range handlers {
-		of := h.RequestHook
-		if of.Hook == hook && of.APIVersion == runtimehooksv1.GroupVersion.String() && (named == "" || h.Name == named) {
+		if h.RequestHook == want && (named == "" || h.Name == named) {
 			names = append(names, h.Name)
 		}
+	}
+	if len(names) == 0 {
+		if named != "" {
+			return "", fmt.Errorf("it has no handler %q for %s, which spec.handlers names", named, hook)
+		}
+		return "", nil
 	}
 	switch {
 	case len(names) > 1:
 		return "", fmt.Errorf("it has %d handlers for %s; say in spec.handlers which is meant", len(names), hook)
-	case len(names) == 0 && named != "":
-		return "", fmt.Errorf("it has no handler %q for %s, which spec.handlers names", named, hook)
-	case len(names) == 0:
-		return "", nil
 	case !validHandler.MatchString(names[0]) || len(names[0]) > maxHandlerName:
 		return "", fmt.Errorf("its handler for %s has a name that is none", hook)
 	}

@@ -127,7 +127,7 @@ func TestWhoLeavesIsForgotten(t *testing.T) {
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/api/events", http.NoBody)
 	require.NoError(t, err)
-	res, err := http.DefaultClient.Do(req) //nolint:bodyclose // it is closed where it is read
+	res, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)
 	cancel()
 	_, _ = io.Copy(io.Discard, res.Body)
