@@ -43,6 +43,8 @@ func TestAnotherNamespaceIsNamedEverywhere(t *testing.T) {
 	}
 	require.Len(t, layers, 2)
 	layers[1] = strings.ReplaceAll(layers[1], "../refit", "../layer0")
+	layers[0] = strings.Replace(layers[0], "[../config/default]", "[../config/default, ../config/prometheus]", 1)
+	require.Contains(t, layers[0], "prometheus")
 	built := build(t, layers...)
 	require.Greater(t, built.Size(), 20)
 	for _, r := range built.Resources() {

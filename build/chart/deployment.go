@@ -33,13 +33,13 @@ var lists = []struct {
 
 // values are what the container has from values, by what stands for it.
 var values = map[string]string{
-	"image: chart-image": `image: {{ .Values.image.repository }}{{ with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+	"image: chart-image": `image: "{{ .Values.image.repository }}{{ with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}"
         imagePullPolicy: {{ .Values.image.pullPolicy }}`,
 	"replicas: 424242":           "replicas: {{ .Values.replicas }}",
 	"value: chart-gomemlimit":    "value: {{ .Values.goMemLimit | quote }}",
-	"chart-resources: here":      "{{- toYaml .Values.resources | nindent 10 }}",
-	"- key: chart-tolerations":   "{{- toYaml .Values.tolerations | nindent 6 }}",
-	"chart-node-selector: here":  "{{- toYaml .Values.nodeSelector | nindent 8 }}",
+	"chart-resources: here":      "{{- toYaml (.Values.resources | default dict) | nindent 10 }}",
+	"- key: chart-tolerations":   "{{- toYaml (.Values.tolerations | default list) | nindent 8 }}",
+	"chart-node-selector: here":  "{{- toYaml (.Values.nodeSelector | default dict) | nindent 8 }}",
 	"priorityClassName: chart-x": `priorityClassName: {{ .Values.priorityClassName | quote }}`,
 }
 

@@ -16,8 +16,8 @@ import (
 
 // options are what a release is made of.
 type options struct {
-	version, programs, config, chart, license, out string
-	created                                        int64
+	version, programs, config, chart, metadata, license, out string
+	created                                                  int64
 }
 
 func main() {
@@ -34,6 +34,7 @@ func main() {
 	cmd.Flags().StringVar(&o.programs, "programs", "bin/release", "Directory with refit-OS-ARCH of each platform.")
 	cmd.Flags().StringVar(&o.config, "config", "config", "Directory with the manifests.")
 	cmd.Flags().StringVar(&o.chart, "chart", "charts/refit", "Directory with the Helm chart.")
+	cmd.Flags().StringVar(&o.metadata, "metadata", "metadata.yaml", "File that says for which contracts of Cluster API the releases are.")
 	cmd.Flags().StringVar(&o.license, "license", "LICENSE", "File that each archive has, too.")
 	cmd.Flags().StringVar(&o.out, "out", "out", "Directory for the release. What it has of another version is removed.")
 	cmd.Flags().Int64Var(&o.created, "created", 0, "What all files are dated, in seconds since 1970 (SOURCE_DATE_EPOCH).")
@@ -49,6 +50,12 @@ func (o options) run() error {
 	if err != nil {
 		return err
 	}
+	if err := replaceable(o.out); err != nil {
+		return err
+	}
+	if _, err := metadata(o.metadata, v); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(filepath.Dir(filepath.Clean(o.out)), 0o750); err != nil {
 		return err
 	}
@@ -58,9 +65,6 @@ func (o options) run() error {
 	}
 	defer func() { _ = os.RemoveAll(partial) }()
 	if err := o.pack(v, partial); err != nil {
-		return err
-	}
-	if err := replaceable(o.out); err != nil {
 		return err
 	}
 	return errors.Join(os.RemoveAll(o.out), os.Chmod(partial, 0o755), os.Rename(partial, o.out)) //nolint:gosec // a release is for everybody
@@ -90,7 +94,7 @@ func (o options) pack(v version, dir string) error {
 	}
 	files := map[string]func() ([]byte, error){
 		"runtime-extension-components.yaml": func() ([]byte, error) { return components(o.config, v) },
-		"metadata.yaml":                     func() ([]byte, error) { return metadata(v) },
+		"metadata.yaml":                     func() ([]byte, error) { return metadata(o.metadata, v) },
 		"refit.krew.yaml":                   func() ([]byte, error) { return krew(v, archives) },
 		"refit.spdx.json":                   func() ([]byte, error) { return o.sbom(v, at) },
 		"refit-" + v.plain() + ".tgz":       func() ([]byte, error) { return chart(o.chart, v, at) },

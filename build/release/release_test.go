@@ -32,7 +32,7 @@ func release(t *testing.T, out string) options {
 	root := filepath.Join("..", "..")
 	return options{
 		version: "v0.1.0", programs: programs, config: filepath.Join(root, "config"), chart: filepath.Join(root, "charts", "refit"),
-		license: filepath.Join(root, "LICENSE"), out: out, created: 1_700_000_000,
+		metadata: filepath.Join(root, "metadata.yaml"), license: filepath.Join(root, "LICENSE"), out: out, created: 1_700_000_000,
 	}
 }
 
@@ -178,13 +178,22 @@ func TestWhatIsNoReleaseIsNotReplaced(t *testing.T) {
 	require.FileExists(t, filepath.Join(out, "mine"))
 }
 
+// TestASeriesThatIsNotKnownIsMissed: clusterctl upgrades nothing to a version, or from one, whose line is not there.
+func TestASeriesThatIsNotKnownIsMissed(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out")
+	o := release(t, out)
+	o.version = "v0.2.0"
+	require.ErrorContains(t, o.run(), "has no line for 0.2")
+	require.NoDirExists(t, out)
+}
+
 func TestVersions(t *testing.T) {
 	for _, text := range []string{"v0.1.0", "v1.2.3-rc.1"} {
 		v, err := parse(text)
 		require.NoError(t, err)
 		require.Equal(t, text, v.String())
 	}
-	for _, text := range []string{"", "latest", "0.1.0", "v0.1", "v01.2.3", "v1.2.3 ", "dev", "v0.1.0-3-gabc-dirty/.."} {
+	for _, text := range []string{"", "latest", "0.1.0", "v0.1", "v01.2.3", "v1.2.3 ", "v0.1.0+build", "dev", "v0.1.0-3-gabc-dirty/.."} {
 		_, err := parse(text)
 		require.Error(t, err, text)
 	}

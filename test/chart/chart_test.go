@@ -187,6 +187,26 @@ func TestOneReplicaHasNoBudget(t *testing.T) {
 	require.NotContains(t, got, "PodDisruptionBudget/refit")
 }
 
+// TestADefaultThatIsTakenAway: null is how Helm drops what a chart's values have. It is refused, or what is rendered can be read.
+func TestADefaultThatIsTakenAway(t *testing.T) {
+	for name := range load(t).Values {
+		t.Run(name, func(t *testing.T) {
+			c, values := load(t), map[string]any{name: nil}
+			all, err := chartutil.ToRenderValues(c, values, chartutil.ReleaseOptions{Name: "refit", Namespace: "refit-system"}, nil)
+			if err != nil {
+				return
+			}
+			files, err := engine.Render(c, all)
+			require.NoError(t, err)
+			for file, text := range files {
+				if !strings.HasSuffix(file, "NOTES.txt") && strings.TrimSpace(text) != "" {
+					add(t, map[string]map[string]any{}, []byte(text))
+				}
+			}
+		})
+	}
+}
+
 // TestWhatIsNoValueIsRefused, and not passed over.
 func TestWhatIsNoValueIsRefused(t *testing.T) {
 	for name, values := range map[string]map[string]any{
@@ -195,6 +215,10 @@ func TestWhatIsNoValueIsRefused(t *testing.T) {
 		"latest":                       {"image": map[string]any{"tag": "latest"}},
 		"a digest that is none":        {"image": map[string]any{"digest": "abc"}},
 		"an argument without its name": {"extraArgs": []any{"debug"}},
+		"a tag that is more than one":  {"image": map[string]any{"tag": "v1\n        tty: true"}},
+		"a tag with a comment":         {"image": map[string]any{"tag": "v1 # x"}},
+		"no repository":                {"image": map[string]any{"repository": nil}},
+		"too many shards":              {"shards": 65},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := chartutil.ToRenderValues(load(t), values, chartutil.ReleaseOptions{Name: "refit", Namespace: "refit-system"}, nil)
