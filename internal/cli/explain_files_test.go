@@ -284,6 +284,30 @@ func TestPreCommitExample(t *testing.T) {
 	require.Contains(t, out, "MachineDeployment/workers  Deleted")
 }
 
+// TestExplainChangesFails has the script exit with 1 where what it is to compare is not there: that is no change without consequences.
+func TestExplainChangesFails(t *testing.T) {
+	_, in := explainedRepository(t)
+	for says, args := range map[string]string{
+		`"none" is no commit`:        "none HEAD clusters",
+		`"other" is no commit`:       "HEAD other clusters",
+		`"" is no commit`:            "'' HEAD clusters",
+		`"HEAD:hack" is no commit`:   "HEAD:hack HEAD clusters",
+		`"missing" is on neither`:    "HEAD HEAD missing",
+		`"nowhere" is on neither`:    "HEAD --staged nowhere",
+		`"unborn" is no commit that`: "unborn --staged clusters",
+	} {
+		t.Run(says, func(t *testing.T) {
+			out, status := in("hack/explain-changes.sh " + args)
+			require.Equal(t, 1, status, out)
+			require.Contains(t, out, says)
+			require.NotContains(t, out, "Verdict:")
+		})
+	}
+	out, status := in("git rm -rqf clusters && git commit -qm gone && hack/explain-changes.sh HEAD HEAD~1 clusters")
+	require.Zero(t, status, out)
+	require.Contains(t, out, "Verdict: New", "a path that is not there yet is nothing")
+}
+
 // TestGitHubExample runs the step of the workflow, as the runner does.
 func TestGitHubExample(t *testing.T) {
 	var workflow struct {
