@@ -104,6 +104,9 @@ func (s *Set) Templates() []Key {
 // template says what becomes of machines that are made of one template when they are to be made of the other.
 func (e *Explainer) template(ctx context.Context, key Key, a, b *unstructured.Unstructured) ([]*Owner, error) {
 	of := &side{}
+	if key.Group == kubeadm.Group || key.Group == controlPlanes.Group {
+		of.bootstrap = configKind(&key)
+	}
 	object := fieldset.InfrastructureMachine
 	switch key.Group {
 	case kubeadm.Group:

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/capi-refit/refit/internal/disruption"
 )
@@ -200,4 +201,34 @@ func TestValuesAreNotTold(t *testing.T) {
 		require.NoError(t, err)
 		require.NotContains(t, string(told), "secret")
 	}
+}
+
+// TestWhatBootstraps has the judge be told what the machines come up with, which decides about versions.
+func TestWhatBootstraps(t *testing.T) {
+	ask := func(from, to *Set) schema.GroupKind {
+		t.Helper()
+		j := &judge{}
+		_, err := (&Explainer{Judge: j, Now: now}).Compare(t.Context(), from, to)
+		require.NoError(t, err)
+		require.NotEmpty(t, j.asked)
+		return j.asked[len(j.asked)-1].Bootstrap
+	}
+	workers := base[strings.Index(base, "---\n"):]
+	const ref = "configRef: {apiGroup: bootstrap.cluster.x-k8s.io, kind: KubeadmConfigTemplate, name: config-1}"
+	upgrade := []string{"v1.36.1", "v1.36.2"}
+	require.Equal(t, kubeadm, ask(set(t, workers), set(t, workers, upgrade...)))
+	require.Equal(t, kubeadm, ask(set(t, base), set(t, base, "v1.36.1\n  rollout", "v1.36.2\n  rollout")), "of a control plane")
+	secret := strings.Replace(workers, ref, "dataSecretName: a", 1)
+	require.Empty(t, ask(set(t, secret), set(t, secret, upgrade...)))
+
+	rke2 := schema.GroupKind{Group: "bootstrap.cluster.x-k8s.io", Kind: "RKE2Config"}
+	other := strings.NewReplacer("kind: KubeadmConfigTemplate", "kind: RKE2ConfigTemplate", "bootstrap.cluster.x-k8s.io/v1beta2", "bootstrap.cluster.x-k8s.io/v1beta1").Replace(workers)
+	require.Equal(t, rke2, ask(set(t, other), set(t, other, upgrade...)))
+
+	require.Equal(t, kubeadm, ask(set(t, topology+class), set(t, topology+class, upgrade...)))
+	ofClass := strings.ReplaceAll(topology+class, "kind: KubeadmConfigTemplate", "kind: RKE2ConfigTemplate")
+	require.Equal(t, rke2, ask(set(t, ofClass), set(t, ofClass, upgrade...)))
+
+	const template = "apiVersion: bootstrap.cluster.x-k8s.io/v1beta1\nkind: RKE2ConfigTemplate\nmetadata: {name: a, namespace: fleet}\nspec: {template: {spec: {files: [one]}}}"
+	require.Equal(t, rke2, ask(set(t, template), set(t, template, "one", "two")))
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -100,6 +101,8 @@ type side struct {
 	labels       map[string]string
 	cluster      string
 	version      string
+	// bootstrap is what the machines come up with; empty where that is not known, or nothing.
+	bootstrap schema.GroupKind
 }
 
 // owner says what becomes of the machines of a MachineDeployment or a KubeadmControlPlane. Nil: there is nothing to be said.
@@ -243,7 +246,7 @@ func (o *Owner) take(x *handlers.Explanation) {
 }
 
 func (s *side) subject(namespace string) inplace.Subject {
-	return inplace.Subject{Namespace: namespace, Cluster: s.cluster, Labels: s.labels, Bootstrap: kubeadm, Version: s.version}
+	return inplace.Subject{Namespace: namespace, Cluster: s.cluster, Labels: s.labels, Bootstrap: s.bootstrap, Version: s.version}
 }
 
 // settle adds what Cluster API makes of a verdict, how many machines it concerns, and when.

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
@@ -41,7 +42,7 @@ func (s sides) read(of *Set, o *unstructured.Unstructured) (*side, error) {
 	out := &side{
 		given: md.Spec.Replicas != nil, replicas: int(ptr.Deref(md.Spec.Replicas, 1)), paused: ptr.Deref(md.Spec.Paused, false),
 		onDelete: md.Spec.Rollout.Strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType, after: instant(md.Spec.Rollout.After),
-		cluster: md.Spec.ClusterName, version: md.Spec.Template.Spec.Version,
+		cluster: md.Spec.ClusterName, version: md.Spec.Template.Spec.Version, bootstrap: configKind(templatesOf(o).bootstrap),
 	}
 	out.labels = labelled(md.Spec.Template.Labels, map[string]string{clusterv1.ClusterNameLabel: out.cluster, clusterv1.MachineDeploymentNameLabel: md.Name})
 	out.limits = rollout.LimitsOf(rolling.MaxSurge, rolling.MaxUnavailable, out.replicas)
@@ -58,6 +59,7 @@ func readControlPlane(of *Set, o *unstructured.Unstructured) (*side, error) {
 	out := &side{
 		given: kcp.Spec.Replicas != nil, replicas: int(ptr.Deref(kcp.Spec.Replicas, 1)), after: instant(kcp.Spec.Rollout.After),
 		before: kcp.Spec.Rollout.Before.CertificatesExpiryDays, version: kcp.Spec.Version, cluster: clusterOf(of, kcp),
+		bootstrap: kubeadm,
 	}
 	out.ofControlPlane(kcp.Spec.Rollout.Strategy.RollingUpdate)
 	out.labels = labelled(kcp.Spec.MachineTemplate.ObjectMeta.Labels, map[string]string{clusterv1.ClusterNameLabel: out.cluster, clusterv1.MachineControlPlaneLabel: ""})
@@ -136,6 +138,17 @@ func templatesOf(o *unstructured.Unstructured) references {
 		return references{infrastructure: ref("spec", "machineTemplate", "spec", "infrastructureRef")}
 	}
 	return references{ref("spec", "template", "spec", "infrastructureRef"), ref("spec", "template", "spec", "bootstrap", "configRef")}
+}
+
+// configKind returns the kind of what is made of a bootstrap template; empty without one. That of a KubeadmControlPlane has KubeadmConfigs made.
+func configKind(template *Key) schema.GroupKind {
+	switch {
+	case template == nil:
+		return schema.GroupKind{}
+	case template.Group == controlPlanes.Group && template.Kind == controlPlanes.Kind+clusterv1.TemplateSuffix:
+		return kubeadm
+	}
+	return schema.GroupKind{Group: template.Group, Kind: machineKind(template.Kind)}
 }
 
 func (r references) all() (keys []Key) {

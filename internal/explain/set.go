@@ -27,8 +27,14 @@ var (
 // apiGroup is that of Cluster API, and the ends of those of its providers.
 const apiGroup = "cluster.x-k8s.io"
 
-// versioned are the groups of which refit knows one version.
-var versioned = []string{clusterv1.GroupVersion.Group, controlplanev1.GroupVersion.Group, bootstrapv1.GroupVersion.Group}
+// versioned are the kinds of which refit knows one version.
+var versioned = []schema.GroupKind{
+	deployments, clusters, classes, controlPlanes, templateOf(controlPlanes), templateOf(kubeadm),
+}
+
+func templateOf(kind schema.GroupKind) schema.GroupKind {
+	return schema.GroupKind{Group: kind.Group, Kind: kind.Kind + clusterv1.TemplateSuffix}
+}
 
 // Key identifies an object. Its version is not a part of that.
 type Key struct {
@@ -77,7 +83,7 @@ func (s *Set) Add(o *unstructured.Unstructured) error {
 	if key.Name == "" {
 		return fmt.Errorf("a %s has no name", key.Kind)
 	}
-	if slices.Contains(versioned, key.Group) && o.GroupVersionKind().Version != clusterv1.GroupVersion.Version {
+	if slices.Contains(versioned, key.GroupKind) && o.GroupVersionKind().Version != clusterv1.GroupVersion.Version {
 		return fmt.Errorf("%s is of %s, and refit reads %s only: write it in that version (an API server that has it converts it: kubectl get %s.%s.%s %s -o yaml)",
 			key, o.GetAPIVersion(), clusterv1.GroupVersion.Version, plural(key.Kind), clusterv1.GroupVersion.Version, key.Group, key.Name)
 	}

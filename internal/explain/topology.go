@@ -208,6 +208,7 @@ func (e *Explainer) part(ctx context.Context, s sides, o *Owner, key Key, was, w
 		o.goes(&was.side)
 		return nil
 	}
+	was.side.bootstrap, will.side.bootstrap = configKind(was.bootstrap), configKind(will.bootstrap)
 	s.rolls(s.from, was)
 	s.rolls(s.to, will)
 	now, err := s.madeBy(s.from, was, will)
