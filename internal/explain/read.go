@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	goyaml "go.yaml.in/yaml/v2"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	sigsyaml "sigs.k8s.io/yaml"
@@ -25,10 +26,13 @@ func Read(data []byte) ([]*unstructured.Unstructured, error) {
 			return all, nil
 		}
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("document %d: %w", n, err)
 		}
 		body, err := sigsyaml.YAMLToJSONStrict(doc)
 		if err != nil {
+			return nil, fmt.Errorf("document %d: %w", n, err)
+		}
+		if err := alone(doc); err != nil {
 			return nil, fmt.Errorf("document %d: %w", n, err)
 		}
 		if err := jsonscan.Check(body); err != nil {
@@ -42,6 +46,23 @@ func Read(data []byte) ([]*unstructured.Unstructured, error) {
 			return nil, fmt.Errorf("document %d: %w", n, err)
 		}
 	}
+}
+
+// alone returns an error for a document in which something follows its first value, such as another one of JSON: who reads it leaves that out.
+func alone(doc []byte) error {
+	decoder := goyaml.NewDecoder(bytes.NewReader(doc))
+	var value any
+	err := decoder.Decode(&value)
+	if err == nil {
+		err = decoder.Decode(&value)
+		if err == nil || !errors.Is(err, io.EOF) {
+			return errors.New("something follows its first value: set values apart by lines of ---, or make a List of them (jq -s '{kind: \"List\", items: .}')")
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
 }
 
 // add adds an object, or the items of a list.

@@ -49,6 +49,27 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
+// TestReadLeavesNothingOut: what was left out would be taken for what is not there.
+func TestReadLeavesNothingOut(t *testing.T) {
+	for name, text := range map[string]string{
+		"values of JSON":         `{"kind": "A"}` + "\n" + `{"kind": "B"}`,
+		"in one line":            `{"kind": "A"} {"kind": "B"}`,
+		"sequences":              "[1]\n[2]",
+		"what ends a document":   "kind: A\n...\nkind: B",
+		"what begins in a line":  "kind: A\n--- {kind: B}",
+		"a tag where one begins": "--- !x\nkind: A\n--- !x\nkind: B",
+		"null before":            "null\n--- {kind: B}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Read([]byte("kind: C\n---\n" + text))
+			require.ErrorContains(t, err, "document 2: ")
+		})
+	}
+	objects, err := Read([]byte("kind: A\n...\n---\n# nothing\n---\n--- # two\nkind: B\n...\n"))
+	require.NoError(t, err)
+	require.Len(t, objects, 2)
+}
+
 func TestSetRefuses(t *testing.T) {
 	const deployment = "apiVersion: cluster.x-k8s.io/v1beta2\nkind: MachineDeployment\nmetadata: {name: workers, namespace: fleet}"
 	s, err := NewSet(objectOf(t, deployment))
