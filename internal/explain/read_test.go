@@ -81,6 +81,23 @@ func TestSetRefuses(t *testing.T) {
 	require.NoError(t, s.Add(objectOf(t, "apiVersion: infrastructure.cluster.x-k8s.io/v1beta1\nkind: AcmeMachineTemplate\nmetadata: {name: a}")), "providers have versions of their own")
 }
 
+func TestSetRefusesReplicas(t *testing.T) {
+	for _, n := range []string{"-4", "2147483648", "99999999999", "1e30", "2.5", "'3'", "[3]"} {
+		for says, words := range map[string][2]string{
+			"spec.replicas of MachineDeployment fleet/workers":                                 {base, "replicas: 4"},
+			"spec.replicas of KubeadmControlPlane fleet/cp":                                    {base, "replicas: 3"},
+			"spec.topology.controlPlane.replicas of Cluster fleet/prod":                        {topology, "replicas: 3"},
+			"spec.topology.workers.machineDeployments[0].replicas of Cluster fleet/prod is no": {topology, "replicas: 2"},
+		} {
+			objects, err := Read([]byte(strings.Replace(words[0], words[1], "replicas: "+n, 1)))
+			require.NoError(t, err)
+			_, err = NewSet(objects...)
+			require.ErrorContains(t, err, says)
+		}
+	}
+	set(t, base, "replicas: 4", "replicas: 2147483647", "replicas: 3", "replicas: null")
+}
+
 func TestWhatIsLeftOutIsNamed(t *testing.T) {
 	more := base + "---\napiVersion: v1\nkind: Service\n---\napiVersion: v1\nkind: Service\n---\napiVersion: infrastructure.cluster.x-k8s.io/v1beta2\nkind: DevClusterTemplate\n---\ntext\n"
 	f := compare(t, set(t, base), set(t, more))

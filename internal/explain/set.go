@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -90,8 +91,43 @@ func (s *Set) Add(o *unstructured.Unstructured) error {
 	if s.objects[key] != nil {
 		return fmt.Errorf("%s is there twice", key)
 	}
+	if field := wrongReplicas(o); field != "" {
+		return fmt.Errorf("%s of %s is no number of replicas", field, key)
+	}
 	s.objects[key] = o
 	return nil
+}
+
+// wrongReplicas names the first field for replicas of an owner or a topology that no API server takes; empty: there is none.
+func wrongReplicas(o *unstructured.Unstructured) string {
+	switch keyOf(o).GroupKind {
+	case deployments, controlPlanes:
+		return wrongNumber(o.Object, "spec", "replicas")
+	case clusters:
+		if field := wrongNumber(o.Object, "spec", "topology", "controlPlane", "replicas"); field != "" {
+			return field
+		}
+		for _, workers := range []string{"machineDeployments", "machinePools"} {
+			all, _, _ := unstructured.NestedFieldNoCopy(o.Object, "spec", "topology", "workers", workers)
+			list, _ := all.([]any)
+			for i, one := range list {
+				fields, _ := one.(map[string]any)
+				if wrongNumber(fields, "replicas") != "" {
+					return fmt.Sprintf("spec.topology.workers.%s[%d].replicas", workers, i)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// wrongNumber returns the path of a field that is there and can't be how many there are; empty: it can.
+func wrongNumber(fields map[string]any, path ...string) string {
+	value, found, err := unstructured.NestedFieldNoCopy(fields, path...)
+	if n, ok := value.(int64); err != nil || !found || value == nil || ok && n >= 0 && n <= math.MaxInt32 {
+		return "" // what is above it is for who reads it
+	}
+	return strings.Join(path, ".")
 }
 
 // plural is the resource of a kind of Cluster API.
