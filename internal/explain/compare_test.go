@@ -232,3 +232,21 @@ func TestWhatBootstraps(t *testing.T) {
 	const template = "apiVersion: bootstrap.cluster.x-k8s.io/v1beta1\nkind: RKE2ConfigTemplate\nmetadata: {name: a, namespace: fleet}\nspec: {template: {spec: {files: [one]}}}"
 	require.Equal(t, rke2, ask(set(t, template), set(t, template, "one", "two")))
 }
+
+// What can't be read is named without its value, which may be secret.
+func TestWhatCannotBeReadIsNotTold(t *testing.T) {
+	const files = "files: [{path: /etc/cp, content: one}]"
+	for field, words := range map[string][]string{
+		"spec.kubeadmConfigSpec.files":                             {files, "files: secret"},
+		"spec.kubeadmConfigSpec.initConfiguration.bootstrapTokens": {files, "initConfiguration: {bootstrapTokens: [{token: secret}]}"},
+		"spec.kubeadmConfigSpec.ntp.enabled":                       {files, "ntp: {enabled: secret}"},
+		"spec.rollout.after":                                       {"rollout: {strategy: {rollingUpdate: {maxSurge: 0}}}", "rollout: {after: secret}"},
+		"spec.template.metadata.labels":                            {"labels: {pool: a}", "labels: [secret]"},
+	} {
+		t.Run(field, func(t *testing.T) {
+			_, err := (&Explainer{Judge: &judge{}, Now: now}).Compare(t.Context(), set(t, base), set(t, base, words...))
+			require.ErrorContains(t, err, " can't be read: "+field+" is not")
+			require.NotContains(t, err.Error(), "secret")
+		})
+	}
+}

@@ -1,10 +1,13 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,13 +23,29 @@ import (
 	"github.com/capi-refit/refit/internal/rollout"
 )
 
-// typed reads an object into its type. What the type does not know is left out.
+// typed reads an object into its type. What the type does not know is left out. The error names the field only: what the converter says has its value.
 func typed[T any](o *unstructured.Unstructured) (*T, error) {
 	var out T
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &out); err != nil {
-		return nil, fmt.Errorf("%s can't be read: %w", keyOf(o), err)
+		field := unreadable(o.Object, func(value any) error {
+			var one T
+			return runtime.DefaultUnstructuredConverter.FromUnstructured(value.(map[string]any), &one)
+		})
+		return nil, fmt.Errorf("%s can't be read: %s is not what Cluster API has there", keyOf(o), cmp.Or(strings.Join(field, "."), "it"))
 	}
 	return &out, nil
+}
+
+// unreadable returns the path of the first field that can't be read, up to a list.
+func unreadable(value any, read func(any) error) []string {
+	fields, _ := value.(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		one := func(value any) error { return read(map[string]any{name: value}) }
+		if one(fields[name]) != nil {
+			return append([]string{name}, unreadable(fields[name], one)...)
+		}
+	}
+	return nil
 }
 
 // read reads what matters of an owner.
