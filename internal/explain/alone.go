@@ -20,7 +20,7 @@ func machineKind(template string) string {
 }
 
 // alone says what becomes of machines whose owner moves from one template to the other, of templates that no owner names: of those of one name, and where
-// one has gone and one has come, of these two.
+// one has gone and one has come, of these two. Where more have, that is Unknown.
 func (e *Explainer) alone(ctx context.Context, s sides) ([]*Owner, []string, error) {
 	var owners []*Owner
 	var notes []string
@@ -43,20 +43,30 @@ func (e *Explainer) alone(ctx context.Context, s sides) ([]*Owner, []string, err
 	}
 	for _, key := range unnamed {
 		of := Key{GroupKind: key.GroupKind, Namespace: key.Namespace}
-		if len(gone[of]) != 1 || len(come[of]) != 1 {
-			notes = append(notes, s.unpaired(key)...)
-			continue
-		}
-		if key != come[of][0] {
-			continue
-		}
-		o, err := e.template(ctx, key, s.from.Get(gone[of][0]), s.to.Get(key))
+		one, told, err := e.renamed(ctx, s, key, gone[of], come[of])
 		if err != nil {
 			return nil, nil, err
 		}
-		owners = append(owners, o...)
+		owners, notes = append(owners, one...), append(notes, told...)
 	}
 	return owners, append(notes, s.classesAlone()...), nil
+}
+
+// renamed says what becomes of machines for a template that has come or gone, by which others of its kind have. Of which one follows which, where they are
+// more than two, only owners tell.
+func (e *Explainer) renamed(ctx context.Context, s sides, key Key, gone, come []Key) ([]*Owner, []string, error) {
+	switch {
+	case len(gone) == 0 || len(come) == 0:
+		return nil, s.unpaired(key), nil
+	case !slices.Contains(come, key):
+		return nil, nil, nil
+	case len(gone) == 1 && len(come) == 1:
+		owners, err := e.template(ctx, key, s.from.Get(gone[0]), s.to.Get(key))
+		return owners, nil, err
+	}
+	o := newOwner(key)
+	o.unknown(fmt.Sprintf("no owner that is given names it, and of its kind %d have gone and %d have come: add the owners, which tell which one follows which", len(gone), len(come)))
+	return []*Owner{o}, nil, nil
 }
 
 // unpaired says of a template that has come or gone that no owner tells what becomes of it.

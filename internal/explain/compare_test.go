@@ -194,6 +194,33 @@ spec: {template: {spec: {files: [{path: /etc/a, content: one}]}}}
 	require.Contains(t, f.Notes, "KubeadmConfigTemplate config-2 is new, and no owner that is given names it: no machine changes for it")
 }
 
+// Of several templates that change their names nobody tells which one follows which.
+func TestTemplatesThatCannotBePaired(t *testing.T) {
+	text := func(names ...string) (all string) {
+		for _, name := range names {
+			all += "---\napiVersion: bootstrap.cluster.x-k8s.io/v1beta2\nkind: KubeadmConfigTemplate\nmetadata: {name: " + name + "}\nspec: {template: {spec: {files: [{path: /etc/bad, content: " + name + "}]}}}\n"
+		}
+		return all
+	}
+	for _, c := range []struct {
+		from, to []string
+		unknown  int
+	}{
+		{[]string{"a-1", "b-1"}, []string{"a-2", "b-2"}, 2},
+		{[]string{"a-1", "b-1"}, []string{"a-2"}, 1},
+		{[]string{"a-1"}, []string{"a-2", "b-2"}, 2},
+		{[]string{"a-1", "b-1"}, []string{"a-1", "b-1", "c-1", "d-1"}, 0},
+		{[]string{"a-1", "b-1"}, []string{"a-1"}, 0},
+	} {
+		f := compare(t, set(t, text(c.from...)), set(t, text(c.to...)))
+		require.Len(t, f.Owners, c.unknown)
+		require.Len(t, f.Reaches(disruption.DaemonReload), c.unknown, "what can't be told counts")
+		for _, o := range f.Owners {
+			require.Equal(t, Unknown, o.Verdict)
+		}
+	}
+}
+
 // No value of a field is told: it may be secret.
 func TestValuesAreNotTold(t *testing.T) {
 	for _, words := range [][]string{append(moved, "secret-one", "secret-two"), append(moved, "secret-one", "secret-two", "path: /etc/a", "path: /etc/bad"), {"secret-one", "secret-two"}} {
