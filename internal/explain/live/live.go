@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -125,35 +126,83 @@ func withoutValues(err error) error {
 	return errors.New("it is invalid: " + strings.Join(fields, ", "))
 }
 
-// users adds to both sides what uses objects of the files and is not among them: Clusters of a ClusterClass.
+// users adds to both sides what uses objects of the files and is not among them: owners and ClusterClasses that name a template, and Clusters of a
+// ClusterClass.
 func (c *Cluster) users(ctx context.Context, files, from, to *explain.Set) error {
+	var namespaces []string
 	for _, key := range files.Keys() {
-		if key.GroupKind != classes.GroupKind() {
+		if strings.HasSuffix(key.Kind, clusterv1.TemplateSuffix) && !slices.Contains(namespaces, key.Namespace) {
+			namespaces = append(namespaces, key.Namespace)
+		}
+	}
+	for _, namespace := range namespaces {
+		for _, kind := range []schema.GroupVersionKind{deployments, controlPlanes, classes} {
+			if err := c.naming(ctx, kind, namespace, files, from, to); err != nil {
+				return err
+			}
+		}
+	}
+	for _, key := range to.Keys() {
+		if key.GroupKind == classes.GroupKind() {
+			if err := c.ofClass(ctx, key, files, from, to); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// naming adds to both sides the objects of a kind that name a template of the files. A kind that is not there has none.
+func (c *Cluster) naming(ctx context.Context, kind schema.GroupVersionKind, namespace string, files, from, to *explain.Set) error {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	if err := c.Client.List(ctx, list, client.InNamespace(namespace)); meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("find out which %ss in namespace %s name templates: %w", kind.Kind, namespace, err)
+	}
+	for i := range list.Items {
+		o := &list.Items[i]
+		o.SetGroupVersionKind(kind)
+		one, err := explain.NewSet(o)
+		if err != nil {
+			return err
+		}
+		named := slices.ContainsFunc(one.Templates(), func(key explain.Key) bool { return files.Get(key) != nil })
+		if !named || files.Get(one.Keys()[0]) != nil {
 			continue
 		}
-		var list clusterv1.ClusterList
-		if err := c.Client.List(ctx, &list); err != nil {
-			return fmt.Errorf("list the Clusters of %s: %w", key, err)
+		if err := errors.Join(from.Add(o), to.Add(o)); err != nil {
+			return err
 		}
-		for i := range list.Items {
-			cluster := &list.Items[i]
-			if !cluster.Spec.Topology.IsDefined() || cluster.GetClassKey() != (client.ObjectKey{Namespace: key.Namespace, Name: key.Name}) {
-				continue
-			}
-			of := explain.Key{GroupKind: clusters.GroupKind(), Namespace: cluster.Namespace, Name: cluster.Name}
-			if files.Get(of) != nil {
-				continue
-			}
-			o, err := c.get(ctx, clusters, client.ObjectKeyFromObject(cluster))
-			if err != nil {
-				return err
-			}
-			if o == nil {
-				continue
-			}
-			if err := errors.Join(from.Add(o), to.Add(o)); err != nil {
-				return err
-			}
+	}
+	return nil
+}
+
+// ofClass adds to both sides the Clusters of a ClusterClass.
+func (c *Cluster) ofClass(ctx context.Context, key explain.Key, files, from, to *explain.Set) error {
+	var list clusterv1.ClusterList
+	if err := c.Client.List(ctx, &list); err != nil {
+		return fmt.Errorf("list the Clusters of %s: %w", key, err)
+	}
+	for i := range list.Items {
+		cluster := &list.Items[i]
+		if !cluster.Spec.Topology.IsDefined() || cluster.GetClassKey() != (client.ObjectKey{Namespace: key.Namespace, Name: key.Name}) {
+			continue
+		}
+		of := explain.Key{GroupKind: clusters.GroupKind(), Namespace: cluster.Namespace, Name: cluster.Name}
+		if files.Get(of) != nil {
+			continue
+		}
+		o, err := c.get(ctx, clusters, client.ObjectKeyFromObject(cluster))
+		if err != nil {
+			return err
+		}
+		if o == nil {
+			continue
+		}
+		if err := errors.Join(from.Add(o), to.Add(o)); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -18,8 +18,11 @@ import (
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/explain"
 	"github.com/capi-refit/refit/internal/fieldset"
+	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/internal/managementtest"
 )
 
@@ -149,6 +152,46 @@ func TestDiffOfAClusterClass(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"Cluster/classy", "ClusterClass/class"}, names(from))
 	require.Equal(t, names(from), names(to))
+}
+
+// Of a template, what names it in the management cluster is told, too.
+func TestDiffOfTemplates(t *testing.T) {
+	const ofClass = "apiVersion: controlplane.cluster.x-k8s.io/v1beta2\nkind: KubeadmControlPlaneTemplate\nmetadata: {name: cp, namespace: fleet}\nspec: {template: {spec: {kubeadmConfigSpec: {files: [{path: /etc/a, content: one}]}}}}\n"
+	c, _ := newCluster(t, fleet, topology, ofClass)
+	for name, tc := range map[string]struct {
+		file string
+		want []string
+	}{
+		"of a ClusterClass": {ofClass, []string{"Cluster/classy", "ClusterClass/class", "KubeadmControlPlaneTemplate/cp"}},
+		"of owners": {
+			"apiVersion: infrastructure.cluster.x-k8s.io/v1\nkind: AcmeMachineTemplate\nmetadata: {name: infra, namespace: fleet}\nspec: {template: {spec: {size: one}}}\n",
+			[]string{"AcmeMachineTemplate/infra", "KubeadmConfigTemplate/config-1", "KubeadmControlPlane/cp", "MachineDeployment/workers"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			from, to, err := c.Diff(t.Context(), objects(t, strings.Replace(tc.file, "one", "two", 1)))
+			require.NoError(t, err)
+			require.Equal(t, tc.want, names(from))
+			require.Equal(t, tc.want, names(to))
+			forecast, err := (&explain.Explainer{Judge: replaces{}}).Compare(t.Context(), from, to)
+			require.NoError(t, err)
+			for _, o := range forecast.Owners {
+				require.NotContains(t, strings.Join(o.Notes, " "), "no owner that is given names it")
+			}
+		})
+	}
+	from, to, err := c.Diff(t.Context(), objects(t, strings.Replace(ofClass, "one", "two", 1)))
+	require.NoError(t, err)
+	forecast, err := (&explain.Explainer{Judge: replaces{}}).Compare(t.Context(), from, to)
+	require.NoError(t, err)
+	require.Equal(t, explain.Replace, forecast.Verdict, "a topology goes by what its templates say")
+}
+
+// replaces is a judge that has nothing made in place.
+type replaces struct{}
+
+func (replaces) ExplainChange(context.Context, inplace.Subject, fieldset.Change) (*handlers.Explanation, error) {
+	return &handlers.Explanation{Verdict: handlers.VerdictReplace, Disruption: disruption.Replace}, nil
 }
 
 func TestDiffThatTheAPIServerRefuses(t *testing.T) {
