@@ -125,7 +125,7 @@ func (f *explainFlags) check(args []string) error {
 	case len(args) > 1:
 		return errors.New("one object is explained at a time; cluster/NAME has all machines of a cluster")
 	case len(f.from) > 0 != (len(f.to) > 0):
-		return errors.New("--from and --to go together: what is, and what will be; an empty directory is nothing")
+		return errors.New("--from and --to go together: what is, and what will be; an empty file is nothing")
 	}
 	if err := errors.Join(f.checkPolicies(args), f.checkOutput()); err != nil {
 		return err

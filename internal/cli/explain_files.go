@@ -105,11 +105,13 @@ func readSet(stdin io.Reader, namespace string, names []string) (*explain.Set, e
 	if err != nil {
 		return nil, err
 	}
+	found := false
 	for _, name := range names {
 		files, err := filesOf(name)
 		if err != nil {
 			return nil, err
 		}
+		found = found || len(files) > 0
 		for _, file := range files {
 			data, err := readFile(stdin, file)
 			if err != nil {
@@ -124,6 +126,9 @@ func readSet(stdin io.Reader, namespace string, names []string) (*explain.Set, e
 			}
 		}
 	}
+	if !found {
+		return nil, fmt.Errorf("there is no file with objects (%s) in %s: for nothing, name an empty file", strings.Join(objectFiles, ", "), strings.Join(names, ", "))
+	}
 	return set, nil
 }
 
@@ -134,7 +139,8 @@ func addTo(set *explain.Set, namespace string, o *unstructured.Unstructured) err
 	return set.Add(o)
 }
 
-// filesOf returns a file, or the files with objects that are in a directory and below it. What is hidden, such as .git, is left out.
+// filesOf returns a file, or the files with objects that are in a directory and below it. What is hidden, such as .git, is left out. A directory may be named by
+// a link, and what is in it may not be one to a directory: what was left out there would be taken for what is gone.
 func filesOf(name string) ([]string, error) {
 	info, err := os.Stat(name)
 	if name == "-" || err == nil && !info.IsDir() {
@@ -143,21 +149,43 @@ func filesOf(name string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []string
-	err = filepath.WalkDir(name, func(path string, entry fs.DirEntry, err error) error {
+	root, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return nil, err
+	}
+	return filesBelow(root)
+}
+
+// filesBelow returns the files with objects that are in a directory and below it.
+func filesBelow(root string) (all []string, err error) {
+	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		hidden := path != name && strings.HasPrefix(entry.Name(), ".")
+		hidden := path != root && strings.HasPrefix(entry.Name(), ".")
 		switch {
 		case hidden && entry.IsDir():
 			return fs.SkipDir
-		case !hidden && isObjectFile(path, entry):
+		case hidden:
+			return nil
+		case isObjectFile(path, entry):
 			all = append(all, path)
 		}
-		return nil
+		return checkLink(path, entry)
 	})
 	return all, err
+}
+
+// checkLink returns an error for a link to a directory, or to nothing.
+func checkLink(path string, entry fs.DirEntry) error {
+	if entry.Type()&fs.ModeSymlink == 0 {
+		return nil
+	}
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		return fmt.Errorf("%s is a link to a directory, which is not followed: name the directory itself, too", path)
+	}
+	return err
 }
 
 // objectFiles are the ends of the names of files with objects.

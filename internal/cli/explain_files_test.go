@@ -144,7 +144,7 @@ func TestExplainReadsDirectories(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
-	out, err := runExplain(t, "", "--from", t.TempDir(), "--to", dir, "-n", "fleet")
+	out, err := runExplain(t, "", "--from", filepath.Join(dir, "empty.yaml"), "--to", dir, "-n", "fleet")
 	require.NoError(t, err)
 	require.Contains(t, out, "MachineDeployment/a  New      0: 2 new")
 	require.Contains(t, out, "Note: left out, since refit knows nothing of them that concerns machines: Kustomization (1), documents that are no objects (1)")
@@ -152,6 +152,43 @@ func TestExplainReadsDirectories(t *testing.T) {
 	out, err = runExplain(t, "kind: MachineDeployment\napiVersion: cluster.x-k8s.io/v1beta2\nmetadata: {name: a, namespace: fleet}\nspec: {replicas: 2}", "--from", dir, "-n", "fleet", "--to", "-")
 	require.NoError(t, err)
 	require.Contains(t, out, "Verdict: None\n", "files that name no namespace are of the one that is given")
+}
+
+// TestExplainOfLinks: a side that is read as nothing would be one without consequences.
+func TestExplainOfLinks(t *testing.T) {
+	dir := t.TempDir()
+	link := func(to, name string) string {
+		name = filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		require.NoError(t, os.Symlink(to, name))
+		return name
+	}
+	absolute := func(side string) string {
+		path, err := filepath.Abs(filepath.Join(explainExamples, side))
+		require.NoError(t, err)
+		return path
+	}
+	before, after := link(absolute("before"), "old"), link(absolute("after"), "new")
+	out, err := runExplain(t, "", "--from", before, "--to", after, "--fail-on", "Replace")
+	require.Equal(t, 2, statusOf(err), "%s\n%v", out, err)
+	require.Contains(t, out, "MachineDeployment/gpu      Replace")
+
+	link(filepath.Join(absolute("after"), "prod.yaml"), "file/prod.yaml")
+	_, err = runExplain(t, "", "--from", before, "--to", filepath.Join(dir, "file"), "--fail-on", "Replace")
+	require.Equal(t, 2, statusOf(err), "a link to a file is followed: %v", err)
+
+	link(absolute("after"), "within/prod")
+	link("nowhere", "broken/prod.yaml")
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "none", ".git"), 0o700))
+	for name, says := range map[string]string{
+		"within": "is a link to a directory", "broken": "no such file", "none": "there is no file with objects (.yaml, .yml, .json)",
+	} {
+		for _, args := range [][]string{{"--from", before, "--to", filepath.Join(dir, name)}, {"--to", before, "--from", filepath.Join(dir, name)}} {
+			_, err = runExplain(t, "", args...)
+			require.ErrorContains(t, err, says)
+			require.Equal(t, 1, statusOf(err))
+		}
+	}
 }
 
 func TestExplainWithSchedules(t *testing.T) {
