@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
 	"github.com/capi-refit/refit/handlers"
 	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/internal/disruption"
@@ -55,7 +57,7 @@ func (f *explainFlags) explainFiles(cmd *cobra.Command, others ...updaters.Const
 			return err
 		}
 		all.tellGates(cmd.ErrOrStderr())
-		windows = &fileTimetable{policies: all}
+		windows = &fileTimetable{policies: all, objects: to}
 		e.Timetable = windows
 	}
 	forecast, err := e.Compare(cmd.Context(), from, to)
@@ -198,25 +200,31 @@ func isObjectFile(path string, entry fs.DirEntry) bool {
 // fileTimetable says when changes may start by ChangeManagementPolicies of files.
 type fileTimetable struct {
 	policies *policies
-	notes    []string
+	// objects have the Clusters, if they are given.
+	objects *explain.Set
+	notes   []string
 }
 
-// When implements explain.Timetable.
+// When implements explain.Timetable. A policy of which files don't tell whether it selects the machines holds them back, and forbids nothing.
 func (t *fileTimetable) When(_ context.Context, q explain.Question) (*explain.When, error) {
 	w := &explain.When{Policies: []string{}}
 	var asked []*schedule.Schedule
 	for _, s := range t.policies.schedules {
 		p := t.policies.selectors[s]
-		if !selects(p, q) {
+		selected, known := t.selects(p, q)
+		if !selected {
 			continue
 		}
-		if !p.Selector.AnyCluster() || p.Namespaces != nil {
+		if !known {
 			t.notes = append(t.notes, fmt.Sprintf("policy %s is taken to select Cluster %s, whose labels, or those of its namespace, are not known here", s.Name(), q.Cluster))
 		}
-		if !q.Replaces { // it says how long updates take
+		switch {
+		case !q.Replaces: // it says how long updates take
 			w.Expected = max(w.Expected, explain.Duration(s.ExpectedDuration()))
-		} else if p.Forbid {
+		case p.Forbid && known:
 			w.ForbiddenBy = append(w.ForbiddenBy, "policy "+s.Name())
+		case p.Forbid:
+			t.notes = append(t.notes, fmt.Sprintf("machines of Cluster %s are replaced unless policy %s selects the Cluster, which would forbid it", q.Cluster, s.Name()))
 		}
 		if q.Material || p.HoldAll {
 			asked, w.Policies = append(asked, s.For(q.Class)), append(w.Policies, s.Name())
@@ -226,10 +234,21 @@ func (t *fileTimetable) When(_ context.Context, q explain.Question) (*explain.Wh
 	return w, nil
 }
 
-// selects reports whether a policy selects a machine, as far as files tell.
-func selects(p *changemanagement.Policy, q explain.Question) bool {
+// selects reports whether a policy selects a machine, or may do so, and whether files tell that for certain.
+func (t *fileTimetable) selects(p *changemanagement.Policy, q explain.Question) (selected, known bool) {
 	here := p.Namespace == "" || q.Namespace == "" || p.Namespace == q.Namespace
-	return here && p.Selector.Machine(selection.RoleOf(q.Labels), q.Labels)
+	if !here || !p.Selector.Machine(selection.RoleOf(q.Labels), q.Labels) {
+		return false, true
+	}
+	known = q.Labels != nil && (p.Namespace == "" || q.Namespace != "") && (p.Namespaces == nil || p.Namespaces.Empty())
+	if p.Selector.AnyCluster() {
+		return true, known
+	}
+	cluster := t.objects.Get(explain.Key{GroupKind: clusterv1.GroupVersion.WithKind("Cluster").GroupKind(), Namespace: q.Namespace, Name: q.Cluster})
+	if cluster == nil {
+		return true, false
+	}
+	return p.Selector.Cluster(cluster.GetLabels()), known
 }
 
 // setWhen takes over what policies have decided.

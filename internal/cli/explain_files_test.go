@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
+
+	"github.com/capi-refit/refit/internal/explain"
 )
 
 var explainExamples = filepath.Join(examplesDir, "explain")
@@ -224,6 +226,50 @@ func TestExplainWithSchedules(t *testing.T) {
 	require.NoError(t, err, "what is forbidden does not happen")
 	require.Contains(t, out, "MachineDeployment/gpu      Forbidden")
 	require.Contains(t, out, "the replacement is forbidden by policy saturdays")
+}
+
+// TestExplainForbidsByWhatIsKnown: a policy that may not select the machines keeps none from being replaced.
+func TestExplainForbidsByWhatIsKnown(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	const spec = "strategy: MaintenanceSchedule, replacement: Forbid, maintenanceSchedule: {timeZone: UTC, permit: [{recurrence: FREQ=DAILY, startTime: '00:00', duration: 24h}]}}\n"
+	const lab = "apiVersion: capi-refit.dev/v1alpha1\nkind: ChangeManagementPolicy\nmetadata: {name: lab, namespace: fleet}\nspec: {selector: {clusters: {matchLabels: {env: lab}}}, " + spec
+	const platform = "apiVersion: capi-refit.dev/v1alpha1\nkind: ClusterChangeManagementPolicy\nmetadata: {name: platform}\nspec: {namespaceSelector: {matchLabels: {env: lab}}, " + spec
+	const everywhere = "apiVersion: capi-refit.dev/v1alpha1\nkind: ClusterChangeManagementPolicy\nmetadata: {name: everywhere}\nspec: {" + spec
+	cluster := func(env string) string {
+		return "apiVersion: cluster.x-k8s.io/v1beta2\nkind: Cluster\nmetadata: {name: prod, namespace: fleet, labels: {env: " + env + "}}\nspec: {}\n"
+	}
+	for name, c := range map[string]struct {
+		policy, cluster, says string
+		status                int
+	}{
+		"the Cluster is not known":           {lab, "", "Note: machines of Cluster prod are replaced unless policy lab selects the Cluster", 2},
+		"the namespace is not known":         {platform, cluster("lab"), "Note: machines of Cluster prod are replaced unless policy ClusterChangeManagementPolicy platform selects the Cluster", 2},
+		"it selects the Cluster":             {lab, cluster("lab"), "forbidden by policy lab", 0},
+		"it does not select the Cluster":     {lab, cluster("dev"), "MachineDeployment/gpu      Replace", 2},
+		"it selects all Clusters everywhere": {everywhere, "", "forbidden by policy ClusterChangeManagementPolicy everywhere", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := append(sidesOfExample(), "--schedule", file("policy.yaml", c.policy), "--fail-on", "Replace")
+			if c.cluster != "" {
+				args = append(args, "--to", file("cluster.yaml", c.cluster))
+			}
+			out, err := runExplain(t, "", args...)
+			require.Equal(t, c.status, statusOf(err), "%s\n%v", out, err)
+			require.Contains(t, strings.Join(strings.Fields(out), " "), strings.Join(strings.Fields(c.says), " "))
+			out, err = runExplain(t, "", append(args, "-o", "json")...)
+			require.Equal(t, c.status, statusOf(err))
+			var told explain.Forecast
+			require.NoError(t, json.Unmarshal([]byte(strings.Split(out, "\nrefit:")[0]), &told))
+			for _, o := range told.Owners {
+				require.True(t, o.Verdict != explain.Forbidden || o.AtOnce == 0, "nothing is taken at once")
+			}
+		})
+	}
 }
 
 // TestDocumentedExplanations runs the commands of the page, and compares what they print.

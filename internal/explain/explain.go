@@ -288,7 +288,7 @@ func (o *Owner) setWhen(w *When) {
 	}
 	if o.Verdict == Replace && len(w.ForbiddenBy) > 0 && !o.unasked {
 		o.Verdict, o.Disruption = Forbidden, disruption.None
-		o.Machines.Replaced = 0
+		o.Machines.Replaced, o.AtOnce, w.AtLeast = 0, 0, 0
 		o.Notes = append(o.Notes, "the replacement is forbidden by "+strings.Join(w.ForbiddenBy, ", ")+": the machines stay as they are, and nothing of the change is made")
 	}
 }

@@ -149,6 +149,9 @@ func (o *Owner) sumUp() {
 			o.Verdict = worse(o.Verdict, m.Verdict)
 		}
 	}
+	if o.Verdict == Forbidden {
+		o.AtOnce = 0
+	}
 }
 
 // UpToDate reports whether Cluster API says of a machine that it is as its owner wants it. It is not known of one without the condition.

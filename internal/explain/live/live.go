@@ -156,9 +156,10 @@ func (c *Cluster) users(ctx context.Context, files, from, to *explain.Set) error
 func (c *Cluster) naming(ctx context.Context, kind schema.GroupVersionKind, namespace string, files, from, to *explain.Set) error {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-	if err := c.Client.List(ctx, list, client.InNamespace(namespace)); meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+	switch err := c.Client.List(ctx, list, client.InNamespace(namespace)); {
+	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
 		return nil
-	} else if err != nil {
+	case err != nil:
 		return fmt.Errorf("find out which %ss in namespace %s name templates: %w", kind.Kind, namespace, err)
 	}
 	for i := range list.Items {
