@@ -133,6 +133,7 @@ func (b *blueprint) controlPlane(t *clusterv1.ControlPlaneTopology) *part {
 	p.labels = labelled(t.Metadata.Labels, map[string]string{
 		clusterv1.ClusterNameLabel: b.object.Name, clusterv1.ClusterTopologyOwnedLabel: "", clusterv1.MachineControlPlaneLabel: "",
 	})
+	p.after = instant(t.Rollout.After)
 	if b.class != nil {
 		p.labels = labelled(b.class.Spec.ControlPlane.Metadata.Labels, p.labels)
 		p.infrastructure = b.template(b.class.Spec.ControlPlane.MachineInfrastructure.TemplateRef)
@@ -269,10 +270,20 @@ func (s sides) rolls(of *Set, p *part) {
 	if p.bootstrap == nil || of.Get(*p.bootstrap) == nil {
 		return
 	}
-	strategy, _, _ := unstructured.NestedFieldNoCopy(of.Get(*p.bootstrap).Object, "spec", "template", "spec", "rollout", "strategy", "rollingUpdate", "maxSurge")
+	how, _, _ := unstructured.NestedMap(of.Get(*p.bootstrap).Object, "spec", "template", "spec", "rollout")
+	if days := rollout.Setting(field(how, "before", "certificatesExpiryDays")); days != nil {
+		p.before = int32(days.IntValue())
+	}
+	strategy := field(how, "strategy", "rollingUpdate", "maxSurge")
 	if p.surges = rollout.ControlPlaneSurges(rollout.Setting(strategy)); !p.surges {
 		p.limits = rollout.Limits{Unavailable: 1}
 	}
+}
+
+// field returns one of decoded JSON; nil if it is not there.
+func field(of map[string]any, path ...string) any {
+	value, _, _ := unstructured.NestedFieldNoCopy(of, path...)
+	return value
 }
 
 // madeBy returns what the machines of a part are made of. A template that is missing on both sides, and of one name, is taken to be as it was.

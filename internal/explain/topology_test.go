@@ -102,6 +102,20 @@ func TestTopology(t *testing.T) {
 	}
 }
 
+func TestWhenATopologyReplacesItsControlPlane(t *testing.T) {
+	const cp = "Cluster/prod control plane"
+	past := of(t, compare(t, set(t, topology+class), set(t, topology+class, "controlPlane: {replicas: 3}", `controlPlane: {replicas: 3, rollout: {after: "2026-10-03T19:00:00Z"}}`)), cp)
+	require.Equal(t, Replace, past.Verdict)
+	require.Equal(t, Counts{Total: 3, Replaced: 3}, past.Machines)
+	coming := of(t, compare(t, set(t, topology+class), set(t, topology+class, "controlPlane: {replicas: 3}", `controlPlane: {replicas: 3, rollout: {after: "2026-10-09T00:00:00Z"}}`)), cp)
+	require.Equal(t, None, coming.Verdict)
+	require.Len(t, coming.Adds, 1)
+	require.Contains(t, coming.Adds[0], "from 2026-10-09T00:00:00Z on it replaces all machines")
+	before := of(t, compare(t, set(t, topology+class), set(t, topology+class, "spec: {rollout: {strategy", "spec: {rollout: {before: {certificatesExpiryDays: 21}, strategy")), cp)
+	require.Len(t, before.Adds, 1)
+	require.Contains(t, before.Adds[0], "21 days before their certificates end")
+}
+
 func TestPartsOfATopologyThatComeAndGo(t *testing.T) {
 	f := compare(t, set(t, topology+class), set(t, topology+class, "name: md-0", "name: md-1"))
 	require.Equal(t, Deleted, of(t, f, "Cluster/prod MachineDeployment md-0").Verdict)
