@@ -27,6 +27,9 @@ func (e *Explainer) topology(ctx context.Context, s sides, key Key) ([]*Owner, e
 	if err != nil {
 		return nil, err
 	}
+	if was == nil && s.from.Get(key) != nil && s.to.Get(key) == nil {
+		return s.clusterGoes(key)
+	}
 	var owners []*Owner
 	for _, part := range partsOf(was, will) {
 		o := newOwner(key)
@@ -37,6 +40,29 @@ func (e *Explainer) topology(ctx context.Context, s sides, key Key) ([]*Owner, e
 		}
 	}
 	return owners, nil
+}
+
+// clusterGoes says what becomes of the machines of a Cluster without a topology that is not there any more: they go with it, also where their owners are
+// still given.
+func (s sides) clusterGoes(key Key) ([]*Owner, error) {
+	all := &side{cluster: key.Name, given: true}
+	for _, of := range s.from.Keys() {
+		if of.Namespace != key.Namespace || of.GroupKind != deployments && of.GroupKind != controlPlanes {
+			continue
+		}
+		one, err := s.read(s.from, s.from.Get(of))
+		if err != nil {
+			return nil, err
+		}
+		if one.cluster == key.Name {
+			all.replicas += one.replicas
+			all.given = all.given && one.given
+		}
+	}
+	o := newOwner(key)
+	o.goes(all)
+	o.Notes = append(o.Notes, "a Cluster takes all that is of it along: its control plane, its workers and their machines, also those that are still among the objects")
+	return []*Owner{o}, nil
 }
 
 // blueprint is a Cluster with its ClusterClass, which may be missing.

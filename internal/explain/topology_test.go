@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/capi-refit/refit/internal/disruption"
 )
 
 const topology = `
@@ -125,6 +127,29 @@ func TestPartsOfATopologyThatComeAndGo(t *testing.T) {
 	f = compare(t, set(t, topology+class), set(t, class))
 	require.Equal(t, Counts{Total: 3, Deleted: 3}, of(t, f, "Cluster/prod control plane").Machines)
 	require.Equal(t, Deleted, f.Verdict)
+}
+
+func TestAClusterWithoutATopologyThatGoes(t *testing.T) {
+	const cluster = `
+---
+apiVersion: cluster.x-k8s.io/v1beta2
+kind: Cluster
+metadata: {name: prod, namespace: fleet}
+spec:
+  controlPlaneRef: {apiGroup: controlplane.cluster.x-k8s.io, kind: KubeadmControlPlane, name: cp}
+  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: DevCluster, name: prod}
+`
+	f := compare(t, set(t, base+cluster), set(t, base))
+	o := of(t, f, "Cluster/prod")
+	require.Equal(t, Deleted, o.Verdict)
+	require.Equal(t, Counts{Total: 7, Deleted: 7}, o.Machines)
+	require.Equal(t, Deleted, f.Verdict)
+	require.Contains(t, f.Reaches(disruption.Replace), o)
+
+	others := compare(t, set(t, base+cluster, "clusterName: prod", "clusterName: other"), set(t, base, "clusterName: prod", "clusterName: other"))
+	require.Equal(t, Counts{Total: 3, Deleted: 3}, of(t, others, "Cluster/prod").Machines)
+	require.Len(t, compare(t, set(t, base), set(t, base+cluster)).Owners, 2, "one that comes changes no machine")
+	require.Len(t, compare(t, set(t, base+cluster), set(t, base+cluster)).Owners, 2)
 }
 
 func TestAClassThatNoClusterIsGivenOf(t *testing.T) {
