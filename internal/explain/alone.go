@@ -3,6 +3,7 @@ package explain
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -129,13 +130,18 @@ func (e *Explainer) template(ctx context.Context, key Key, a, b *unstructured.Un
 	if err != nil {
 		return nil, fmt.Errorf("compare %s: %w", key, err)
 	}
-	if !differs {
+	initDiffers := !reflect.DeepEqual(initOf(a), initOf(b))
+	if !differs && !initDiffers {
 		return nil, nil
 	}
 	o := newOwner(key)
 	o.Notes = append(o.Notes, "no owner that is given names it: this is what becomes of machines whose owner moves from the one to the other")
 	if keyOf(a) == keyOf(b) {
 		o.Notes = append(o.Notes, "edited under its own name, Cluster API rolls nothing out for it: machines that run keep what they have, and new ones get the edit")
+	}
+	if !differs {
+		o.firstMachine()
+		return []*Owner{o}, nil
 	}
 	var before, after rollout.Made
 	if object == fieldset.BootstrapConfig {
@@ -146,6 +152,17 @@ func (e *Explainer) template(ctx context.Context, key Key, a, b *unstructured.Un
 	return []*Owner{o}, e.judge(ctx, o, of, before, after)
 }
 
+// initConfiguration is what only the machine has that a cluster is initialized with.
+const initConfiguration = "initConfiguration"
+
+// initOf returns that of the template of a KubeadmControlPlane; of another one nil.
+func initOf(template *unstructured.Unstructured) any {
+	if template.GetKind() != controlPlanes.Kind+clusterv1.TemplateSuffix {
+		return nil
+	}
+	return rollout.Compared(field(template.Object, "spec", "template", "spec", "kubeadmConfigSpec"))[initConfiguration]
+}
+
 // configOf is specOf, and for the template of a KubeadmControlPlane its KubeadmConfig.
 func configOf(template *unstructured.Unstructured) fieldset.Spec {
 	if template.GetKind() != controlPlanes.Kind+clusterv1.TemplateSuffix {
@@ -153,6 +170,6 @@ func configOf(template *unstructured.Unstructured) fieldset.Spec {
 	}
 	value, _, _ := unstructured.NestedFieldNoCopy(template.Object, "spec", "template", "spec", "kubeadmConfigSpec")
 	compared := rollout.Compared(value)
-	unstructured.RemoveNestedField(compared, "initConfiguration") // no machine that joins has it
+	unstructured.RemoveNestedField(compared, initConfiguration) // no machine that joins has it
 	return fieldset.Spec{APIVersion: kubeadm.Group + "/" + clusterv1.GroupVersion.Version, Kind: kubeadm.Kind, Value: compared}
 }

@@ -83,6 +83,7 @@ func TestControlPlane(t *testing.T) {
 		"the infrastructure is edited under its own name": {[]string{"inMemory: {}", "inMemory: {bad: yes}"}, None, Counts{Total: 3}, "is edited under its own name"},
 		// A control plane compares with what the template says now, once something else has it roll out.
 		"the infrastructure, and something else": {[]string{"inMemory: {}", "inMemory: {bad: yes}", "content: one", "content: two"}, Replace, Counts{Total: 3, Replaced: 3}, ""},
+		"what only the first machine has":        {[]string{"kubeadmConfigSpec: {", "kubeadmConfigSpec: {initConfiguration: {skipPhases: [addon/coredns]}, "}, Unknown, Counts{Total: 3}, "if it is still there"},
 		"a field of a newer version":             {[]string{"kubeadmConfigSpec: {", "kubeadmConfigSpec: {ofTheFuture: yes, "}, Unknown, Counts{Total: 3}, "does not know"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -186,6 +187,9 @@ spec: {template: {spec: {files: [{path: /etc/a, content: one}]}}}
 
 	renamed := of(t, compare(t, set(t, config), set(t, config, "config-1", "config-2", "/etc/a", "/etc/bad")), "KubeadmConfigTemplate/config-2")
 	require.Equal(t, Replace, renamed.Verdict)
+
+	first := "\n---" + strings.SplitN(class, "---", 4)[2]
+	require.Equal(t, Unknown, of(t, compare(t, set(t, first), set(t, first, "name: first", "name: other")), "KubeadmControlPlaneTemplate/cp").Verdict)
 
 	more := set(t, config)
 	require.NoError(t, more.Add(objectOf(t, strings.ReplaceAll(config, "config-1", "config-2"))))

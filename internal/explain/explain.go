@@ -147,11 +147,32 @@ func (e *Explainer) owner(ctx context.Context, s sides, key Key) (*Owner, error)
 	}
 	o.Notes = append(o.Notes, edited...)
 	if len(reasons) > 0 {
-		if err := e.decide(ctx, s, o, was, a, b); err != nil {
-			return nil, err
-		}
+		err = e.decide(ctx, s, o, was, a, b)
+	} else {
+		err = o.initialized(ctx, a, b)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return o, e.settle(ctx, o, key, was, will)
+}
+
+// initialized looks at what only the machine has that the cluster was initialized with, where nothing else differs.
+func (o *Owner) initialized(ctx context.Context, a, b *unstructured.Unstructured) error {
+	reasons, err := rollout.InitReasons(ctx, a, b)
+	if err != nil {
+		return fmt.Errorf("compare what the first machine of %s has: %w", keyOf(b), err)
+	}
+	if len(reasons) > 0 {
+		o.firstMachine(reasons...)
+	}
+	return nil
+}
+
+// firstMachine says what becomes of the machine that the cluster was initialized with, for fields that only this one has.
+func (o *Owner) firstMachine(because ...string) {
+	o.Because = append(o.Because, because...)
+	o.unknown("only the machine that the cluster was initialized with has what differs: Cluster API rolls it out if it is still there, which can't be told, and no other machine")
 }
 
 func newOwner(key Key) *Owner {

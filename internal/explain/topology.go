@@ -249,6 +249,7 @@ func (e *Explainer) part(ctx context.Context, s sides, o *Owner, key Key, was, w
 		}
 		o.same()
 	}
+	s.initialized(o, was, will)
 	patched(o, was, will)
 	if err := e.settle(ctx, o, key, &was.side, &will.side); err != nil {
 		return err
@@ -257,6 +258,17 @@ func (e *Explainer) part(ctx context.Context, s sides, o *Owner, key Key, was, w
 		o.Adds = append(o.Adds, "upgrades the control plane first, and workers after it")
 	}
 	return nil
+}
+
+// initialized looks at what only the machine of a control plane has that the Cluster was initialized with, where nothing else differs.
+func (s sides) initialized(o *Owner, was, will *part) {
+	if o.Part != controlPlanePart || o.Verdict != None || was.bootstrap == nil || will.bootstrap == nil {
+		return
+	}
+	a, b := s.from.Get(*was.bootstrap), s.to.Get(*will.bootstrap)
+	if a != nil && b != nil && !reflect.DeepEqual(initOf(a), initOf(b)) {
+		o.firstMachine("the templates of " + will.of.String())
+	}
 }
 
 // same has a change that comes to nothing be none: unlike for other owners, what counts is what the templates say.

@@ -73,7 +73,7 @@ func TestTopology(t *testing.T) {
 		"version, without the class":        {to: []string{"v1.36.1", "v1.36.2"}, without: true, controlPlane: InPlace, deployment: InPlace},
 		"the template of workers":           {to: []string{"/etc/md", "/etc/bad"}, controlPlane: None, deployment: Replace, says: "the templates of ClusterClass fleet/class"},
 		"the template of the control plane": {to: []string{"path: /etc/cp, content: one", "path: /etc/cp, content: two"}, controlPlane: InPlace, deployment: None},
-		"what only the first machine has":   {to: []string{"name: first", "name: other"}, controlPlane: None, deployment: None},
+		"what only the first machine has":   {to: []string{"name: first", "name: other"}, controlPlane: Unknown, deployment: None, says: "if it is still there"},
 		"the infrastructure of both":        {to: []string{"inMemory: {}", "inMemory: {bad: yes}"}, controlPlane: Replace, deployment: Replace},
 		"another class":                     {to: []string{"classRef: {name: class}", "classRef: {name: other}"}, controlPlane: Unknown, deployment: Unknown, says: "ClusterClass fleet/other"},
 		"a variable, and no patches":        {to: []string{"secret-one", "secret-two"}, controlPlane: None, deployment: None},

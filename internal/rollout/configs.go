@@ -20,17 +20,22 @@ import (
 // ConfigOf returns the KubeadmConfig that a KubeadmControlPlane makes for a machine of the name that joins, as it updates each machine to one, also the
 // one that the cluster was initialized with. A field that this version does not know is an error: nobody could tell what becomes of it.
 func ConfigOf(owner *unstructured.Unstructured, cluster, name string) (fieldset.Spec, error) {
+	return config(owner, cluster, name, true)
+}
+
+// config returns the KubeadmConfig for a machine that joins, or for the one that the cluster is initialized with.
+func config(owner *unstructured.Unstructured, cluster, name string, joins bool) (fieldset.Spec, error) {
 	out := fieldset.Spec{APIVersion: bootstrapv1.GroupVersion.String(), Kind: "KubeadmConfig"}
 	kcp, err := controlPlaneOf(owner, true)
 	if err != nil {
 		return out, err
 	}
 	of := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: owner.GetNamespace(), Name: cluster}}
-	config, err := desiredstate.ComputeDesiredKubeadmConfig(kcp, of, true, name, nil)
+	made, err := desiredstate.ComputeDesiredKubeadmConfig(kcp, of, joins, name, nil)
 	if err != nil {
 		return out, err
 	}
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&bootstrapv1.KubeadmConfig{Spec: config.Spec})
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&bootstrapv1.KubeadmConfig{Spec: made.Spec})
 	out.Value = fields["spec"]
 	return out, err
 }

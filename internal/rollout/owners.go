@@ -104,6 +104,28 @@ func controlPlaneReasons(ctx context.Context, from, to *unstructured.Unstructure
 	return out, err
 }
 
+// InitReasons returns the fields of a KubeadmControlPlane that differ in what the machine has that the cluster was initialized with, and no other: for these
+// Cluster API rolls that one out, unless it has been updated to what machines that join have. Of other owners there are none.
+func InitReasons(ctx context.Context, from, to *unstructured.Unstructured) ([]string, error) {
+	if from.GetKind() != "KubeadmControlPlane" {
+		return nil, nil
+	}
+	now, err := config(from, "", "", false)
+	if err != nil {
+		return nil, err
+	}
+	wanted, err := config(to, "", "", false)
+	if err != nil {
+		return nil, err
+	}
+	change, _, err := CompareConfigs(ctx, now, wanted)
+	var out []string
+	for _, f := range change.Fields {
+		out = append(out, "spec.kubeadmConfigSpec"+f.Path.String())
+	}
+	return out, err
+}
+
 // topologyReasons are the fields of a topology of which others are made: what comes of them is the ClusterClass's to say.
 func topologyReasons(from, to *unstructured.Unstructured) ([]string, error) {
 	a, err := read[clusterv1.Cluster](from)

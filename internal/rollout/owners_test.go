@@ -146,6 +146,30 @@ func TestReasons(t *testing.T) {
 	}
 }
 
+func TestWhatOnlyTheFirstMachineHas(t *testing.T) {
+	from := object(t, controlPlane)
+	for value, want := range map[string][]string{
+		"{skipPhases: [addon/kube-proxy]}":                         {"spec.kubeadmConfigSpec.initConfiguration.skipPhases"},
+		"{nodeRegistration: {name: x}}":                            {"spec.kubeadmConfigSpec.initConfiguration.nodeRegistration.name"},
+		"{nodeRegistration: {imagePullPolicy: IfNotPresent}}":      nil,
+		"{timeouts: {controlPlaneComponentHealthCheckSeconds: 5}}": nil,
+	} {
+		got, err := InitReasons(t.Context(), from, object(t, controlPlane, at(value, "spec", "kubeadmConfigSpec", "initConfiguration")))
+		require.NoError(t, err)
+		if len(want) == 0 {
+			require.Empty(t, got)
+			continue
+		}
+		require.Len(t, got, 1)
+		require.Contains(t, want[0], got[0])
+	}
+	none, err := InitReasons(t.Context(), object(t, deployment), object(t, deployment, at("v1.36.2", "spec", "template", "spec", "version")))
+	require.NoError(t, err)
+	require.Empty(t, none)
+	_, err = InitReasons(t.Context(), from, object(t, controlPlane, at("", "spec", "version")))
+	require.Error(t, err)
+}
+
 // requireAsClusterAPI has Cluster API's own function compare the templates.
 func requireAsClusterAPI(t *testing.T, from, to *unstructured.Unstructured, same bool) {
 	t.Helper()
