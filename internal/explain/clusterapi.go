@@ -9,12 +9,14 @@ import (
 
 // rollAfter looks at what has Cluster API replace machines whatever differs, and whatever could be made in place.
 func (e *Explainer) rollAfter(o *Owner, was, will *side) {
+	if will.onDelete && will.after != nil && will.after.After(e.Now) {
+		return // machines stay also then
+	}
 	if will.after != nil && (was.after == nil || !was.after.Equal(*will.after)) {
 		at := will.after.UTC().Format(time.RFC3339)
 		if will.after.After(e.Now) {
 			o.Adds = append(o.Adds, fmt.Sprintf("from %s on it replaces all machines that were made before (rollout.after), whatever could be made in place", at))
-		} else {
-			o.Because = append(o.Because, "spec.rollout.after")
+		} else if o.Because = append(o.Because, "spec.rollout.after"); !o.onDelete(will) {
 			o.Adds = append(o.Adds, fmt.Sprintf("it replaces all machines that were made before %s (rollout.after), whatever could be made in place", at))
 			o.replaceUnasked()
 		}

@@ -67,6 +67,22 @@ func TestWorkers(t *testing.T) {
 	}
 }
 
+// With OnDelete each machine stays, and no other answer is given beside that.
+func TestOnDeleteStaysWhateverRolloutAfterSays(t *testing.T) {
+	from := strings.Replace(base, "{type: RollingUpdate, rollingUpdate: {maxSurge: 0, maxUnavailable: 2}}", "{type: OnDelete}", 1)
+	for _, words := range [][]string{nil, append(moved, "secret-one", "secret-two")} {
+		o := of(t, compare(t, set(t, from), set(t, from, append(words, "rollout: {strategy: {type", "rollout: {after: \"2020-01-01T00:00:00Z\", strategy: {type")...)), workers)
+		require.Equal(t, OnDelete, o.Verdict)
+		require.Equal(t, Counts{Total: 4}, o.Machines)
+		require.Len(t, o.Adds, 1)
+		require.Contains(t, o.Adds[0], "until somebody deletes it")
+		require.Contains(t, o.Because, "spec.rollout.after")
+	}
+	coming := of(t, compare(t, set(t, from), set(t, from, "rollout: {strategy: {type", "rollout: {after: \"2030-01-01T00:00:00Z\", strategy: {type")), workers)
+	require.Equal(t, None, coming.Verdict)
+	require.Empty(t, coming.Adds)
+}
+
 func TestControlPlane(t *testing.T) {
 	const cp = "KubeadmControlPlane/cp"
 	for name, c := range map[string]struct {
