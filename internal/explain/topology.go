@@ -187,7 +187,7 @@ func (b *blueprint) deployment(t *clusterv1.MachineDeploymentTopology) *part {
 			if p.failureDomain == "" {
 				p.failureDomain = class.FailureDomain
 			}
-			if strategy.Type == "" {
+			if reflect.DeepEqual(t.Rollout, clusterv1.MachineDeploymentTopologyRolloutSpec{}) { // else it goes for the whole of the class's
 				strategy.Type, strategy.RollingUpdate = class.Rollout.Strategy.Type, clusterv1.MachineDeploymentTopologyRolloutStrategyRollingUpdate(class.Rollout.Strategy.RollingUpdate)
 			}
 		}
@@ -242,12 +242,12 @@ func (e *Explainer) part(ctx context.Context, s sides, o *Owner, key Key, was, w
 	wanted, err2 := s.madeBy(s.to, will, was)
 	if err = errors.Join(err, err2); err != nil {
 		o.unknown(err.Error())
-	} else if !reflect.DeepEqual(now, wanted) {
+	} else if rotates := s.rotates(was, will); rotates || !reflect.DeepEqual(now, wanted) {
 		o.Because = append(o.Because, because(was, will)...)
 		if err := e.judge(ctx, o, &was.side, now, wanted); err != nil {
 			return err
 		}
-		o.same()
+		o.same(rotates)
 	}
 	s.initialized(o, was, will)
 	patched(o, was, will)
@@ -271,9 +271,25 @@ func (s sides) initialized(o *Owner, was, will *part) {
 	}
 }
 
-// same has a change that comes to nothing be none: unlike for other owners, what counts is what the templates say.
-func (o *Owner) same() {
-	if o.Verdict == InPlace && len(o.Fields) == 0 {
+// rotates reports whether Cluster API makes another template of one that a part's machines point to: it does for all that the template of a ClusterClass
+// says, its metadata too, and rolls the machines out then.
+func (s sides) rotates(was, will *part) bool {
+	pairs := [][2]*Key{{was.infrastructure, will.infrastructure}}
+	if !will.side.controlPlane { // a KubeadmControlPlane has no template of its bootstrap config
+		pairs = append(pairs, [2]*Key{was.bootstrap, will.bootstrap})
+	}
+	return slices.ContainsFunc(pairs, func(p [2]*Key) bool {
+		if p[0] == nil || p[1] == nil {
+			return false
+		}
+		a, b := s.from.Get(*p[0]), s.to.Get(*p[1])
+		return a != nil && b != nil && !reflect.DeepEqual(field(a.Object, "spec", "template"), field(b.Object, "spec", "template"))
+	})
+}
+
+// same has a change that comes to nothing be none, unless a template rotates: unlike for other owners, what counts is what the templates say.
+func (o *Owner) same(rotates bool) {
+	if !rotates && o.Verdict == InPlace && len(o.Fields) == 0 {
 		o.Verdict, o.Because = None, []string{}
 	}
 }

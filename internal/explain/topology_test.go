@@ -2,6 +2,7 @@ package explain
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -116,6 +117,36 @@ func TestWhenATopologyReplacesItsControlPlane(t *testing.T) {
 	before := of(t, compare(t, set(t, topology+class), set(t, topology+class, "spec: {rollout: {strategy", "spec: {rollout: {before: {certificatesExpiryDays: 21}, strategy")), cp)
 	require.Len(t, before.Adds, 1)
 	require.Contains(t, before.Adds[0], "21 days before their certificates end")
+}
+
+// What the topology says of a rollout goes for the whole of what its class says.
+func TestTheRolloutOfATopology(t *testing.T) {
+	const md = "Cluster/prod MachineDeployment md-0"
+	changed := func(rollout string) *Owner {
+		text := strings.Replace(topology+class, ", rollout: {strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}}", rollout, 1)
+		text = strings.Replace(text, "      - class: default\n", "      - class: default\n        rollout: {strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}}\n", 1)
+		return of(t, compare(t, set(t, text), set(t, text, "path: /etc/md, content: one", "path: /etc/md, content: two")), md)
+	}
+	require.Equal(t, Counts{Total: 2, InPlace: 2}, changed("").Machines)
+	require.Equal(t, Counts{Total: 2, InPlace: 1, Replaced: 1}, changed(`, rollout: {after: "2020-01-01T00:00:00Z"}`).Machines)
+}
+
+func TestATemplateOfAClassOfWhichTheMetadataDiffers(t *testing.T) {
+	text := strings.Replace(topology+class, "maxSurge: 0, maxUnavailable: 1", "maxSurge: 1, maxUnavailable: 0", 1)
+	for was, want := range map[string][2]Verdict{
+		"spec: {template: {spec: {files: [{path: /etc/md": {None, InPlace},
+		"spec: {template: {spec: {backend":                {InPlace, InPlace},
+		"spec: {template: {spec: {rollout":                {None, None}, // to the labels of a control plane, which rolls nothing out
+	} {
+		f := compare(t, set(t, text), set(t, text, was, strings.Replace(was, "{spec:", "{metadata: {labels: {a: b}}, spec:", 1)))
+		require.Equal(t, want[0], of(t, f, "Cluster/prod control plane").Verdict, was)
+		md := of(t, f, "Cluster/prod MachineDeployment md-0")
+		require.Equal(t, want[1], md.Verdict, was)
+		if want[1] == InPlace {
+			require.Equal(t, Counts{Total: 2, InPlace: 1, Replaced: 1}, md.Machines)
+			require.NotEmpty(t, md.Because)
+		}
+	}
 }
 
 func TestPartsOfATopologyThatComeAndGo(t *testing.T) {
