@@ -149,6 +149,39 @@ func TestATemplateOfAClassOfWhichTheMetadataDiffers(t *testing.T) {
 	}
 }
 
+// What patches may go by can't be told, unless they mention neither it nor what Cluster API itself tells them.
+func TestWhatPatchesGoBy(t *testing.T) {
+	const variables = "\n  variables: [{name: image, required: false, schema: {openAPIV3Schema: {type: string}}}]"
+	const external = "patches: [{name: p, external: {generatePatchesExtension: a.b}}]"
+	by := func(value string) string {
+		return "patches: [{name: p, definitions: [{selector: {apiVersion: a/v1, kind: A}, jsonPatches: [{op: add, path: /a, valueFrom: " + value + "}]}]}]"
+	}
+	labels := []string{"metadata: {name: prod, namespace: fleet}", "metadata: {name: prod, namespace: fleet, labels: {proxy: b}}"}
+	for name, c := range map[string]struct {
+		patches string
+		words   []string
+		want    Verdict
+	}{
+		"replicas":                       {by("{variable: builtin.controlPlane.replicas}"), []string{"controlPlane: {replicas: 3}", "controlPlane: {replicas: 5}"}, Unknown},
+		"the version, in a block":        {by(`{template: "{{ with .builtin.controlPlane }}{{ .version }}{{ end }}"}`), []string{"v1.36.1", "v1.36.2"}, Unknown},
+		"labels":                         {by("{variable: builtin.cluster.metadata.labels}"), labels, Unknown},
+		"labels, of everything":          {by(`{template: "{{ toJson . }}"}`), labels, Unknown},
+		"labels, of an extension":        {external, labels, Unknown},
+		"annotations":                    {external, []string{"metadata: {name: prod, namespace: fleet}", "metadata: {name: prod, namespace: fleet, annotations: {a: b}}"}, Unknown},
+		"the network":                    {external, []string{"spec:\n  topology:", "spec:\n  clusterNetwork: {serviceDomain: a.b}\n  topology:"}, Unknown},
+		"a default":                      {by("{variable: image}") + variables, []string{"{type: string}", "{type: string, default: evil}"}, Unknown},
+		"labels that no patch mentions":  {by("{variable: password}"), labels, None},
+		"a default that none mentions":   {by("{variable: password}") + variables, []string{"{type: string}", "{type: string, default: evil}"}, None},
+		"a variable that none mentions":  {by("{variable: image}"), []string{"secret-one", "secret-two"}, None},
+		"a variable, and what is told":   {by("{variable: builtin.cluster.name}"), []string{"secret-one", "secret-two"}, Unknown},
+		"a note of kubectl and no other": {external, []string{"metadata: {name: prod, namespace: fleet}", "metadata: {name: prod, namespace: fleet, annotations: {kubectl.kubernetes.io/last-applied-configuration: a}}"}, None},
+	} {
+		text := strings.Replace(topology+class, "patches: []", c.patches, 1)
+		f := compare(t, set(t, text), set(t, text, c.words...))
+		require.Equal(t, c.want, of(t, f, "Cluster/prod MachineDeployment md-0").Verdict, name)
+	}
+}
+
 func TestPartsOfATopologyThatComeAndGo(t *testing.T) {
 	f := compare(t, set(t, topology+class), set(t, topology+class, "name: md-0", "name: md-1"))
 	require.Equal(t, Deleted, of(t, f, "Cluster/prod MachineDeployment md-0").Verdict)
