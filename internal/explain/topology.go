@@ -39,7 +39,7 @@ func (e *Explainer) topology(ctx context.Context, s sides, key Key) ([]*Owner, e
 			return nil, err
 		}
 	}
-	return owners, nil
+	return append(owners, s.pools(key, was, will)...), nil
 }
 
 // clusterGoes says what becomes of the machines of a Cluster without a topology that is not there any more: they go with it, also where their owners are

@@ -182,6 +182,23 @@ func TestWhatPatchesGoBy(t *testing.T) {
 	}
 }
 
+func TestMachinePoolsOfATopology(t *testing.T) {
+	const pool = "Cluster/prod MachinePool mp-0"
+	text := strings.Replace(topology+class, "    workers: {", "    workers: {machinePools: [{class: pool, name: mp-0, replicas: 2, variables: {overrides: [{name: size, value: one}]}}], ", 1)
+	require.Len(t, compare(t, set(t, text), set(t, text)).Owners, 2, "nothing differs")
+	for _, words := range [][]string{
+		{"{name: size, value: one}", "{name: size, value: two}"}, {"v1.36.1", "v1.36.2"}, {"name: mp-0", "name: mp-1"}, {"patches: []", patches},
+		{"  workers:\n    machineDeployments:\n", "  workers:\n    machinePools: [{class: pool}]\n    machineDeployments:\n"},
+	} {
+		f := compare(t, set(t, text), set(t, text, words...))
+		o := of(t, f, pool)
+		require.Equal(t, Unknown, o.Verdict, words)
+		require.Len(t, o.Notes, 1)
+		require.Equal(t, Counts{Total: 2}, o.Machines)
+		require.Contains(t, f.Reaches(disruption.Replace), o)
+	}
+}
+
 func TestPartsOfATopologyThatComeAndGo(t *testing.T) {
 	f := compare(t, set(t, topology+class), set(t, topology+class, "name: md-0", "name: md-1"))
 	require.Equal(t, Deleted, of(t, f, "Cluster/prod MachineDeployment md-0").Verdict)
