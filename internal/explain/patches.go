@@ -29,7 +29,7 @@ func patched(o *Owner, was, will *part) {
 		return
 	}
 	if len(names) > 0 && o.Verdict != Replace {
-		o.Because = append(o.Because, names...)
+		o.Because = sorted(append(o.Because, names...))
 		o.unknown("refit does not apply the patches of a ClusterClass, so that what comes of " + strings.Join(names, ", ") +
 			", by which patches go, can't be told before Cluster API has done so: refit explain cluster/" + o.Name + " tells it then")
 		return

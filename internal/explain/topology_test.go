@@ -2,6 +2,7 @@ package explain
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -178,7 +179,9 @@ func TestWhatPatchesGoBy(t *testing.T) {
 	} {
 		text := strings.Replace(topology+class, "patches: []", c.patches, 1)
 		f := compare(t, set(t, text), set(t, text, c.words...))
-		require.Equal(t, c.want, of(t, f, "Cluster/prod MachineDeployment md-0").Verdict, name)
+		md := of(t, f, "Cluster/prod MachineDeployment md-0")
+		require.Equal(t, c.want, md.Verdict, name)
+		require.Len(t, slices.Compact(slices.Clone(md.Because)), len(md.Because), "each is named once")
 	}
 }
 
