@@ -147,13 +147,13 @@ func (l *Locker) take(ctx context.Context, req Request, machine *clusterv1.Machi
 	if err := l.write(ctx, survey.Node, current == nil, lease); err != nil {
 		return nil, err
 	}
-	h.lease, h.written = lease.UID, lease
+	h.lease = lease.UID
 	l.Observer.Forget(lease.UID)
 	token, err := strconv.ParseInt(lease.ResourceVersion, 10, 64)
 	if err != nil {
 		return nil, h.abandon(ctx, fmt.Errorf("the resourceVersion %q can't fence: %w", lease.ResourceVersion, err))
 	}
-	h.record.Token = token
+	h.record.Token, h.written = token, lease
 	return h, nil
 }
 
