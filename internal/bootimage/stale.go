@@ -3,6 +3,7 @@ package bootimage
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -26,9 +27,9 @@ func (c *census) compare(p *Policy, m *machine, image string) {
 	if p.pattern != defaultPattern {
 		return // it finds a version of something else
 	}
-	has, ok := versionOf(p.pattern, image)
 	runs, known := parseVersion(m.Spec.Version)
-	if !ok || !known || !ofKubernetes(has) {
+	has := newestOfKubernetes(image)
+	if !known || has == nil {
 		return
 	}
 	c.versioned++
@@ -47,8 +48,19 @@ func (c *census) compare(p *Policy, m *machine, image string) {
 	}
 }
 
-// ofKubernetes reports whether a version can be one of Kubernetes: 1.36.1, and not the 24.04.1 or 1.0.3 of a system.
-func ofKubernetes(v version) bool { return len(v) == 3 && v[0] == "1" && len(v[1]) == 2 }
+// kubernetesVersion finds versions that a name says are of Kubernetes: k8s-v1.36.1, say, or kube_1.36.1. Systems and runtimes have versions of that shape, too.
+var kubernetesVersion = regexp.MustCompile(`(?i)(?:k8s|kube|kubernetes)[-_. ]?v?(1\.\d{2}\.\d+)`)
+
+// newestOfKubernetes returns the newest version of Kubernetes that an image names; nil if it names none.
+func newestOfKubernetes(image string) version {
+	var newest version
+	for _, match := range kubernetesVersion.FindAllStringSubmatch(image, -1) {
+		if v, ok := parseVersion(match[1]); ok && (newest == nil || v.compare(newest) > 0) {
+			newest = v
+		}
+	}
+	return newest
+}
 
 // setStale reports whether templates would make machines that are older than those that run.
 func setStale(st *refitv1.BootImagePolicyStatus, found *census) {

@@ -63,6 +63,7 @@ func namesOf(ctx context.Context, c client.Client, kind schema.GroupVersionKind,
 // names returns a function that completes by names which a management cluster has.
 func (f *managementFlags) names(list func(context.Context, client.Client) ([]string, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+		f.patience = completionTimeout // of finding out which kinds there are, too
 		c, err := f.client()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp

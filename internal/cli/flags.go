@@ -31,18 +31,19 @@ func readFile(stdin io.Reader, name string) ([]byte, error) {
 	return os.ReadFile(name)
 }
 
-// once is the value of a flag that takes one, and must not be there twice: the first one would be left out without a word.
+// once is the value of a flag that takes one, and must not be there twice with another one: the first would be left out without a word. The same
+// again is nothing else: completion reads the arguments twice.
 type once struct {
 	pflag.Value
 	name string
-	set  bool
+	set  *string
 }
 
 func (o *once) Set(s string) error {
-	if o.set {
+	if o.set != nil && *o.set != s {
 		return fmt.Errorf("it is %q already; --%s can be there only once", o.Value, o.name)
 	}
-	o.set = true
+	o.set = &s
 	return o.Value.Set(s)
 }
 

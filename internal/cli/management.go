@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -33,6 +34,8 @@ type managementFlags struct {
 	// config are the flags of kubectl by which it finds a cluster. They are there once addConnection has been called.
 	config                    *genericclioptions.ConfigFlags
 	namespace, cluster, admin string
+	// patience is how long a request may take, unless --request-timeout says so. 0: as long as it takes.
+	patience time.Duration
 	// connect makes a client of the management cluster; tests have their own.
 	connect func(*rest.Config) (client.WithWatch, error)
 }
@@ -98,6 +101,9 @@ func (f *managementFlags) client() (client.WithWatch, error) {
 	cfg, err := f.config.ToRESTConfig()
 	if err != nil {
 		return nil, fmt.Errorf("find the management cluster: %w; say where it is with --kubeconfig", err)
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = f.patience
 	}
 	c, err := newClient(cfg)
 	if err != nil {

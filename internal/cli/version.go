@@ -3,11 +3,13 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
@@ -75,18 +77,25 @@ func (f *versionFlags) run(cmd *cobra.Command) error {
 		return fmt.Errorf("--output is %q and can be %s", f.output, strings.Join(formats, ", "))
 	}
 	v := versions{Client: clientVersion{version, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}}
+	out := cmd.OutOrStdout()
+	if f.output == "text" { // it is known at once
+		if _, err := fmt.Fprintf(out, "Client: %s (%s, %s)\n", v.Client.Version, v.Client.Go, v.Client.Platform); err != nil {
+			return err
+		}
+	}
 	var failed error
 	if !f.clientOnly {
 		v.Servers, failed = f.servers(cmd.Context())
 	}
-	if err := v.print(cmd.OutOrStdout(), f.output); err != nil {
-		return err
-	}
-	return failed
+	return errors.Join(v.print(out, f.output), failed)
 }
+
+// versionTimeout is how long a management cluster may take to answer.
+const versionTimeout = 10 * time.Second
 
 // servers returns what the management cluster runs.
 func (f *versionFlags) servers(ctx context.Context) ([]serverVersion, error) {
+	f.patience = versionTimeout
 	c, err := f.client()
 	if err != nil {
 		return nil, err
@@ -110,6 +119,7 @@ func (f *versionFlags) servers(ctx context.Context) ([]serverVersion, error) {
 	return all, nil
 }
 
+// print prints the versions; as text those of the servers, after that of the client.
 func (v versions) print(out io.Writer, format string) error {
 	switch format {
 	case "json":
@@ -124,7 +134,7 @@ func (v versions) print(out io.Writer, format string) error {
 		_, err = out.Write(data)
 		return err
 	}
-	text := fmt.Sprintf("Client: %s (%s, %s)\n", v.Client.Version, v.Client.Go, v.Client.Platform)
+	text := ""
 	for _, s := range v.Servers {
 		text += fmt.Sprintf("Server: %s (%d of %d replicas of %s/%s)\n", s.Image, s.UpdatedReplicas, s.Replicas, s.Namespace, s.Name)
 	}

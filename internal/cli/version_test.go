@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -114,4 +115,30 @@ func TestNamesAreCompleted(t *testing.T) {
 	require.Equal(t, "prod\n:4\n", complete("hold", "prod-a", "--cluster", ""), "flags behind the name of a machine")
 	require.Equal(t, "prod\n:4\n", complete("status", "prod", "--cluster", ""), "a machine may have the name of a Cluster")
 	require.Equal(t, "text\nwide\njson\nyaml\nname\n:4\n", complete("status", "-o", ""))
+}
+
+// silent is a kubeconfig of an API server that takes connections and never answers.
+func silent(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(kubeconfig, []byte(`{"clusters": [{"name": "a", "cluster": {"server": "http://`+l.Addr().String()+`"}}],
+		"contexts": [{"name": "a", "context": {"cluster": "a"}}], "current-context": "a"}`), 0o600))
+	return kubeconfig
+}
+
+// TestACompletionEndsWithoutAnAnswer, also behind flags, which are read twice then.
+func TestACompletionEndsWithoutAnAnswer(t *testing.T) {
+	out, err := run(t, newRootCommand(), "__complete", "hold", "--kubeconfig", silent(t), "-n", "fleet", "")
+	require.NoError(t, err)
+	require.Contains(t, out, ":4\n", "no names of files are offered")
+}
+
+// TestVersionEndsWithoutAnAnswer, and shows first what it knows.
+func TestVersionEndsWithoutAnAnswer(t *testing.T) {
+	out, err := run(t, newRootCommand(), "version", "--kubeconfig", silent(t))
+	require.Error(t, err)
+	require.Contains(t, out, "Client: "+version)
 }

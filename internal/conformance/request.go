@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"bytes"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -119,7 +120,9 @@ type sides struct{ request, current, desired map[string]any }
 // edit returns the request with something changed.
 func (r Request) edit(what string, change func(s sides)) (Request, error) {
 	var s sides
-	if err := json.Unmarshal(r.body, &s.request); err != nil {
+	d := json.NewDecoder(bytes.NewReader(r.body))
+	d.UseNumber() // large ones would be others
+	if err := d.Decode(&s.request); err != nil {
 		return r, err
 	}
 	s.current, _ = s.request["current"].(map[string]any)
