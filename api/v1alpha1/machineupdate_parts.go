@@ -121,7 +121,7 @@ type UpdaterRun struct {
 	// name of its UpdaterRegistration.
 	// +required
 	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
 	// done reports that it has said that its part is done. It is not called again for these specs.

@@ -204,7 +204,6 @@ type UpdaterRegistrationStatus struct {
 // +kubebuilder:printcolumn:name="Ready",type="string",JSONPath=".status.conditions[?(@.type=='Ready')].status"
 // +kubebuilder:printcolumn:name="Reason",type="string",priority=1,JSONPath=".status.conditions[?(@.type=='Ready')].message"
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"
-// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="metadata.name has 63 characters at most: it names the updater in messages"
 type UpdaterRegistration struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
