@@ -213,10 +213,6 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 	if err != nil {
 		return err
 	}
-	extensions := &registered.Registry{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: o.ownNamespace()}
-	if err := (&registered.Discovery{Client: mgr.GetClient(), Registry: extensions}).SetupWithManager(mgr); err != nil {
-		return fmt.Errorf("add what asks registered updaters for their handlers: %w", err)
-	}
 	changes, err := addChangeManagement(mgr, judges, judges.Sources, o.ownNamespace(), o.gateURLs)
 	if err != nil {
 		return err
@@ -228,7 +224,14 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 	if err != nil {
 		return err
 	}
-	reconciler.Registered = extensions
+	engine := handlers.NewEngine(judges)
+	if o.registeredUpdaters {
+		extensions, err := o.addRegistered(ctx, mgr)
+		if err != nil {
+			return err
+		}
+		reconciler.Registered, engine = extensions, engine.With(extensions)
+	}
 	if err := o.exclusive.addTo(ctx, mgr, reconciler, "refit/"+o.version, handOver); err != nil {
 		return err
 	}
@@ -243,7 +246,19 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 	if err := errors.Join(o.drift.addTo(mgr, reconciler), addPending(mgr, judges, changes, reconciler.Slots.Limits)); err != nil {
 		return err
 	}
-	return o.addHooks(mgr, on, handlers.NewEngine(judges).With(extensions), changes)
+	return o.addHooks(mgr, on, engine, changes)
+}
+
+// addRegistered adds what asks the extensions that are registered as updaters.
+func (o *options) addRegistered(ctx context.Context, mgr shard.Manager) (*registered.Registry, error) {
+	extensions := &registered.Registry{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: o.ownNamespace()}
+	if err := (&registered.Discovery{Client: mgr.GetClient(), Registry: extensions}).SetupWithManager(mgr); err != nil {
+		return nil, fmt.Errorf("add what asks registered updaters for their handlers: %w", err)
+	}
+	if _, err := mgr.GetCache().GetInformer(ctx, &refitv1.UpdaterRegistration{}); err != nil { // hooks are answered from it
+		return nil, fmt.Errorf("watch UpdaterRegistrations: %w", err)
+	}
+	return extensions, nil
 }
 
 // reconciler returns what updates machines, out of the flags.
