@@ -24,6 +24,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/managementtest"
 	"github.com/capi-refit/refit/internal/ui/uitest"
+	"github.com/capi-refit/refit/schedule"
 )
 
 func sameType(a, b client.Object) bool { return reflect.TypeOf(a) == reflect.TypeOf(b) }
@@ -136,7 +137,7 @@ func TestOneUpdate(t *testing.T) {
 func TestPoliciesAndWhomTheySelect(t *testing.T) {
 	f := watching(t, uitest.New(uitest.Fleet()...))
 	got := get[policyList](t, f, "/api/policies").Data
-	require.Equal(t, 6, got.Unselected, "the control planes of stores")
+	require.Equal(t, new(6), got.Unselected, "the control planes of stores")
 	byName := map[string]policyRow{}
 	for _, p := range got.Policies {
 		byName[p.Name] = p
@@ -154,6 +155,28 @@ func TestPoliciesAndWhomTheySelect(t *testing.T) {
 	require.Contains(t, byName["mistyped"].Problem, "SOMEDAY")
 	require.False(t, byName["mistyped"].Open, "what can't be read is closed")
 	require.Equal(t, 3, get[policyList](t, f, "/api/policies?namespace=edge").Data.Total)
+}
+
+func TestHowManyNoPolicySelectsIsToldOnlyIfItIsKnown(t *testing.T) {
+	freeze := &refitv1.ClusterChangeManagementPolicy{ObjectMeta: metav1.ObjectMeta{Name: "freeze", UID: "freeze", Generation: 1}}
+	freeze.Spec.Strategy = schedule.RestrictiveStrategy
+	objects := []client.Object{managementtest.Cluster("fleet", "c1", nil), managementtest.Machine("fleet", "m1", "c1"), freeze}
+	unselected := func(f *Fleet) *int { return get[policyList](t, f, "/api/policies").Data.Unselected }
+	require.Equal(t, new(0), unselected(watching(t, uitest.New(objects...))))
+	require.Equal(t, new(1), unselected(watching(t, uitest.New(objects[:2]...))))
+	for _, kind := range []client.ObjectList{
+		&refitv1.ClusterChangeManagementPolicyList{}, &refitv1.ChangeManagementPolicyList{}, &clusterv1.ClusterList{}, &clusterv1.MachineList{},
+	} {
+		require.Nil(t, unselected(watching(t, denied(uitest.New(objects...), kind))), "%T", kind)
+	}
+	noNamespaces := &corev1.NamespaceList{}
+	require.Equal(t, new(0), unselected(watching(t, denied(uitest.New(objects...), noNamespaces))), "no policy asks for their labels")
+	freeze.Spec.NamespaceSelector.MatchLabels = map[string]string{"tier": "production"}
+	require.Nil(t, unselected(watching(t, denied(uitest.New(objects...), noNamespaces))))
+
+	f := blind(t, uitest.New())
+	know(t, f, objects[:2]...)
+	require.Nil(t, unselected(f), "the policies have not been read yet")
 }
 
 func TestTheNextWeeks(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -112,6 +113,29 @@ func (f *Fleet) loading() []string {
 		}
 	}
 	return out
+}
+
+// knowsSelected reports whether all has been read, without trouble, that tells which policies select which Machines.
+func (f *Fleet) knowsSelected() bool {
+	byNamespace := false
+	each(f, func(p *refitv1.ClusterChangeManagementPolicy) {
+		s := &p.Spec.NamespaceSelector
+		byNamespace = byNamespace || len(s.MatchLabels)+len(s.MatchExpressions) > 0
+	})
+	for _, w := range f.kinds {
+		needed := true
+		switch w.object.(type) {
+		case *refitv1.MachineUpdate, *refitv1.PendingChange:
+			needed = false
+		case *corev1.Namespace:
+			needed = byNamespace
+		default:
+		}
+		if needed && (!w.informer.HasSynced() || w.trouble() != "") {
+			return false
+		}
+	}
+	return true
 }
 
 // each calls do with the objects of a kind that were seen. They are shared, and are not to be changed.

@@ -29,8 +29,8 @@ type policyList struct {
 	paged
 
 	Policies []policyRow `json:"policies"`
-	// Unselected is how many Machines no policy selects: changes of them start at any time.
-	Unselected int `json:"unselected"`
+	// Unselected is how many Machines no policy selects: changes of them start at any time. It is none where that is not known.
+	Unselected *int `json:"unselected,omitempty"`
 }
 
 // policyRow is a policy, and whom it selects.
@@ -82,8 +82,11 @@ type policyObject struct {
 // policyList returns the policies whose names have what a query looks for.
 func (f *Fleet) policyList(s *snapshot, q query) policyList {
 	out := policyList{Policies: []policyRow{}}
-	if set := s.together[""]; set != nil {
-		out.Unselected = set.machines
+	if s.knowsSelected {
+		out.Unselected = new(0)
+		if set := s.together[""]; set != nil {
+			*out.Unselected = set.machines
+		}
 	}
 	var all []*changemanagement.Policy
 	for _, p := range s.policies {

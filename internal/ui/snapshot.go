@@ -90,6 +90,8 @@ type snapshot struct {
 	selected map[*changemanagement.Policy]map[types.NamespacedName]int
 	together map[string]*policySet
 	policies []*changemanagement.Policy
+	// knowsSelected reports that all was read that tells which policies select which Machines.
+	knowsSelected bool
 }
 
 // policySet are policies that together select Machines.
@@ -109,13 +111,13 @@ const readTimeout = 10 * time.Second
 func (f *Fleet) look(ctx context.Context) (*snapshot, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.last != nil && f.changes.Load() == f.last.changes && f.Clock.Since(f.last.now) < calendarsAgain {
+	if f.last != nil && f.changes.Load() == f.last.changes && f.knowsSelected() == f.last.knowsSelected && f.Clock.Since(f.last.now) < calendarsAgain {
 		return f.last, nil
 	}
 	if f.last != nil {
 		time.Sleep(rebuildAfter - time.Since(f.built)) // which is nothing if that is over
 	}
-	changes := f.changes.Load()
+	changes, knows := f.changes.Load(), f.knowsSelected() // before what is read
 	// Whoever asks may leave: what is read is for all, and a calendar that could not be read would close its policy.
 	reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
@@ -124,7 +126,7 @@ func (f *Fleet) look(ctx context.Context) (*snapshot, error) {
 	}
 	s := &snapshot{
 		changes: changes, now: f.Clock.Now(), rows: map[types.NamespacedName]*row{}, waiting: map[types.NamespacedName]refitv1.PendingMachine{},
-		selected: map[*changemanagement.Policy]map[types.NamespacedName]int{}, together: map[string]*policySet{},
+		selected: map[*changemanagement.Policy]map[types.NamespacedName]int{}, together: map[string]*policySet{}, knowsSelected: knows,
 	}
 	s.readPending(f)
 	s.readMachines(f)

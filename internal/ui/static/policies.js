@@ -15,6 +15,7 @@ export function policies(_, query) {
       const { about, data } = await ask("policies", q);
       if (!current()) return undefined;
       show(results,
+        data.unselected === undefined ? h("p", { class: "note" }, "How many machines are selected by no policy is not known: not all that tells it has been read.") : undefined,
         data.unselected ? h("p", { class: "note" }, `${many(data.unselected, "machine is", "machines are")} selected by no policy: changes of them start at any time.`) : undefined,
         data.policies.length ? table("Policies, those of the platform first", columns, data.policies) : h("p", {}, "There is no policy here."),
         pages(data, "policies", (page) => go(onPage(q, page))));
