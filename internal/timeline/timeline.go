@@ -20,8 +20,8 @@ const (
 	Excluded Kind = "Excluded"
 )
 
-// maxSpans is how many spans a lane has. A calendar may have thousands of events.
-const maxSpans = 200
+// maxSpans is how many spans of each kind a lane has. A calendar may have thousands of events, and they are not to hide when a policy is open.
+const maxSpans = 100
 
 // Span is a time from Start until just before End. It lies in the time that was asked about; Begun and Goes report that it is longer.
 type Span struct {
@@ -61,7 +61,7 @@ func LaneOf(from, until time.Time, title string, schedules ...*schedule.Schedule
 		}
 		widest[i] = s.Widest()
 	}
-	l := layout{Lane: &lane, from: from, until: until}
+	l := layout{Lane: &lane, from: from, until: until, spans: map[Kind]int{}}
 	l.excludes(widest)
 	for w := range schedule.Windows(from, until, widest...) {
 		l.add(Open, w, permits(w, from, until, widest))
@@ -73,6 +73,7 @@ func LaneOf(from, until time.Time, title string, schedules ...*schedule.Schedule
 type layout struct {
 	*Lane
 	from, until time.Time
+	spans       map[Kind]int
 }
 
 // excludes adds what the schedules exclude, in order, each as long as it is by itself.
@@ -95,7 +96,7 @@ func (l *layout) excludes(schedules []*schedule.Schedule) {
 	}
 }
 
-// add adds the part of a window that lies in the time that was asked about, unless there are enough.
+// add adds the part of a window that lies in the time that was asked about, unless there are enough of the kind.
 func (l *layout) add(kind Kind, w schedule.Window, text string) {
 	s := Span{Kind: kind, Start: w.Start, End: w.End, Text: text}
 	if w.Start.Before(l.from) { // also one whose start is not known
@@ -107,10 +108,11 @@ func (l *layout) add(kind Kind, w schedule.Window, text string) {
 	if !s.Start.Before(s.End) {
 		return
 	}
-	if len(l.Spans) >= maxSpans {
+	if l.spans[kind] >= maxSpans {
 		l.More++
 		return
 	}
+	l.spans[kind]++
 	l.Spans = append(l.Spans, s)
 }
 

@@ -80,6 +80,21 @@ func TestALaneHasABound(t *testing.T) {
 	require.Equal(t, 10, lane.More)
 }
 
+func TestWhatIsExcludedDoesNotHideWhatIsOpen(t *testing.T) {
+	freezes := make([]schedule.Exclude, 300) // every other day
+	for i := range freezes {
+		freezes[i] = schedule.Exclude{From: now.AddDate(0, 0, 2*i).Format(time.DateOnly)}
+	}
+	often := compile(t, "often", inWindows("UTC", schedule.MaintenanceSchedule{Permit: []schedule.Permit{{Recurrence: "FREQ=DAILY", Duration: "1h"}}, Exclude: freezes}))
+	lane := LaneOf(now, now.AddDate(0, 0, 599), "often", often)
+	spans := map[Kind]int{}
+	for _, s := range lane.Spans {
+		spans[s.Kind]++
+	}
+	require.Equal(t, map[Kind]int{Open: maxSpans, Excluded: maxSpans}, spans)
+	require.Equal(t, 400, lane.More)
+}
+
 func TestExpected(t *testing.T) {
 	at := func(d time.Duration) *metav1.Time { return &metav1.Time{Time: now.Add(d)} }
 	change := func(cluster, kind, owner string, role refitv1.Role, start, end *metav1.Time) refitv1.PendingChange {

@@ -87,7 +87,7 @@ function lane(l, span) {
   return h("tr", {},
     h("th", { scope: "row" }, l.title, h("span", { class: "faint" }, ` ${many(l.machines, "machine", "machines")}`), l.problem ? h("span", { class: "bad" }, " can't be read") : ""),
     h("td", {},
-      h("span", { class: "hidden" }, l.problem ? `closed: ${l.problem}` : opens.length ? `${opens.length} windows, the first ${between(opens[0])}` : "no window"),
+      h("span", { class: "hidden" }, l.problem ? `closed: ${l.problem}` : opens.length ? `${opens.length} windows, the first ${between(opens[0])}` : l.more ? "windows are among those that are not shown, if there are any" : "no window"),
       track(span, l.spans.map((s) => place(h("span", { class: `span k-${s.kind}`, title: `${s.kind === "Open" ? "Open" : "Excluded"}: ${between(s)}\n${s.text ?? ""}` }),
         new Date(s.start).getTime(), new Date(s.end).getTime(), span)), l.problem ? h("span", { class: "note bad", title: l.problem }, `closed: ${l.problem}`) : ""), l.more ? h("span", { class: "faint" }, `and ${l.more} more`) : ""));
 }
