@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -132,6 +133,35 @@ func TestOneUpdate(t *testing.T) {
 	code, body := raw(t, f, "/api/update?namespace=edge&name=nobody")
 	require.Equal(t, http.StatusNotFound, code)
 	require.Contains(t, string(body), "There is no Machine of this name here")
+}
+
+func TestAMachineMadeAgainHasNoHistory(t *testing.T) {
+	for name, end := range map[string]func(h cache.ResourceEventHandlerFuncs, gone, next *refitv1.MachineUpdate){
+		"deleted": func(h cache.ResourceEventHandlerFuncs, gone, _ *refitv1.MachineUpdate) { h.OnDelete(gone) },
+		"deletion not seen": func(h cache.ResourceEventHandlerFuncs, gone, _ *refitv1.MachineUpdate) {
+			h.OnDelete(cache.DeletedFinalStateUnknown{Obj: gone})
+		},
+		"seen as one changed": func(h cache.ResourceEventHandlerFuncs, gone, next *refitv1.MachineUpdate) { h.OnUpdate(gone, next) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := blind(t, uitest.New())
+			h := f.handler()
+			m := managementtest.Machine("fleet", "m1", "c1")
+			first := managementtest.MachineUpdate(m)
+			first.UID = "first"
+			failed, second := first.DeepCopy(), first.DeepCopy()
+			failed.Status.Phase, failed.Status.Message = refitv1.PhaseFailed, "of the Machine before"
+			second.UID = "second"
+			h.OnUpdate(first, failed)
+			know(t, f, m, failed)
+			steps := func() []step { return get[detail](t, f, "/api/update?namespace=fleet&name=m1").Data.Steps }
+			require.Len(t, steps(), 1)
+			end(h, failed, second)
+			know(t, f, second)
+			require.Empty(t, steps())
+			require.Empty(t, f.history.of(failed), "nobody asks for it again")
+		})
+	}
 }
 
 func TestPoliciesAndWhomTheySelect(t *testing.T) {

@@ -150,9 +150,9 @@ func TestHistoryHasABound(t *testing.T) {
 		h.see(after, after, uitest.Now) // nothing new
 		before = after
 	}
-	sights := h.of(client.ObjectKeyFromObject(before))
+	sights := h.of(before)
 	require.Len(t, sights, historySights)
 	require.Len(t, sights[len(sights)-1].step, 3*historySights)
 	h.see(nil, before, uitest.Now)
-	require.Len(t, h.of(client.ObjectKeyFromObject(before)), historySights)
+	require.Len(t, h.of(before), historySights)
 }

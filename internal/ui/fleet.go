@@ -80,7 +80,15 @@ func (f *Fleet) handler() cache.ResourceEventHandlerFuncs {
 			}
 			changed()
 		},
-		DeleteFunc: func(any) { changed() },
+		DeleteFunc: func(obj any) {
+			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = gone.Obj
+			}
+			if mu, ok := obj.(*refitv1.MachineUpdate); ok {
+				f.history.forget(mu)
+			}
+			changed()
+		},
 	}
 }
 

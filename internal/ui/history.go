@@ -4,9 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/lru"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 )
@@ -34,27 +32,37 @@ func newHistory() *history { return &history{seen: lru.New(historyMachines)} }
 
 // see takes down how an update stands if that is another way than before. Without before it is what was found when the page began, which is no news.
 func (h *history) see(before, now *refitv1.MachineUpdate, at time.Time) {
+	if before != nil && before.UID != now.UID { // that this one was made is no news, either
+		h.forget(before)
+		return
+	}
 	if before == nil || sightOf(before) == sightOf(now) {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	key := client.ObjectKeyFromObject(now)
-	was, _ := h.seen.Get(key)
+	was, _ := h.seen.Get(now.UID)
 	sights, _ := was.([]sight)
 	next := sightOf(now)
 	next.at = at
 	sights = append(sights[max(0, len(sights)-historySights+1):len(sights):len(sights)], next)
-	h.seen.Add(key, sights)
+	h.seen.Add(now.UID, sights)
 }
 
 // of returns what was seen of an update, in order.
-func (h *history) of(key types.NamespacedName) []sight {
+func (h *history) of(mu *refitv1.MachineUpdate) []sight {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	was, _ := h.seen.Get(key)
+	was, _ := h.seen.Get(mu.UID)
 	sights, _ := was.([]sight)
 	return sights
+}
+
+// forget drops what was seen of an update that is gone. A Machine of the same name has another one, whose history is its own.
+func (h *history) forget(mu *refitv1.MachineUpdate) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.seen.Remove(mu.UID)
 }
 
 func sightOf(mu *refitv1.MachineUpdate) sight {

@@ -83,7 +83,7 @@ func (f *Fleet) detailOf(ctx context.Context, key types.NamespacedName) (*detail
 		Machine: *r, Steps: []step{}, Changes: []refitv1.Change{}, Actions: []string{}, Notes: []string{}, Conditions: []condition{}, Policies: []string{},
 	}
 	if mu, ok := one[*refitv1.MachineUpdate](f, key.Namespace, key.Name); ok {
-		d.fill(mu, f.history.of(key))
+		d.fill(mu, f.history.of(mu))
 	}
 	d.Events, err = f.events(ctx, key)
 	if err != nil {
