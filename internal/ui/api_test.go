@@ -104,11 +104,13 @@ func TestWhatAStatusSaysOfOtherSpecsIsNotShown(t *testing.T) {
 	mu := managementtest.MachineUpdate(m, func(mu *refitv1.MachineUpdate) {
 		mu.Status.Phase, mu.Status.Reason = refitv1.PhaseFailed, "Old"
 		mu.Spec.Digest = "another"
+		mu.CreationTimestamp = metav1.NewTime(uitest.Now.Add(-90 * 24 * time.Hour))
 	})
 	f := watching(t, uitest.New(m, mu))
 	one := get[list](t, f, "/api/machines").Data.Machines[0]
 	require.Equal(t, state(refitv1.PhasePending), one.State)
 	require.Empty(t, one.Reason)
+	require.Nil(t, one.Since, "they may have been asked for just now")
 }
 
 func TestOneUpdate(t *testing.T) {

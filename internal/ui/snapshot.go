@@ -189,7 +189,7 @@ func (r *row) update(mu *refitv1.MachineUpdate) {
 	st := &mu.Status
 	r.Drifted = meta.IsStatusConditionTrue(st.Conditions, refitv1.DriftedCondition)
 	if st.ObservedDigest != mu.Spec.Digest { // what the status says is about specs that nobody wants any more
-		r.State, r.Message, r.Since = state(refitv1.PhasePending), "asked for, not begun", instant(&mu.CreationTimestamp)
+		r.State, r.Message = state(refitv1.PhasePending), "asked for, not begun" // since when is not known: the update may be older than these specs
 		return
 	}
 	phase := cmp.Or(state(st.Phase), state(refitv1.PhasePending))
