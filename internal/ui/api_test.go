@@ -42,7 +42,7 @@ func TestTheFleetClusterByCluster(t *testing.T) {
 		total += c.Machines
 	}
 	require.Equal(t, all.Data.Machines, total)
-	require.Len(t, all.Data.Counts, len(states), "the fleet has a Machine in each state")
+	require.Len(t, all.Data.Counts, len(states)-1, "the fleet has a Machine in each state, but none of which it is not known")
 
 	first := all.Data.Clusters[0]
 	require.Equal(t, "prod-eu", first.Name, "what has failed comes first")
@@ -111,6 +111,47 @@ func TestWhatAStatusSaysOfOtherSpecsIsNotShown(t *testing.T) {
 	require.Equal(t, state(refitv1.PhasePending), one.State)
 	require.Empty(t, one.Reason)
 	require.Nil(t, one.Since, "they may have been asked for just now")
+}
+
+func TestWhatWaitsAndIsNotListedIsNotUpToDate(t *testing.T) {
+	workers := &refitv1.PendingChange{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: "workers"}}
+	workers.Spec = refitv1.PendingChangeSpec{Cluster: "c1", Owner: refitv1.PendingOwner{Kind: "MachineDeployment", Name: "workers"}, Role: refitv1.WorkerRole}
+	workers.Status = refitv1.PendingChangeStatus{Machines: 250, More: 150}
+	objects := []client.Object{managementtest.Cluster("fleet", "c1", nil), managementtest.Machine("fleet", "control", "c1", func(m *clusterv1.Machine) {
+		m.Labels[clusterv1.MachineControlPlaneLabel] = ""
+	})}
+	for i := range 260 {
+		m := managementtest.Machine("fleet", fmt.Sprintf("m%03d", i), "c1")
+		objects = append(objects, m)
+		if i < 100 {
+			workers.Status.List = append(workers.Status.List, refitv1.PendingMachine{Name: m.Name, Cause: refitv1.PendingInPlace, Reason: refitv1.ReasonWindow})
+		}
+		if i%2 == 0 {
+			objects = append(objects, managementtest.MachineUpdate(m, func(mu *refitv1.MachineUpdate) {
+				mu.Status.Phase, mu.Status.ObservedDigest = refitv1.PhaseSucceeded, mu.Spec.Digest
+			}))
+		}
+	}
+	f := blind(t, uitest.New())
+	know(t, f, append(objects, workers)...)
+	g := get[grid](t, f, "/api/fleet").Data
+	require.Equal(t, []count{{due, 100}, {mayWait, 160}, {none, 1}}, g.Counts, "which of them wait is not known, and no control plane does")
+	require.Equal(t, "a change waits: Window; and 150 more wait that are not listed", g.Clusters[0].Why)
+	one := get[list](t, f, "/api/machines?state=MayWait").Data.Machines[0]
+	require.Equal(t, "150 more wait that are not listed: this may be one of them", one.Message)
+
+	sum := workers.DeepCopy()
+	sum.Name, sum.Spec.Owner, sum.Spec.Role = "c1", refitv1.PendingOwner{Kind: "Cluster", Name: "c1"}, ""
+	f = blind(t, uitest.New())
+	know(t, f, append(objects, sum)...)
+	require.Equal(t, []count{{due, 100}, {mayWait, 161}}, get[grid](t, f, "/api/fleet").Data.Counts, "a Cluster does not say of which role they are")
+	rest := workers.DeepCopy()
+	rest.Status.List, rest.Status.More = nil, 0
+	for i := range 250 {
+		rest.Status.List = append(rest.Status.List, refitv1.PendingMachine{Name: fmt.Sprintf("m%03d", i)})
+	}
+	know(t, f, rest)
+	require.Equal(t, []count{{due, 250}, {state(refitv1.PhaseSucceeded), 5}, {none, 6}}, get[grid](t, f, "/api/fleet").Data.Counts, "its owners list them")
 }
 
 func TestOneUpdate(t *testing.T) {

@@ -2,7 +2,9 @@ package ui
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -144,6 +146,9 @@ func gridRow(name types.NamespacedName, rows []*row, pending map[types.Namespace
 	if len(rows) > 0 {
 		out.Why = whyOf(rows[0])
 	}
+	if i := slices.IndexFunc(rows, func(r *row) bool { return r.State == mayWait }); i > 0 { // behind another
+		out.Why = strings.TrimPrefix(out.Why+"; and "+whyOf(rows[i]), "; ")
+	}
 	if p := pending[name]; p != nil {
 		out.Earliest, out.LastDone = instant(p.Status.EarliestStart), instant(p.Status.LastDone)
 	}
@@ -159,6 +164,8 @@ func whyOf(r *row) string {
 		return "failed: " + cmp.Or(r.Reason, "it does not say why")
 	case due:
 		return "a change waits: " + cmp.Or(r.Reason, "it does not say why")
+	case mayWait:
+		return fmt.Sprintf("%d more wait that are not listed", r.unlisted)
 	case state(refitv1.PhaseSucceeded), none:
 		return ""
 	default:

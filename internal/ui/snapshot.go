@@ -3,6 +3,7 @@ package ui
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -25,6 +26,8 @@ type state string
 const (
 	// due: a change will touch the Machine, and no update of it has been asked for.
 	due state = "Due"
+	// mayWait: more Machines wait than are listed, and this may be one of them.
+	mayWait state = "MayWait"
 	// none: nothing was ever asked for, and nothing waits.
 	none state = "None"
 )
@@ -32,7 +35,7 @@ const (
 // states are all of them, those that need somebody first.
 var states = []state{
 	state(refitv1.PhaseFailed), state(refitv1.PhaseWaiting), state(refitv1.PhaseDraining), state(refitv1.PhaseApplying), state(refitv1.PhaseVerifying),
-	state(refitv1.PhaseStaging), state(refitv1.PhasePending), due, state(refitv1.PhaseSucceeded), none,
+	state(refitv1.PhaseStaging), state(refitv1.PhasePending), due, mayWait, state(refitv1.PhaseSucceeded), none,
 }
 
 // rank is the place of a state among them.
@@ -61,6 +64,8 @@ type row struct {
 	Drifted  bool       `json:"drifted,omitempty"`
 
 	labels map[string]string
+	// unlisted is of how many that wait and are not listed it may be one.
+	unlisted int32
 }
 
 func (r *row) key() types.NamespacedName {
@@ -85,6 +90,8 @@ type snapshot struct {
 	pending  []refitv1.PendingChange
 	// waiting are the Machines that PendingChanges list.
 	waiting map[types.NamespacedName]refitv1.PendingMachine
+	// unlisted is how many more wait.
+	unlisted map[machinesOf]int32
 	// selected has for each policy, by its title and namespace, how many Machines of which Clusters it selects, and together has the
 	// sets of policies that select Machines, and how many.
 	selected map[*changemanagement.Policy]map[types.NamespacedName]int
@@ -92,6 +99,12 @@ type snapshot struct {
 	policies []*changemanagement.Policy
 	// knowsSelected reports that all was read that tells which policies select which Machines.
 	knowsSelected bool
+}
+
+// machinesOf are the Machines of a Cluster that have a role, or all of them without one.
+type machinesOf struct {
+	types.NamespacedName
+	role refitv1.Role
 }
 
 // policySet are policies that together select Machines.
@@ -126,11 +139,13 @@ func (f *Fleet) look(ctx context.Context) (*snapshot, error) {
 	}
 	s := &snapshot{
 		changes: changes, now: f.Clock.Now(), rows: map[types.NamespacedName]*row{}, waiting: map[types.NamespacedName]refitv1.PendingMachine{},
+		unlisted: map[machinesOf]int32{},
 		selected: map[*changemanagement.Policy]map[types.NamespacedName]int{}, together: map[string]*policySet{}, knowsSelected: knows,
 	}
 	s.readPending(f)
 	s.readMachines(f)
 	s.readUpdates(f)
+	s.markUnlisted()
 	s.readClusters(f)
 	if err := s.selectBy(f.policies); err != nil {
 		return nil, err
@@ -140,15 +155,40 @@ func (f *Fleet) look(ctx context.Context) (*snapshot, error) {
 }
 
 func (s *snapshot) readPending(f *Fleet) {
+	listed := map[types.NamespacedName]int32{}
 	each(f, func(p *refitv1.PendingChange) {
 		s.pending = append(s.pending, *p)
-		if p.Spec.Role == "" && p.Status.More > 0 {
-			return // its owners list more of them
-		}
 		for _, m := range p.Status.List {
-			s.waiting[types.NamespacedName{Namespace: p.Namespace, Name: m.Name}] = m
+			key := types.NamespacedName{Namespace: p.Namespace, Name: m.Name}
+			if _, ok := s.waiting[key]; !ok {
+				listed[types.NamespacedName{Namespace: p.Namespace, Name: p.Spec.Cluster}]++
+			}
+			s.waiting[key] = m
 		}
 	})
+	for i := range s.pending {
+		p := &s.pending[i]
+		of := machinesOf{types.NamespacedName{Namespace: p.Namespace, Name: p.Spec.Cluster}, p.Spec.Role}
+		more := p.Status.More
+		if of.role == "" { // its owners list them, too
+			more = p.Status.Machines - listed[of.NamespacedName]
+		}
+		s.unlisted[of] += max(0, more)
+	}
+}
+
+// markUnlisted marks the Machines that may be among those that wait and are not listed. Which they are, nothing says.
+func (s *snapshot) markUnlisted() {
+	for _, r := range s.rows {
+		if r.State != state(refitv1.PhaseSucceeded) && r.State != none {
+			continue
+		}
+		cluster := types.NamespacedName{Namespace: r.Namespace, Name: r.Cluster}
+		if more := max(s.unlisted[machinesOf{cluster, r.Role}], s.unlisted[machinesOf{cluster, ""}]); more > 0 {
+			r.State, r.Reason, r.Since, r.unlisted = mayWait, "", nil, more
+			r.Message = fmt.Sprintf("%d more wait that are not listed: this may be one of them", more)
+		}
+	}
 }
 
 func (s *snapshot) readMachines(f *Fleet) {

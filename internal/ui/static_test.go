@@ -76,5 +76,5 @@ func TestStatesAreDrawn(t *testing.T) {
 	for _, kind := range []string{"Open", "Excluded", "Expected"} {
 		require.Contains(t, all["style.css"], ".k-"+kind+" {")
 	}
-	require.Len(t, states, 10, "the phases, and two more")
+	require.Len(t, states, 11, "the phases, and three more")
 }

@@ -56,9 +56,9 @@ export function earliest(iso) {
 }
 
 const marks = {
-  Failed: "!", Waiting: "W", Draining: "D", Applying: "A", Verifying: "V", Staging: "S", Pending: "P", Due: "○", Succeeded: "✓", None: "·",
+  Failed: "!", Waiting: "W", Draining: "D", Applying: "A", Verifying: "V", Staging: "S", Pending: "P", Due: "○", MayWait: "~", Succeeded: "✓", None: "·",
 };
-const words = { Succeeded: "Up to date", None: "Nothing asked for", Due: "Change waits" };
+const words = { Succeeded: "Up to date", None: "Nothing asked for", Due: "Change waits", MayWait: "May wait" };
 
 export const mark = (state) => marks[state] ?? "?";
 export const word = (state) => words[state] ?? state;

@@ -41,7 +41,7 @@ function draw(results, d) {
     lines("What keeps pods", d.blocked),
     section("Steps", d.steps.length ? table("What has happened, in order", steps, d.steps) : h("p", {}, "Nothing has happened yet.")),
     d.steps.some((s) => s.seen) ? h("p", { class: "faint" }, "◦ was seen by this page's server while it ran. refit keeps how things are, and not all that was.") : undefined,
-    lines("What it will take, by the node's plan", m.state === "Succeeded" ? [] : d.planned),
+    lines("What it will take, by the node's plan", ["Succeeded", "Due", "MayWait"].includes(m.state) ? [] : d.planned),
     d.changes.length ? section("What the node changed", table("Changes on the node", changes, d.changes)) : undefined,
     lines("What was done so that it takes effect", d.actions),
     lines("What the node said besides", d.notes),
