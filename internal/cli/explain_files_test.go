@@ -375,7 +375,7 @@ func TestExplainChangesFails(t *testing.T) {
 		`"other" is no commit`:       "HEAD other clusters",
 		`"" is no commit`:            "'' HEAD clusters",
 		`"HEAD:hack" is no commit`:   "HEAD:hack HEAD clusters",
-		`"missing" is on neither`:    "HEAD HEAD missing",
+		`"missing" is on neither`:    "HEAD HEAD~0 missing",
 		`"nowhere" is on neither`:    "HEAD --staged nowhere",
 		`"unborn" is no commit that`: "unborn --staged clusters",
 	} {

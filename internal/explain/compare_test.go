@@ -260,7 +260,7 @@ func TestWhatBootstraps(t *testing.T) {
 		require.NotEmpty(t, j.asked)
 		return j.asked[len(j.asked)-1].Bootstrap
 	}
-	workers := base[strings.Index(base, "---\n"):]
+	_, workers, _ := strings.Cut(base, "---\n")
 	const ref = "configRef: {apiGroup: bootstrap.cluster.x-k8s.io, kind: KubeadmConfigTemplate, name: config-1}"
 	upgrade := []string{"v1.36.1", "v1.36.2"}
 	require.Equal(t, kubeadm, ask(set(t, workers), set(t, workers, upgrade...)))
