@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/cluster-api/controllers/external"
 
 	"github.com/capi-refit/refit/internal/fieldset"
+	"github.com/capi-refit/refit/internal/rollout"
 )
 
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;patch
@@ -140,10 +141,7 @@ func (r *Rollback) read(ctx context.Context, key client.ObjectKey) (*machine, er
 // compareMachine compares the Machine itself. Nothing but its version is written: an owner changes no other field of what it
 // compares while the Machine lives.
 func (p *Plan) compareMachine(ctx context.Context, wanted any) error {
-	spec := func(value any) fieldset.Spec {
-		return fieldset.Spec{APIVersion: p.machine.raw.GetAPIVersion(), Kind: "Machine", Value: fieldset.RolloutFields(value)}
-	}
-	change, differs, err := fieldset.Compare(ctx, fieldset.Machine, spec(p.machine.raw.Object["spec"]), spec(wanted))
+	change, differs, err := fieldset.Compare(ctx, fieldset.Machine, rollout.MachineSpec(p.machine.raw.Object["spec"]), rollout.MachineSpec(wanted))
 	if err != nil {
 		return refuse("the Machine can't be compared with what %s wants: %v", p.Owner, err)
 	}
