@@ -53,8 +53,12 @@ func deploymentOf(config string, base *unstructured.Unstructured) (string, error
 	if err != nil {
 		return "", err
 	}
+	with, err := withEach(config, base)
+	if err != nil {
+		return "", err
+	}
 	for _, l := range lists {
-		block, err := added(config, base, l.name, l.indent)
+		block, err := added(base, with, l.name, l.indent)
 		if err != nil {
 			return "", err
 		}
@@ -62,7 +66,7 @@ func deploymentOf(config string, base *unstructured.Unstructured) (string, error
 			block += "        {{- if gt (int .Values.shards) 1 }}\n        - --shards={{ .Values.shards }}\n        {{- end }}\n" +
 				"        {{- with .Values.extraArgs }}\n        {{- toYaml . | nindent 8 }}\n        {{- end }}\n"
 		}
-		if text, err = replaced(text, strings.Repeat(" ", l.indent)+"- chart-"+l.name+"\n", block); err != nil {
+		if text, err = manifests.ReplaceOnce(text, strings.Repeat(" ", l.indent)+"- chart-"+l.name+"\n", block); err != nil {
 			return "", err
 		}
 	}
@@ -70,11 +74,24 @@ func deploymentOf(config string, base *unstructured.Unstructured) (string, error
 		if strings.HasPrefix(becomes, "{{-") { // it has line and indentation of its own
 			is = strings.Repeat(" ", indentOf(text, is)) + is
 		}
-		if text, err = replaced(text, is, becomes); err != nil {
+		if text, err = manifests.ReplaceOnce(text, is, becomes); err != nil {
 			return "", err
 		}
 	}
 	return text, nil
+}
+
+// withEach returns the Deployment as each of the components makes it.
+func withEach(config string, base *unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
+	with := make([]*unstructured.Unstructured, len(components))
+	for i, c := range components {
+		objects, err := manifests.Build(config, "default", c.name)
+		if err != nil {
+			return nil, err
+		}
+		with[i] = objects[manifests.NameOf(base)]
+	}
+	return with, nil
 }
 
 // mark puts into the Deployment what stands for values, and for what components add.
@@ -108,14 +125,6 @@ func indentOf(text, line string) int {
 	return len(before) - strings.LastIndex(before, "\n") - 1
 }
 
-// replaced replaces what has to be there once.
-func replaced(text, is, becomes string) (string, error) {
-	if n := strings.Count(text, is); n != 1 {
-		return "", fmt.Errorf("the Deployment has %q %d times, and should have it once", is, n)
-	}
-	return strings.Replace(text, is, becomes, 1), nil
-}
-
 // podOf returns the spec of the pods, and of the first container.
 func podOf(o *unstructured.Unstructured) (spec, container map[string]any, err error) {
 	field, _, err := unstructured.NestedFieldNoCopy(o.Object, "spec", "template", "spec")
@@ -135,18 +144,14 @@ func podOf(o *unstructured.Unstructured) (spec, container map[string]any, err er
 }
 
 // added returns what the components add to a list, each where its value asks for it.
-func added(config string, base *unstructured.Unstructured, list string, indent int) (string, error) {
+func added(base *unstructured.Unstructured, with []*unstructured.Unstructured, list string, indent int) (string, error) {
 	was, err := listOf(base, list)
 	if err != nil {
 		return "", err
 	}
 	var out strings.Builder
-	for _, c := range components {
-		objects, err := manifests.Build(config, "default", c.name)
-		if err != nil {
-			return "", err
-		}
-		is, err := listOf(objects[manifests.NameOf(base)], list)
+	for i, c := range components {
+		is, err := listOf(with[i], list)
 		if err != nil {
 			return "", err
 		}

@@ -79,3 +79,11 @@ func NameOf(o *unstructured.Unstructured) string {
 	}
 	return strings.ToLower(o.GetKind()) + "-" + name
 }
+
+// ReplaceOnce replaces in a text what has to be there once.
+func ReplaceOnce(text, is, becomes string) (string, error) {
+	if n := strings.Count(text, is); n != 1 {
+		return "", fmt.Errorf("%q is there %d times, and should be once", is, n)
+	}
+	return strings.Replace(text, is, becomes, 1), nil
+}

@@ -5,8 +5,9 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"strings"
 	"time"
+
+	"github.com/capi-refit/refit/build/manifests"
 )
 
 // chart packs the Helm chart, with the version that is released.
@@ -38,10 +39,10 @@ func chart(dir string, v version, at time.Time) ([]byte, error) {
 func versioned(data []byte, v version) ([]byte, error) {
 	text := string(data)
 	for is, becomes := range map[string]string{"\nversion: 0.0.0-dev\n": "\nversion: " + v.plain() + "\n", "\nappVersion: dev\n": "\nappVersion: " + v.String() + "\n"} {
-		if strings.Count(text, is) != 1 {
-			return nil, fmt.Errorf("the chart's Chart.yaml should have %q once", strings.TrimSpace(is))
+		var err error
+		if text, err = manifests.ReplaceOnce(text, is, becomes); err != nil {
+			return nil, fmt.Errorf("the chart's Chart.yaml: %w", err)
 		}
-		text = strings.Replace(text, is, becomes, 1)
 	}
 	return []byte(text), nil
 }

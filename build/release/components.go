@@ -22,7 +22,7 @@ var variables = map[string]string{
 	"memory: release-memory":     "memory: ${REFIT_MEMORY_LIMIT:=2Gi}",
 	"value: release-gomemlimit":  `value: "${REFIT_GOMEMLIMIT:=1800MiB}"`,
 	"- --shards=release-shards":  `- "--shards=${REFIT_SHARDS:=1}"`,
-	"image: " + repository + ":": "", // only to see that it is there once
+	"image: " + repository + ":": "image: " + repository + ":", // only to see that it is there once
 }
 
 // components returns what clusterctl installs: config/default with the version's image, and variables with defaults.
@@ -47,11 +47,8 @@ func components(config string, v version) ([]byte, error) {
 	}
 	text := out.String()
 	for is, becomes := range variables {
-		if n := strings.Count(text, is); n != 1 {
-			return nil, fmt.Errorf("the manifests have %q %d times, and should have it once", is, n)
-		}
-		if becomes != "" {
-			text = strings.Replace(text, is, becomes, 1)
+		if text, err = manifests.ReplaceOnce(text, is, becomes); err != nil {
+			return nil, err
 		}
 	}
 	return []byte(text), nil
