@@ -49,7 +49,7 @@ func printObjects[T any, P interface {
 		return true, printNames(w, resource, items)
 	case FormatJSON, FormatYAML:
 		list := objectList{TypeMeta: metav1.TypeMeta{APIVersion: refitv1.GroupVersion.String(), Kind: kind + "List"}, Items: items}
-		return true, printFor(w, format, list)
+		return true, PrintFor(w, format, list)
 	default:
 		return false, nil
 	}
@@ -64,8 +64,8 @@ func printNames(w io.Writer, resource string, all []client.Object) error {
 	return nil
 }
 
-// printFor writes a value as JSON or YAML.
-func printFor(w io.Writer, format string, v any) error {
+// PrintFor writes a value as JSON or YAML.
+func PrintFor(w io.Writer, format string, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err == nil && format == FormatYAML {
 		data, err = yaml.JSONToYAML(data)

@@ -165,13 +165,18 @@ func failures() []string {
 	}
 }
 
-// explainRequest explains a request of a hook.
-func (f *explainFlags) explainRequest(cmd *cobra.Command, others ...updaters.Constructor) error {
+// disruptions returns what changes take by the flags, and by the policies in files.
+func (f *explainFlags) disruptions(cmd *cobra.Command, others ...updaters.Constructor) (*disruptions, error) {
 	rules, err := f.rules.Rules()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	policies, err := readDisruptions(cmd.InOrStdin(), f.files, rules, others...)
+	return readDisruptions(cmd.InOrStdin(), f.files, rules, others...)
+}
+
+// explainRequest explains a request of a hook.
+func (f *explainFlags) explainRequest(cmd *cobra.Command, others ...updaters.Constructor) error {
+	policies, err := f.disruptions(cmd, others...)
 	if err != nil {
 		return err
 	}

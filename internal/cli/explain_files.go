@@ -29,11 +29,7 @@ import (
 
 // explainFiles explains what becomes of machines when some files become others.
 func (f *explainFlags) explainFiles(cmd *cobra.Command, others ...updaters.Constructor) error {
-	rules, err := f.rules.Rules()
-	if err != nil {
-		return err
-	}
-	policies, err := readDisruptions(cmd.InOrStdin(), f.files, rules, others...)
+	policies, err := f.disruptions(cmd, others...)
 	if err != nil {
 		return err
 	}

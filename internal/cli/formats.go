@@ -10,9 +10,12 @@ import (
 	"github.com/capi-refit/refit/internal/admin"
 )
 
-// checkFormat returns an error if lists can't be shown so.
-func checkFormat(output string) error {
-	if formats := admin.Formats(); !slices.Contains(formats, output) {
+// checkFormat returns an error if something can't be shown so that has the formats; lists have all.
+func checkFormat(output string, formats ...string) error {
+	if len(formats) == 0 {
+		formats = admin.Formats()
+	}
+	if !slices.Contains(formats, output) {
 		return fmt.Errorf("--output is %q and can be %s", output, strings.Join(formats, ", "))
 	}
 	return nil

@@ -2,19 +2,17 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"runtime"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
+
+	"github.com/capi-refit/refit/internal/admin"
 )
 
 type versionFlags struct {
@@ -67,18 +65,17 @@ Deployments. What it can't learn of the management cluster is an error, after th
 	fs := cmd.Flags()
 	f.addConnection(fs)
 	fs.BoolVar(&f.clientOnly, "client", false, "Show the version of this program alone.")
-	fs.StringVarP(&f.output, "output", "o", "text", "How to show it: text, json or yaml.")
+	fs.StringVarP(&f.output, "output", "o", admin.FormatText, "How to show it: text, json or yaml.")
 	return cmd
 }
 
 func (f *versionFlags) run(cmd *cobra.Command) error {
-	formats := []string{"text", "json", "yaml"}
-	if !slices.Contains(formats, f.output) {
-		return fmt.Errorf("--output is %q and can be %s", f.output, strings.Join(formats, ", "))
+	if err := checkFormat(f.output, admin.FormatText, admin.FormatJSON, admin.FormatYAML); err != nil {
+		return err
 	}
 	v := versions{Client: clientVersion{version, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}}
 	out := cmd.OutOrStdout()
-	if f.output == "text" { // it is known at once
+	if f.output == admin.FormatText { // it is known at once
 		if _, err := fmt.Fprintf(out, "Client: %s (%s, %s)\n", v.Client.Version, v.Client.Go, v.Client.Platform); err != nil {
 			return err
 		}
@@ -121,18 +118,8 @@ func (f *versionFlags) servers(ctx context.Context) ([]serverVersion, error) {
 
 // print prints the versions; as text those of the servers, after that of the client.
 func (v versions) print(out io.Writer, format string) error {
-	switch format {
-	case "json":
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(v)
-	case "yaml":
-		data, err := yaml.Marshal(v)
-		if err != nil {
-			return err
-		}
-		_, err = out.Write(data)
-		return err
+	if format != admin.FormatText {
+		return admin.PrintFor(out, format, v)
 	}
 	text := ""
 	for _, s := range v.Servers {
