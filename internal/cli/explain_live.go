@@ -29,19 +29,25 @@ type liveExplainer struct {
 	*explain.Explainer
 	client  client.Client
 	cluster *live.Cluster
+	// note is what is not known of the server; empty if all is.
+	note string
 }
 
 // live reads the policies of the management cluster.
 func (f *explainFlags) live(ctx context.Context, others ...updaters.Constructor) (*liveExplainer, error) {
-	rules, err := f.rules.Rules()
-	if err != nil {
-		return nil, err
-	}
 	now, err := parseNow(f.now)
 	if err != nil {
 		return nil, err
 	}
 	c, err := f.client()
+	if err != nil {
+		return nil, err
+	}
+	note, err := f.asServed(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	rules, err := f.rules.Rules()
 	if err != nil {
 		return nil, err
 	}
@@ -55,8 +61,17 @@ func (f *explainFlags) live(ctx context.Context, others ...updaters.Constructor)
 	return &liveExplainer{
 		Explainer: &explain.Explainer{Judge: handlers.NewEngine(by), Timetable: &liveTimetable{windows}, Now: now},
 		client:    c,
+		note:      note,
 		cluster:   &live.Cluster{Client: c, Writer: c, Differences: &rollback.Rollback{Writer: c, Live: c}},
 	}, nil
+}
+
+// notes returns what a reader of a forecast has to know of how it was made.
+func (e *liveExplainer) notes() []string {
+	if e.note == "" {
+		return nil
+	}
+	return []string{e.note}
 }
 
 // explainLive explains what waits at an object of the management cluster.
@@ -78,6 +93,7 @@ func (f *explainFlags) explainLive(cmd *cobra.Command, arg string, others ...upd
 		return err
 	}
 	forecast := explain.NewForecast()
+	forecast.Notes = append(forecast.Notes, e.notes()...)
 	for _, one := range owners {
 		o, err := e.pending(cmd.Context(), one)
 		if err != nil {
@@ -251,6 +267,7 @@ func (f *explainFlags) diff(cmd *cobra.Command, manager string, others ...update
 	if err != nil {
 		return err
 	}
+	forecast.Notes = append(forecast.Notes, e.notes()...)
 	if note := files.LeftOut(); note != "" {
 		forecast.Notes = append(forecast.Notes, note)
 	}

@@ -7,9 +7,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -112,4 +116,46 @@ func TestExplainWhatWaits(t *testing.T) {
 
 	_, err = ask("md/none")
 	require.ErrorContains(t, err, "there is no MachineDeployment fleet/none")
+}
+
+// TestTheServersFlagsCount has the server take a file without an action, which the built-in rules don't have.
+func TestTheServersFlagsCount(t *testing.T) {
+	c := liveWorkers(t)
+	diff := func(args ...string) string {
+		out, err := run(t, (&explainFlags{managementFlags: connected(c)}).diffCommand(), append(args, "-n", "fleet", "-f", ownFile(t))...)
+		require.NoError(t, err)
+		return out
+	}
+	out := diff()
+	require.Contains(t, out, "MachineDeployment/workers  Replace")
+	require.Contains(t, out, "with which flags refit's server runs is not known: there are 0 Deployments of it; say with --allow-paths what it has")
+	require.Contains(t, diff("--allow-paths", "/opt/own"), "MachineDeployment/workers  InPlace")
+
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "refit-system", Name: "refit", Labels: ownDeployments}}
+	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "manager", Args: []string{"serve", "--leader-elect", "--admission-port=9444", "--allow-paths=/opt/own"}}}
+	require.NoError(t, c.Create(t.Context(), d))
+	out = diff()
+	require.Contains(t, out, "MachineDeployment/workers  InPlace")
+	require.NotContains(t, out, "is not known")
+	require.Contains(t, diff("--allow-paths", "/etc/other"), "MachineDeployment/workers  Replace", "the command line counts")
+}
+
+// ownFile is a file with the workers' configuration as it is in the example, and one file more in a directory that no rule knows.
+func ownFile(t *testing.T) string {
+	t.Helper()
+	objects, err := explain.Read([]byte(readPage(t, wantedWorkers(t))))
+	require.NoError(t, err)
+	var docs []string
+	for _, o := range objects {
+		if o.GetKind() == "KubeadmConfigTemplate" {
+			spec := map[string]any{"files": []any{map[string]any{"path": "/opt/own/a.conf", "content": "a"}}}
+			require.NoError(t, unstructured.SetNestedField(o.Object, spec, "spec", "template", "spec"))
+		}
+		data, err := yaml.Marshal(o.Object)
+		require.NoError(t, err)
+		docs = append(docs, string(data))
+	}
+	name := filepath.Join(t.TempDir(), "own.yaml")
+	require.NoError(t, os.WriteFile(name, []byte(strings.Join(docs, "\n---\n")), 0o600))
+	return name
 }

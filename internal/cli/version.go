@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/capi-refit/refit/internal/admin"
 )
@@ -98,7 +97,7 @@ func (f *versionFlags) servers(ctx context.Context) ([]serverVersion, error) {
 		return nil, err
 	}
 	var list appsv1.DeploymentList
-	if err := c.List(ctx, &list, client.MatchingLabels{"app.kubernetes.io/name": "refit"}); err != nil {
+	if err := c.List(ctx, &list, ownDeployments); err != nil {
 		return nil, fmt.Errorf("list the Deployments of refit: %w", err)
 	}
 	var all []serverVersion

@@ -124,6 +124,13 @@ type Duration time.Duration
 // MarshalText implements encoding.TextMarshaler.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
+// UnmarshalText implements encoding.TextUnmarshaler: a Forecast can be read again.
+func (d *Duration) UnmarshalText(text []byte) error {
+	t, err := time.ParseDuration(string(text))
+	*d = Duration(t)
+	return err
+}
+
 // String writes minutes and hours without what is 0 at their end.
 func (d Duration) String() string {
 	t := time.Duration(d).Round(time.Second)

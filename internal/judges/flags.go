@@ -27,6 +27,17 @@ func (f *RuleFlags) Add(fs *pflag.FlagSet) {
 		"Directories whose files need no action on a node when they change, for example /etc/myapp; or that take a drain or a reboot: /etc/myapp=Drain, /etc/myboot=Reboot. They add to the built-in rules, and win over them where they are more specific. One that leaves out what the built-in rule for it has is refused.")
 }
 
+// Given reports whether one of the flags that Add adds is there.
+func (f *RuleFlags) Given() bool { return len(f.allowPaths) > 0 }
+
+// TakeFrom takes the flags that Add adds out of the arguments of a server. Those that it does not know are for others.
+func (f *RuleFlags) TakeFrom(args []string) error {
+	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	fs.ParseErrorsAllowlist.UnknownFlags = true
+	f.Add(fs)
+	return fs.Parse(args)
+}
+
 // Rules returns the rules where no policy says anything.
 func (f *RuleFlags) Rules() (disruption.Rules, error) {
 	allowed, err := disruption.AllowPaths(f.allowPaths)

@@ -40,6 +40,9 @@ const app = "/etc/refit-e2e"
 // rebootDir is where files take a reboot.
 const rebootDir = "/etc/refit-e2e/reboot"
 
+// allowPaths are the --allow-paths of the servers.
+var allowPaths = []string{app, "/etc/demo.conf", editedFile.Path, rebootDir + "=Reboot"}
+
 // slowUnit takes its time to restart, so that something can happen in the middle of an update: longer, as long as slowHold is there.
 const (
 	slowUnit = "e2e-slow.service"
@@ -126,6 +129,7 @@ var windows = []scenario{
 	{"with replacement Forbid machines stay", (*suite).forbidKeepsTheMachines},
 	{"with whenClosed Refuse nothing is committed", (*suite).refuseCommitsNothing},
 	{"what waits is shown before anything is committed", (*suite).pendingShowsAll},
+	{"what is told of an edit that waits is what then happens", (*suite).theForecastComesTrue},
 }
 
 // upgrades are the scenarios of clusters that are made from a ClusterClass.
@@ -192,7 +196,7 @@ func run(t *testing.T, groups ...group) {
 	began := time.Now()
 	options := system.Options{
 		Source: root, BinDir: filepath.Join(root, "bin"), Progress: t.Output(), Early: true,
-		AllowPaths: []string{app, "/etc/demo.conf", editedFile.Path, rebootDir + "=Reboot"},
+		AllowPaths: allowPaths,
 	}
 	if groups[0].machines {
 		options.Nodes = nodes.Machines

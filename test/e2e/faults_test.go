@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/explain"
 	"github.com/capi-refit/refit/test/system"
 )
 
@@ -168,6 +170,13 @@ func (u *suite) unclaimedField(ctx context.Context, t *testing.T) {
 	require.NoError(t, u.Cluster.ChangeWorkers(ctx, func(_ *clusterv1.MachineDeployment, c *bootstrapv1.KubeadmConfigSpec) {
 		c.PostKubeadmCommands = []string{"true"}
 	}))
+	told := forecastOf(t, u.explained(ctx, t, "machinedeployment/"+u.workerDeployment(ctx, t).Name), "MachineDeployment")
+	require.NotEmpty(t, told.Each)
+	for _, m := range told.Each {
+		if slices.Contains(before, m.Name) { // one that has come meanwhile is as its owner wants it
+			require.Contains(t, []explain.Verdict{explain.Replace, explain.Deleted}, m.Verdict, "%s: %s", m.Name, m.Why)
+		}
+	}
 	u.logs(ctx, t, "Fields can't be changed in place", "spec.postKubeadmCommands of the bootstrapConfig: it takes effect when a machine is made")
 	u.metric(ctx, t, `refit_can_update_fields_left_total{field="spec.postKubeadmCommands",hook="CanUpdateMachineSet",object="bootstrapConfig"}`, "[1-9]")
 	require.NoError(t, u.Cluster.WaitForRollout(ctx))
