@@ -20,6 +20,7 @@ import (
 	"github.com/capi-refit/refit/internal/judges"
 	"github.com/capi-refit/refit/internal/kubernetessource"
 	"github.com/capi-refit/refit/internal/nodedisruption"
+	"github.com/capi-refit/refit/internal/registered"
 	"github.com/capi-refit/refit/internal/rollback"
 	"github.com/capi-refit/refit/updaters"
 )
@@ -43,7 +44,7 @@ func (f *explainFlags) live(ctx context.Context, others ...updaters.Constructor)
 	if err != nil {
 		return nil, err
 	}
-	note, err := f.asServed(ctx, c)
+	server, err := f.asServed(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -58,10 +59,14 @@ func (f *explainFlags) live(ctx context.Context, others ...updaters.Constructor)
 	if err := errors.Join(err, by.Disruptions.Prime(ctx), by.Sources.Prime(ctx), by.Images.Prime(ctx)); err != nil {
 		return nil, fmt.Errorf("read the policies: %w", err)
 	}
+	var judge explain.Judge = handlers.NewEngine(by)
+	if !server.alone {
+		judge = &unaskedJudge{judge, &registered.Registry{Client: c, Live: c}}
+	}
 	return &liveExplainer{
-		Explainer: &explain.Explainer{Judge: handlers.NewEngine(by), Timetable: &liveTimetable{windows}, Now: now},
+		Explainer: &explain.Explainer{Judge: judge, Timetable: &liveTimetable{windows}, Now: now},
 		client:    c,
-		note:      note,
+		note:      server.note,
 		cluster:   &live.Cluster{Client: c, Writer: c, Differences: &rollback.Rollback{Writer: c, Live: c}},
 	}, nil
 }

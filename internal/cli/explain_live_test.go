@@ -18,6 +18,7 @@ import (
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/explain"
 	"github.com/capi-refit/refit/internal/managementtest"
 )
@@ -138,6 +139,22 @@ func TestTheServersFlagsCount(t *testing.T) {
 	require.Contains(t, out, "MachineDeployment/workers  InPlace")
 	require.NotContains(t, out, "is not known")
 	require.Contains(t, diff("--allow-paths", "/etc/other"), "MachineDeployment/workers  Replace", "the command line counts")
+
+	// Others may claim what refit's own updaters leave, if the server asks them.
+	for name, priority := range map[string]int32{"disks": 1, "tuned": 5, "elsewhere": 9} {
+		r := &refitv1.UpdaterRegistration{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: refitv1.UpdaterRegistrationSpec{Priority: priority}}
+		if name == "elsewhere" {
+			r.Spec.BootstrapKinds = []string{"RKE2Config"}
+		}
+		require.NoError(t, c.Create(t.Context(), r))
+	}
+	require.Contains(t, diff("--allow-paths", "/etc/other"), "MachineDeployment/workers  Replace", "it asks nobody")
+	d.Spec.Template.Spec.Containers[0].Args = append(d.Spec.Template.Spec.Containers[0].Args, "--registered-updaters")
+	require.NoError(t, c.Update(t.Context(), d))
+	require.Contains(t, diff(), "MachineDeployment/workers  InPlace")
+	out = diff("--allow-paths", "/etc/other")
+	require.Contains(t, out, "MachineDeployment/workers  Unknown")
+	require.Contains(t, strings.Join(strings.Fields(out), " "), "it may be claimed by UpdaterRegistration tuned, then disks, which refit asks")
 }
 
 // ownFile is a file with the workers' configuration as it is in the example, and one file more in a directory that no rule knows.

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -11,24 +12,43 @@ import (
 // ownDeployments select the Deployments of refit in a management cluster.
 var ownDeployments = client.MatchingLabels{"app.kubernetes.io/name": "refit"}
 
-// asServed takes the rules of the server that the management cluster runs, unless the command line has some: what one says the other is to do. Where
-// they are not known it returns a note that says so.
-func (f *explainFlags) asServed(ctx context.Context, c client.Reader) (note string, err error) {
-	if f.rules.Given() {
-		return "", nil
+// served is how the server runs that a management cluster has.
+type served struct {
+	// note says that it is not known how, if it counts; else it is empty.
+	note string
+	// alone reports that it asks no registered updaters.
+	alone bool
+}
+
+// asServed takes the rules of the server that the management cluster runs, unless the command line has some: what one says the other is to do.
+func (f *explainFlags) asServed(ctx context.Context, c client.Reader) (served, error) {
+	given := f.rules.Given()
+	unknown := func(why string) served {
+		if given {
+			return served{}
+		}
+		return served{note: "with which flags refit's server runs is not known: " + why + "; say with --allow-paths what it has"}
 	}
-	const say = "; say with --allow-paths what it has"
 	var list appsv1.DeploymentList
 	if err := c.List(ctx, &list, ownDeployments); err != nil {
-		return fmt.Sprintf("with which flags refit's server runs is not known: %v%s", err, say), nil
+		return unknown(err.Error()), nil
 	}
 	if len(list.Items) != 1 {
-		return fmt.Sprintf("with which flags refit's server runs is not known: there are %d Deployments of it%s", len(list.Items), say), nil
+		return unknown(fmt.Sprintf("there are %d Deployments of it", len(list.Items))), nil
 	}
+	out := served{alone: true}
 	for _, container := range list.Items[0].Spec.Template.Spec.Containers {
+		for _, arg := range container.Args {
+			if strings.HasPrefix(arg, "--registered-updaters") && arg != "--registered-updaters=false" {
+				out.alone = false
+			}
+		}
+		if given {
+			continue
+		}
 		if err := f.rules.TakeFrom(container.Args); err != nil {
-			return "", fmt.Errorf("read the flags of Deployment %s/%s: %w", list.Items[0].Namespace, list.Items[0].Name, err)
+			return served{}, fmt.Errorf("read the flags of Deployment %s/%s: %w", list.Items[0].Namespace, list.Items[0].Name, err)
 		}
 	}
-	return "", nil
+	return out, nil
 }
