@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -152,6 +154,9 @@ func (e *liveExplainer) change(ctx context.Context, namespace, cluster, kind, na
 
 // waitsAt adds what waits at the Cluster itself: an upgrade that Cluster API has not asked of its owners yet.
 func (e *liveExplainer) waitsAt(ctx context.Context, f *explain.Forecast, namespace, name string) error {
+	if err := e.stale(ctx, f, namespace); err != nil {
+		return err
+	}
 	change, err := e.change(ctx, namespace, name, "Cluster", name)
 	if change == nil || err != nil {
 		return err
@@ -163,6 +168,21 @@ func (e *liveExplainer) waitsAt(ctx context.Context, f *explain.Forecast, namesp
 	}
 	if done := change.Status.LastDone; done != nil {
 		f.Notes = append(f.Notes, "all of the Cluster would be done at about "+done.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// stale adds what BootImagePolicies have found of templates that would make machines which are older than those that run.
+func (e *liveExplainer) stale(ctx context.Context, f *explain.Forecast, namespace string) error {
+	var list refitv1.BootImagePolicyList
+	if err := e.client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return fmt.Errorf("list the BootImagePolicies of namespace %s: %w", namespace, err)
+	}
+	for i := range list.Items {
+		p := &list.Items[i]
+		if c := meta.FindStatusCondition(p.Status.Conditions, refitv1.StaleTemplatesCondition); c != nil && c.Status == metav1.ConditionTrue {
+			f.Notes = append(f.Notes, fmt.Sprintf("stale templates, by BootImagePolicy %s: %s", p.Name, c.Message))
+		}
 	}
 	return nil
 }

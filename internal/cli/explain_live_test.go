@@ -115,6 +115,19 @@ func TestExplainWhatWaits(t *testing.T) {
 	require.Contains(t, out, "MachineDeployment/workers  InPlace  2: 2 in place")
 	require.Contains(t, out, "Restart systemd-sysctl.service")
 
+	policy := &refitv1.BootImagePolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: "images"}}
+	policy.Status.Conditions = []metav1.Condition{{Type: refitv1.StaleTemplatesCondition, Status: metav1.ConditionFalse, Message: "nothing is old"}}
+	require.NoError(t, c.Create(t.Context(), policy))
+	notes := func() string {
+		out, err := ask("cluster/prod", "-o", "json")
+		require.NoError(t, err)
+		return out
+	}
+	require.NotContains(t, notes(), "stale templates")
+	policy.Status.Conditions[0].Status, policy.Status.Conditions[0].Message = metav1.ConditionTrue, "AcmeMachineTemplate a is old"
+	require.NoError(t, c.Status().Update(t.Context(), policy))
+	require.Contains(t, notes(), "stale templates, by BootImagePolicy images: AcmeMachineTemplate a is old")
+
 	_, err = ask("md/none")
 	require.ErrorContains(t, err, "there is no MachineDeployment fleet/none")
 }
