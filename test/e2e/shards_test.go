@@ -72,7 +72,7 @@ func eachHasAShard(ctx context.Context, t *testing.T, one, other *suite) {
 			}
 		}
 		require.Len(c, holders, 2, "two shards of two replicas")
-	}, time.Minute, 100*time.Millisecond)
+	}, 5*time.Minute, 100*time.Millisecond) // one that has lost its lease on a machine that stalls starts again first
 	// Each works on its own: a change in both clusters is made by two.
 	by := map[string]bool{}
 	befores := []map[string]types.UID{one.identities(ctx, t), other.identities(ctx, t)}

@@ -101,7 +101,7 @@ func (s *System) Restart(ctx context.Context, r *Replica) error {
 }
 
 // lostElection matches how a replica ends that could not renew its lease in time: its machine has stalled.
-var lostElection = regexp.MustCompile("leader election lost|lost the Lease of shard")
+var lostElection = regexp.MustCompile("leader election lost|lost the Lease of shard|lost Lease ")
 
 // revive starts a replica again that has ended because it leads no more, as a Deployment does. One that has died of anything else stays
 // dead.
