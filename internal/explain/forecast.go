@@ -79,6 +79,8 @@ type Owner struct {
 	// class is what the change is, and unasked that Cluster API replaces machines without asking anybody.
 	class   schedule.Class
 	unasked bool
+	// untold reports that there are updates of which the nodes have not said what they take.
+	untold bool
 }
 
 // Counts are how many machines there are, and what becomes of them. One that is replaced is counted once.
@@ -183,7 +185,7 @@ func (o *Owner) touches(least disruption.ActionType) bool {
 func (f *Forecast) Reaches(least disruption.ActionType) []*Owner {
 	var out []*Owner
 	for _, o := range f.Owners {
-		if o.Verdict == Unknown || o.touches(least) {
+		if o.Verdict == Unknown || o.untold || o.touches(least) {
 			out = append(out, o)
 		}
 	}

@@ -21,7 +21,7 @@ func (e *Explainer) Machines(ctx context.Context, o *Owner, machines []clusterv1
 	for i := range machines {
 		m := &machines[i]
 		one := &Machine{Name: m.Name, Verdict: o.Verdict, Disruption: o.Disruption, Why: o.uncovered()}
-		one.marked(m)
+		one.marked(m, false)
 		o.Each = append(o.Each, one)
 		if err := e.whenOf(ctx, o, one, m); err != nil {
 			return err
@@ -56,15 +56,15 @@ func isMarked(m *clusterv1.Machine) string {
 	return ""
 }
 
-// marked looks at what a machine itself says.
-func (one *Machine) marked(m *clusterv1.Machine) {
+// marked looks at what a machine itself says. An update that waits is none that ends first.
+func (one *Machine) marked(m *clusterv1.Machine, waits bool) {
 	_, updating := m.Annotations[clusterv1.UpdateInProgressAnnotation]
 	switch why := isMarked(m); {
 	case !m.DeletionTimestamp.IsZero():
 		one.Verdict, one.Disruption, one.Why = Deleted, "", "it is being deleted"
 	case why != "" && (one.Verdict == InPlace || one.Verdict == Replace):
 		one.Verdict, one.Disruption, one.Why = Replace, disruption.Replace, why
-	case updating:
+	case updating && !waits:
 		one.Why = strings.TrimPrefix(one.Why+"; it is being updated in place now, which ends first", "; ")
 	}
 }
@@ -81,7 +81,7 @@ func (o *Owner) uncovered() string {
 
 // whenOf asks the timetable about one machine.
 func (e *Explainer) whenOf(ctx context.Context, o *Owner, one *Machine, m *clusterv1.Machine) error {
-	if e.Timetable == nil || !o.isAsked(one, m) {
+	if e.Timetable == nil || one.When != nil || !o.isAsked(one, m) {
 		return nil // no policy holds anything back
 	}
 	w, err := e.Timetable.When(ctx, Question{
@@ -103,6 +103,9 @@ func (e *Explainer) whenOf(ctx context.Context, o *Owner, one *Machine, m *clust
 	return nil
 }
 
+// started is the reason of what no policy holds back any more.
+const started = "Started"
+
 // isAsked reports whether policies are asked about what becomes of a machine.
 func (o *Owner) isAsked(one *Machine, m *clusterv1.Machine) bool {
 	return one.Verdict == InPlace || one.Verdict == Replace && !o.unasked && isMarked(m) == ""
@@ -111,6 +114,9 @@ func (o *Owner) isAsked(one *Machine, m *clusterv1.Machine) bool {
 // inOrder sorts the machines by when they may start, and takes the first of these instants for the owner's.
 func (o *Owner) inOrder() {
 	at := func(m *Machine) time.Time {
+		if m.When != nil && m.When.Reason == started {
+			return time.Time{}
+		}
 		if m.When == nil || m.When.NotBefore == nil {
 			return time.Unix(1<<40, 0)
 		}

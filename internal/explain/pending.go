@@ -24,6 +24,38 @@ type Lot struct {
 	Err    error
 	// Made is since when all of them are there: of a MachineSet that of its own.
 	Made time.Time
+	// Updates are those that Cluster API has asked for and that have not ended, by the machine. Such a machine has what its owner wants, and its node has not.
+	Updates map[string]Update
+}
+
+// Update is the update in place of a machine.
+type Update struct {
+	// Started reports that no policy holds it back any more.
+	Started bool
+	// Disruption is what its node has said that it takes; empty if it has said nothing yet. Actions are the same in order.
+	Disruption disruption.ActionType
+	Actions    []string
+}
+
+// asked tells of a machine for which Cluster API has asked already.
+func (o *Owner) asked(one *Machine, u Update) {
+	if one.Verdict != InPlace && one.Verdict != None {
+		return
+	}
+	one.Verdict, one.Disruption = InPlace, u.Disruption
+	o.Verdict = worse(o.Verdict, InPlace)
+	o.add(nil, u.Actions)
+	switch {
+	case u.Started:
+		one.When = &When{Reason: started, Policies: []string{}}
+	default:
+		one.Why = "Cluster API has asked for it, and it waits"
+	}
+	if u.Disruption == "" {
+		o.untold = true
+		return
+	}
+	o.Disruption = disruption.Worst(o.Disruption, u.Disruption)
 }
 
 // Pending says what waits at an owner that is there: a MachineDeployment or a KubeadmControlPlane.
@@ -74,7 +106,11 @@ func (e *Explainer) lot(ctx context.Context, o *Owner, of *side, lot Lot) error 
 		if one.Why == "" && len(part.Notes) > 0 {
 			one.Why = part.Notes[0]
 		}
-		one.marked(m)
+		u, asked := lot.Updates[m.Name]
+		if asked {
+			part.asked(one, u)
+		}
+		one.marked(m, asked && !u.Started)
 		o.Machines.Total++
 		switch one.Verdict {
 		case InPlace:
@@ -90,7 +126,7 @@ func (e *Explainer) lot(ctx context.Context, o *Owner, of *side, lot Lot) error 
 			return err
 		}
 	}
-	o.Verdict, o.Disruption = worse(o.Verdict, part.Verdict), worst(o, part)
+	o.Verdict, o.Disruption, o.untold = worse(o.Verdict, part.Verdict), worst(o, part), o.untold || part.untold
 	o.Adds = append(o.Adds, part.Adds...)
 	o.add(part.Fields, part.Actions)
 	return nil

@@ -96,6 +96,34 @@ func TestPendingOfWorkers(t *testing.T) {
 	}
 }
 
+// TestWhatIsAskedForAlready has machines whose objects are as they are to be: their updates wait, have started, or have been asked for by nobody.
+func TestWhatIsAskedForAlready(t *testing.T) {
+	const no = metav1.ConditionFalse
+	updating := annotated(clusterv1.UpdateInProgressAnnotation)
+	lots := []Lot{{Made: now.Add(-time.Hour), Machines: []clusterv1.Machine{machine("a", no, updating), machine("b", no, updating), machine("c", no, updating)}, Updates: map[string]Update{
+		"a": {Disruption: disruption.Reboot, Actions: []string{"Reboot"}}, "b": {}, "c": {Started: true, Disruption: disruption.Restart},
+	}}}
+	o, err := (&Explainer{Judge: &judge{}, Now: now, Timetable: &timetable{}}).Pending(t.Context(), set(t, base).Get(Key{deployments, "fleet", "workers"}), lots)
+	require.NoError(t, err)
+	require.Equal(t, InPlace, o.Verdict)
+	require.Equal(t, Counts{Total: 3, InPlace: 3}, o.Machines)
+	require.Equal(t, disruption.Reboot, o.Disruption)
+	require.Equal(t, []string{"Reboot"}, o.Actions)
+	var names []string
+	for _, m := range o.Each {
+		names = append(names, m.Name)
+	}
+	require.Equal(t, []string{"c", "a", "b"}, names, "what has started comes first")
+	require.Equal(t, "Started", o.Each[0].When.Reason)
+	require.Contains(t, o.Each[0].Why, "it is being updated in place now")
+	require.Equal(t, now.Add(time.Hour), *o.Each[1].When.NotBefore)
+	require.Equal(t, "Cluster API has asked for it, and it waits", o.Each[1].Why)
+	require.Empty(t, o.Each[2].Disruption, "its node has said nothing")
+	f := &Forecast{Owners: []*Owner{o}}
+	require.Len(t, f.Reaches(disruption.Drain), 1)
+	require.Len(t, f.Reaches(disruption.Replace), 1, "what b takes can't be told")
+}
+
 func TestPendingOfAControlPlane(t *testing.T) {
 	owner := set(t, base).Get(Key{controlPlanes, "fleet", "cp"})
 	pending := func(lots ...Lot) *Owner {

@@ -339,6 +339,10 @@ func (c *Cluster) Lots(ctx context.Context, owner *unstructured.Unstructured, cl
 	if err != nil {
 		return nil, err
 	}
+	updates, err := c.updates(ctx, owner.GetNamespace(), cluster)
+	if err != nil {
+		return nil, err
+	}
 	var lots []explain.Lot
 	sets := map[string]int{}
 	for _, m := range machines {
@@ -355,6 +359,7 @@ func (c *Cluster) Lots(ctx context.Context, owner *unstructured.Unstructured, cl
 		if err != nil {
 			return nil, err
 		}
+		lot.Updates = updates
 		lots = append(lots, lot)
 	}
 	return lots, nil

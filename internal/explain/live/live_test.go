@@ -18,6 +18,7 @@ import (
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/handlers"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/explain"
@@ -236,6 +237,32 @@ func TestOwners(t *testing.T) {
 	require.ErrorContains(t, err, "machinedeployment/NAME")
 	_, err = c.Owners(t.Context(), "md", "fleet", "x")
 	require.ErrorContains(t, err, "there is no MachineDeployment fleet/x")
+}
+
+// TestUpdatesThatHaveNotEnded are those for the specs that are asked for, whatever was made before.
+func TestUpdatesThatHaveNotEnded(t *testing.T) {
+	c, live := newCluster(t, fleet)
+	create := func(name string, change func(*refitv1.MachineUpdateStatus)) {
+		mu := &refitv1.MachineUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: "prod"}}}
+		mu.Spec.Digest, mu.Status.ObservedDigest = "now", "now"
+		change(&mu.Status)
+		require.NoError(t, live.Create(t.Context(), mu))
+	}
+	create("done", func(s *refitv1.MachineUpdateStatus) { s.Phase = refitv1.PhaseSucceeded })
+	create("failed", func(s *refitv1.MachineUpdateStatus) { s.Phase = refitv1.PhaseFailed })
+	create("again", func(s *refitv1.MachineUpdateStatus) { s.Phase, s.ObservedDigest = refitv1.PhaseSucceeded, "before" })
+	create("waits", func(s *refitv1.MachineUpdateStatus) {
+		s.Phase, s.Plan = refitv1.PhaseWaiting, &refitv1.PlannedWork{Material: true, Disruption: "Restart", Actions: []string{"Restart a.service"}}
+	})
+	create("harmless", func(s *refitv1.MachineUpdateStatus) { s.Phase, s.Plan = refitv1.PhaseWaiting, &refitv1.PlannedWork{} })
+	create("applies", func(s *refitv1.MachineUpdateStatus) {
+		s.Phase, s.Admission = refitv1.PhaseApplying, &refitv1.Admission{}
+	})
+	updates, err := c.updates(t.Context(), "fleet", "prod")
+	require.NoError(t, err)
+	require.Equal(t, map[string]explain.Update{
+		"again": {}, "waits": {Disruption: disruption.Restart, Actions: []string{"Restart a.service"}}, "harmless": {Disruption: disruption.None}, "applies": {Started: true},
+	}, updates)
 }
 
 func TestLots(t *testing.T) {
