@@ -210,7 +210,7 @@ test-prometheus: $(TOOLS)/prometheus ## Ask a real Prometheus as health gates do
 generate: $(TOOLS)/controller-gen $(TOOLS)/crd-ref-docs ## Generate deep copies, CRDs, RBAC and the API's reference.
 	$(TOOLS)/controller-gen object paths=./api/... paths=./schedule
 	$(TOOLS)/controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
-	$(TOOLS)/controller-gen rbac:roleName=refit-manager paths=./internal/... output:rbac:dir=config/rbac
+	$(TOOLS)/controller-gen rbac:roleName=refit-system-refit-manager paths=./internal/... output:rbac:dir=config/rbac
 	$(TOOLS)/crd-ref-docs --source-path=api --config=docs/reference/api.config.yaml --renderer=markdown --output-path=docs/reference/api.md --log-level=ERROR
 
 .PHONY: reference

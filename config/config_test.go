@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/api/resmap"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
@@ -45,12 +46,41 @@ func TestAnotherNamespaceIsNamedEverywhere(t *testing.T) {
 	layers[1] = strings.ReplaceAll(layers[1], "../refit", "../layer0")
 	layers[0] = strings.Replace(layers[0], "[../config/default]", "[../config/default, ../config/prometheus]", 1)
 	require.Contains(t, layers[0], "prometheus")
+	layers[1] = strings.Replace(layers[1], "components: [", "components: [../config/components/watch-secrets, ", 1)
 	built := build(t, layers...)
 	require.Greater(t, built.Size(), 20)
 	for _, r := range built.Resources() {
 		text, err := r.AsYAML()
 		require.NoError(t, err)
 		require.NotContains(t, string(text), "refit-system", "%s %s", r.GetKind(), r.GetName())
+	}
+	requireBindingsOfRolesThatAreThere(t, built, "my-refit")
+}
+
+// requireBindingsOfRolesThatAreThere also requires that clusterctl would delete all of them with the namespace's provider: of what is for the whole
+// cluster it deletes what begins with the namespace's name.
+func requireBindingsOfRolesThatAreThere(t *testing.T, built resmap.ResMap, namespace string) {
+	t.Helper()
+	roles := map[string]bool{}
+	var bound []string
+	for _, r := range built.Resources() {
+		if r.GetKind() != "ClusterRole" && r.GetKind() != "ClusterRoleBinding" {
+			continue
+		}
+		require.True(t, strings.HasPrefix(r.GetName(), namespace+"-refit-"), "%s %s", r.GetKind(), r.GetName())
+		if r.GetKind() == "ClusterRole" {
+			roles[r.GetName()] = true
+			continue
+		}
+		var binding rbacv1.ClusterRoleBinding
+		text, err := r.AsYAML()
+		require.NoError(t, err)
+		require.NoError(t, yaml.UnmarshalStrict(text, &binding))
+		bound = append(bound, binding.RoleRef.Name)
+	}
+	require.NotEmpty(t, bound)
+	for _, name := range bound {
+		require.True(t, roles[name], "%s is bound, and not there", name)
 	}
 }
 
@@ -76,6 +106,7 @@ func TestClusterctlsContract(t *testing.T) {
 	}
 	require.Equal(t, 1, namespaces, "clusterctl knows by it where the provider is")
 	require.Equal(t, 1, deployments)
+	requireBindingsOfRolesThatAreThere(t, built, "refit-system")
 }
 
 // TestOptIn: Cluster API asks about machines of labelled namespaces only.

@@ -16,7 +16,11 @@ import (
 // repository is where the image of a release is.
 const repository = "ghcr.io/capi-refit/refit"
 
-// variables are what clusterctl fills in, by what stands for it in the manifests.
+// namespace is the one that clusterctl installs into. It is a variable because clusterctl itself, with --target-namespace, changes neither what
+// ExtensionConfigs name nor the names of ClusterRoles, by which it knows what to delete.
+const namespace = "${REFIT_NAMESPACE:=" + manifests.Namespace + "}"
+
+// variables are what else clusterctl fills in, by what stands for it in the manifests.
 var variables = map[string]string{
 	"replicas: 424242":           "replicas: ${REFIT_REPLICAS:=2}",
 	"memory: release-memory":     "memory: ${REFIT_MEMORY_LIMIT:=2Gi}",
@@ -45,7 +49,7 @@ func components(config string, v version) ([]byte, error) {
 		}
 		out.WriteString("---\n" + string(data))
 	}
-	text := out.String()
+	text := strings.ReplaceAll(out.String(), manifests.Namespace, namespace)
 	for is, becomes := range variables {
 		if text, err = manifests.ReplaceOnce(text, is, becomes); err != nil {
 			return nil, err

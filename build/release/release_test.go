@@ -112,7 +112,8 @@ func checkComponents(t *testing.T, text string) {
 	for _, variable := range regexp.MustCompile(`\$\{[^}]*\}`).FindAllString(text, -1) {
 		require.Contains(t, variable, ":=", "a variable without a default")
 	}
-	require.Equal(t, 4, strings.Count(text, "${"))
+	require.NotContains(t, strings.ReplaceAll(text, namespace, ""), "refit-system")
+	require.Equal(t, 4, strings.Count(strings.ReplaceAll(text, namespace, ""), "${"))
 	kinds := map[string]int{}
 	for i, part := range strings.Split(strings.TrimPrefix(text, "---\n"), "\n---\n") {
 		var o struct{ Kind string }

@@ -225,7 +225,7 @@ func awaitPolicy(t *testing.T, operator client.Client) {
 	}, 2*time.Minute, 100*time.Millisecond)
 }
 
-// TestAnOperatorOfUpdatesMayWriteItsAnnotationsAndNothingElse is about people who are bound to the ClusterRole refit-operator, and
+// TestAnOperatorOfUpdatesMayWriteItsAnnotationsAndNothingElse is about people who are bound to the ClusterRole refit-system-refit-operator, and
 // about all others, whom the policy must leave alone.
 func TestAnOperatorOfUpdatesMayWriteItsAnnotationsAndNothingElse(t *testing.T) {
 	m := startManagement(t)
@@ -235,12 +235,12 @@ func TestAnOperatorOfUpdatesMayWriteItsAnnotationsAndNothingElse(t *testing.T) {
 	m.role(t, "patches", "patch")
 	m.role(t, "updates", "get", "update", "patch")
 	m.role(t, "everything", "*")
-	m.bind(t, "everywhere", "refit-operator", "")
-	m.bind(t, "here", "refit-operator", fleet)
-	m.bind(t, "system:serviceaccount:fleet:operator", "refit-operator", "")
+	m.bind(t, "everywhere", "refit-system-refit-operator", "")
+	m.bind(t, "here", "refit-system-refit-operator", fleet)
+	m.bind(t, "system:serviceaccount:fleet:operator", "refit-system-refit-operator", "")
 	m.bind(t, robot, "patches", "")
 	m.bind(t, "controller", "updates", "")
-	m.bind(t, "both", "refit-operator", "")
+	m.bind(t, "both", "refit-system-refit-operator", "")
 	m.bind(t, "both", "updates", fleet)
 	m.bind(t, "owner", "everything", "")
 
@@ -293,11 +293,11 @@ func TestAnOperatorOfUpdatesMayWriteItsAnnotationsAndNothingElse(t *testing.T) {
 	}
 }
 
-// TestAnOperatorsCommandsWork runs what refit hold, release, pause, resume, retry, abandon and rollback run, with the rights of refit-operator alone.
+// TestAnOperatorsCommandsWork runs what refit hold, release, pause, resume, retry, abandon and rollback run, with the rights of refit-system-refit-operator alone.
 func TestAnOperatorsCommandsWork(t *testing.T) {
 	m := startManagement(t)
 	m.make(t, fleet)
-	m.bind(t, "ann", "refit-operator", fleet)
+	m.bind(t, "ann", "refit-system-refit-operator", fleet)
 	key := client.ObjectKey{Namespace: fleet, Name: name}
 	ann, ctx, now := m.as(t, "ann"), t.Context(), clock.RealClock{}
 	awaitPolicy(t, ann)
