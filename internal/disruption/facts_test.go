@@ -3,6 +3,8 @@ package disruption
 import (
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -78,4 +80,17 @@ func TestFacts(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "[Reload crio.service]", fmt.Sprint(actions))
 	})
+}
+
+// TestTheFirstUpdateIsOneInPlace: whoever follows docs/tutorial.md does not have the machine replaced.
+func TestTheFirstUpdateIsOneInPlace(t *testing.T) {
+	page, err := os.ReadFile("../../docs/tutorial.md")
+	require.NoError(t, err)
+	files := regexp.MustCompile(`path: (/[^,}]+)`).FindAllStringSubmatch(string(page), -1)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		got, err := BuiltinRules().take(file[1])
+		require.NoError(t, err)
+		require.Equal(t, "[None]", got, "%s", file[1])
+	}
 }
