@@ -35,6 +35,8 @@ type Options struct {
 	Dir string
 	// LogDir is for etcd.log and kube-apiserver.log, preceded by the name if there is one. Empty: Dir.
 	LogDir string
+	// Env is further environment of the programs.
+	Env []string
 	// Launcher starts the programs, which end with it. Nil: one that Stop closes.
 	Launcher *process.Launcher
 }
@@ -200,7 +202,7 @@ func (s *Server) program(name, path string) (*program, error) {
 	standIn := filepath.Join(s.options.Dir, s.named("start-"+name))
 	s.onStop(func() error { return os.RemoveAll(standIn) })
 	var err error
-	if p.path, err = process.Leashed(path, standIn); err != nil {
+	if p.path, err = process.Leashed(path, standIn, s.options.Env...); err != nil {
 		return nil, err
 	}
 	if p.log, err = os.Create(filepath.Join(s.options.LogDir, s.named(name)+".log")); err != nil {

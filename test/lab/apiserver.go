@@ -40,6 +40,7 @@ func (l *Lab) startAPIServer(ctx context.Context) error {
 	}
 	l.server, err = apiserver.Start(ctx, apiserver.Options{
 		Etcd: l.Binaries[Etcd], KubeAPIServer: l.Binaries[KubeAPIServer], Dir: l.dir, LogDir: l.LogDir, Launcher: l.launcher,
+		Env: l.options.Env,
 	})
 	if err != nil {
 		return fmt.Errorf("starting the API server: %w", err)

@@ -68,6 +68,8 @@ func TestNestedModulesPinTheVersionsThatAreShown(t *testing.T) {
 		"coredns":            {"github.com/coredns/coredns " + machineSources["coredns"].version},
 		"crictl":             {"sigs.k8s.io/cri-tools " + machineSources["crictl"].version},
 		"clusterctl":         {"sigs.k8s.io/cluster-api " + ClusterAPIVersion},
+		"helm":               {"helm.sh/helm/v3 " + HelmVersion},
+		"certmanager":        {"github.com/cert-manager/cert-manager " + CertManagerVersion},
 		"clusterapi": {
 			"sigs.k8s.io/cluster-api " + ClusterAPIVersion,
 			"sigs.k8s.io/cluster-api/api " + ClusterAPIVersion,

@@ -54,6 +54,8 @@ type Options struct {
 	MachineVersions []string
 	// ManagerArgs are further command-line arguments, by manager.
 	ManagerArgs map[Program][]string
+	// Env is further environment of the API server and the managers.
+	Env []string
 }
 
 // A Lab is a running management cluster.

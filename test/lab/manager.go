@@ -106,7 +106,7 @@ func checkDebugPort() error {
 func (l *Lab) startManager(m manager, certDir string, p ports) (*process.Process, error) {
 	args := append(m.args(l.Kubeconfig, certDir, p), l.options.ManagerArgs[m.program]...)
 	log := filepath.Join(l.LogDir, string(m.program)+".log")
-	env := m.env()
+	env := append(m.env(), l.options.Env...)
 	if m.program == InfraManager {
 		env = append(env, l.Engine().Env()...)
 	}

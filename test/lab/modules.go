@@ -33,6 +33,11 @@ func moduleDir(ctx context.Context, name string) (string, error) {
 	return filepath.Join(strings.TrimSpace(string(out)), "modules", name), nil
 }
 
+// ModuleDir returns the directory with the source of a module that a program is built of.
+func ModuleDir(ctx context.Context, p Program, module string) (string, error) {
+	return dependencyDir(ctx, sources[p].module, module)
+}
+
 // dependencyDir returns the directory in the module cache that holds module, in the version that the nested module pins.
 func dependencyDir(ctx context.Context, nested, module string) (string, error) {
 	dir, err := moduleDir(ctx, nested)

@@ -8,7 +8,7 @@ import (
 // A Program is one of the executables that a lab is made of.
 type Program string
 
-// The programs. All but ReferenceExtension, Clusterctl and KubeControllerManager are needed to start a lab.
+// The programs. All but ReferenceExtension and those after it are needed to start a lab.
 const (
 	Etcd                Program = "etcd"
 	KubeAPIServer       Program = "kube-apiserver"
@@ -20,10 +20,14 @@ const (
 
 	// ReferenceExtension is Cluster API's own test extension, which answers the in-place update hooks and fakes the update.
 	ReferenceExtension Program = "reference-extension"
-	// Clusterctl moves clusters between management clusters.
+	// Clusterctl moves clusters between management clusters, and installs providers.
 	Clusterctl Program = "clusterctl"
-	// KubeControllerManager collects garbage, where somebody asks a lab to.
+	// KubeControllerManager collects garbage and makes Pods of Deployments, where somebody asks a lab to.
 	KubeControllerManager Program = "kube-controller-manager"
+	// Helm installs charts.
+	Helm Program = "helm"
+	// CertManager has those of cert-manager's controllers that make self-signed certificates.
+	CertManager Program = "cert-manager"
 )
 
 // The versions that modules/*/go.mod pin.
@@ -31,6 +35,9 @@ const (
 	KubernetesVersion = "v1.36.3"
 	EtcdVersion       = "v3.6.14"
 	ClusterAPIVersion = "v1.14.2"
+	HelmVersion       = "v3.21.4"
+	// CertManagerVersion is the one that clusterctl of ClusterAPIVersion installs.
+	CertManagerVersion = "v1.21.1"
 
 	// ClusterAPITestVersion is of the module with InfraManager and ReferenceExtension. The release that goes with
 	// ClusterAPIVersion can't be had as a module; this one builds against it.
@@ -41,7 +48,7 @@ const (
 func Programs() []Program {
 	return []Program{
 		Etcd, CoreManager, BootstrapManager, ControlPlaneManager, InfraManager, ReferenceExtension, Clusterctl, KubeAPIServer, Kubectl,
-		KubeControllerManager,
+		KubeControllerManager, Helm, CertManager,
 	}
 }
 
@@ -87,4 +94,6 @@ var sources = map[Program]source{
 	InfraManager:          managerSource("test/infrastructure/docker", ClusterAPITestVersion, "1 minute"),
 	ReferenceExtension:    managerSource("test/extension", ClusterAPITestVersion, "10 seconds"),
 	Clusterctl:            {module: "clusterctl", version: ClusterAPIVersion, pkg: "sigs.k8s.io/cluster-api/cmd/clusterctl", cold: "1 minute"},
+	Helm:                  {module: "helm", version: HelmVersion, pkg: "helm.sh/helm/v3/cmd/helm", cold: "2 minutes"},
+	CertManager:           {module: "certmanager", version: CertManagerVersion, pkg: ".", cold: "2 minutes", files: []string{"main.go"}},
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -138,4 +140,24 @@ func Tail(path string, n int) string {
 func LastLines(b []byte, n int) []byte {
 	lines := bytes.Split(bytes.TrimRight(b, "\n"), []byte("\n"))
 	return bytes.Join(lines[max(0, len(lines)-n):], []byte("\n"))
+}
+
+// withEnv writes a stand-in for a command, with further environment, and returns its path. One without any, of no more than a program, is that.
+func withEnv(standIn string, env []string, command ...string) (string, error) {
+	if len(env) == 0 && len(command) == 1 {
+		return command[0], nil
+	}
+	if len(env) > 0 {
+		command = slices.Concat([]string{"env"}, env, command)
+	}
+	var script strings.Builder
+	script.WriteString("#!/bin/sh\nexec")
+	for _, word := range command {
+		script.WriteString(" '" + strings.ReplaceAll(word, "'", `'\''`) + "'")
+	}
+	script.WriteString(" \"$@\"\n")
+	if err := os.WriteFile(standIn, []byte(script.String()), 0o700); err != nil {
+		return "", fmt.Errorf("writing the stand-in for %s: %w", command[len(command)-1], err)
+	}
+	return standIn, nil
 }

@@ -1,8 +1,6 @@
 package process
 
 import (
-	"fmt"
-	"os"
 	"os/exec"
 	"syscall"
 )
@@ -14,15 +12,11 @@ func childAttributes() *syscall.SysProcAttr {
 }
 
 // Leashed returns a stand-in for program, for those who start it themselves: it asks the kernel for the same signal at its
-// parent's death, then becomes program. Where setpriv is missing or too plain, that is program itself.
-func Leashed(program, standIn string) (string, error) {
+// parent's death, then becomes program with further environment. Where setpriv is missing or too plain, it only does the latter.
+func Leashed(program, standIn string, env ...string) (string, error) {
 	setpriv, err := exec.LookPath("setpriv")
 	if err != nil || exec.Command(setpriv, "--pdeathsig", "KILL", "true").Run() != nil {
-		return program, nil //nolint:nilerr // a safety net, not a requirement
+		return withEnv(standIn, env, program) // a safety net, not a requirement
 	}
-	script := fmt.Sprintf("#!/bin/sh\nexec '%s' --pdeathsig KILL '%s' \"$@\"\n", setpriv, program)
-	if err := os.WriteFile(standIn, []byte(script), 0o700); err != nil {
-		return "", fmt.Errorf("writing the stand-in for %s: %w", program, err)
-	}
-	return standIn, nil
+	return withEnv(standIn, env, setpriv, "--pdeathsig", "KILL", program)
 }

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -49,4 +50,15 @@ func TestProcessDied(t *testing.T) {
 	assert.ErrorContains(t, shell.Died(), "shell ended unexpectedly (exit status 7)")
 	assert.ErrorContains(t, shell.Died(), shell.Log)
 	assert.ErrorContains(t, shell.Died(), "disk on fire")
+}
+
+func TestAStandInHasFurtherEnvironment(t *testing.T) {
+	dir := t.TempDir()
+	for name, env := range map[string][]string{"none": nil, "one": {"LEASHED=it's here"}} {
+		path, err := Leashed("/bin/sh", filepath.Join(dir, name), env...)
+		require.NoError(t, err)
+		out, err := exec.CommandContext(t.Context(), path, "-c", `printf %s "$LEASHED"`).Output()
+		require.NoError(t, err)
+		require.Equal(t, map[string]string{"none": "", "one": "it's here"}[name], string(out))
+	}
 }
