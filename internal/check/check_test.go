@@ -178,6 +178,11 @@ func TestEachMistakeIsFound(t *testing.T) {
 		"it is not discovered": {func(_ *testing.T, f *fleet) {
 			f.extension.Status.Conditions[0].Status, f.extension.Status.Conditions[0].Message = "False", "x509: unknown authority"
 		}, "extension", Error, "x509: unknown authority"},
+		"it was never discovered": {func(_ *testing.T, f *fleet) {
+			f.extension.Labels = map[string]string{"cluster.x-k8s.io/provider": "runtime-extension-refit"} // as config/default has it
+			f.extension.Status.Handlers = nil
+			f.extension.Status.Conditions[0].Status, f.extension.Status.Conditions[0].Message = "False", "x509: unknown authority"
+		}, "extension", Error, "x509: unknown authority"},
 		"nobody has looked at it": {func(_ *testing.T, f *fleet) { f.extension.Status.Conditions = nil }, "extension", Error, "has not looked at it"},
 		"failures are ignored": {func(_ *testing.T, f *fleet) {
 			f.extension.Status.Handlers[0].FailurePolicy = runtimev1.FailurePolicyIgnore

@@ -140,14 +140,14 @@ func gatesOf(check string, d *appsv1.Deployment, wanted []string) Finding {
 // asked are the hooks that Cluster API asks for an update in place.
 var asked = []string{"CanUpdateMachine", "CanUpdateMachineSet", "UpdateMachine"}
 
-// readExtensions returns the ExtensionConfigs that have one of the hooks.
+// readExtensions returns the ExtensionConfigs that have one of the hooks, and refit's, of which nobody knows its hooks until it is discovered.
 func (c *Checker) readExtensions(ctx context.Context) ([]runtimev1.ExtensionConfig, error) {
 	var list runtimev1.ExtensionConfigList
 	if err := c.Client.List(ctx, &list); err != nil {
 		return nil, fmt.Errorf("list ExtensionConfigs: %w", err)
 	}
 	return slices.DeleteFunc(list.Items, func(e runtimev1.ExtensionConfig) bool {
-		return e.Labels[own] != "refit" && !slices.ContainsFunc(e.Status.Handlers, func(h runtimev1.ExtensionHandler) bool {
+		return e.Labels[own] != "refit" && e.Labels[provider] != "runtime-extension-refit" && !slices.ContainsFunc(e.Status.Handlers, func(h runtimev1.ExtensionHandler) bool {
 			return slices.Contains(asked, h.RequestHook.Hook)
 		})
 	}), nil
