@@ -15,8 +15,8 @@ GO_BUILD := go build -trimpath -ldflags '$(LDFLAGS)'
 AGENT_BUILD := $(GO_BUILD) -tags grpcnotrace
 
 # Dependencies are compiled once for all that is not run with the race detector.
-build image sbom release reference demo bench bench-fleet lint rules test-prometheus chart e2e-packages e2e-conformance quick e2e-programs e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export CGO_ENABLED = 0
-build image sbom release reference demo bench bench-fleet lint rules test-prometheus chart e2e-packages e2e-conformance quick e2e-programs e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export GOFLAGS += -trimpath
+build image sbom release reference demo bench bench-fleet lint rules test-prometheus chart e2e-packages e2e-conformance quick e2e-programs e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-install first-hour e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export CGO_ENABLED = 0
+build image sbom release reference demo bench bench-fleet lint rules test-prometheus chart e2e-packages e2e-conformance quick e2e-programs e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-install first-hour e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export GOFLAGS += -trimpath
 
 .PHONY: help
 help: ## Show this help.
@@ -99,7 +99,7 @@ e2e-programs: build ## Build the programs that e2e needs, for all checkouts: som
 	go run ./test/lab/cmd/lab build
 
 .PHONY: e2e
-e2e: e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-packages e2e-conformance ## The real Cluster API managers against real nodes: every scenario; node leases, and what operators may, against a real API server; each updater on real Debian; a move; what is installed by Helm and clusterctl; what others' extensions keep.
+e2e: e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-packages e2e-install first-hour e2e-conformance ## The real Cluster API managers against real nodes: every scenario; node leases, and what operators may, against a real API server; each updater on real Debian; a move; what is installed by kubectl, Helm and clusterctl; a new user's way; what others' extensions keep.
 
 .PHONY: e2e-scenarios
 e2e-scenarios: build
@@ -124,6 +124,14 @@ e2e-updates:
 .PHONY: e2e-move
 e2e-move: ## clusterctl moves a cluster in the middle of an update, between two real API servers.
 	go test -tags e2e -vet=off -count=1 -timeout 20m -v -run '^TestClusterctlMoves' ./internal/machineupdate
+
+.PHONY: e2e-install
+e2e-install: build ## kubectl, Helm and clusterctl install refit, upgrade it and remove it, while Cluster API's managers run.
+	go test -tags e2e -vet=off -count=1 -timeout 30m -v ./test/install
+
+.PHONY: first-hour
+first-hour: build ## A new user's way, from a management cluster without refit to a machine that was updated in place, with the time of each step.
+	go run ./test/firsthour
 
 # The page's server is made of this module, and the browser driven by one of its own.
 .PHONY: e2e-ui

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -25,6 +24,7 @@ import (
 	cmscheme "github.com/cert-manager/cert-manager/pkg/client/clientset/versioned/scheme"
 	"github.com/cert-manager/cert-manager/pkg/controller"
 	"github.com/cert-manager/cert-manager/pkg/controller/cainjector"
+	"github.com/cert-manager/cert-manager/pkg/util"
 
 	// Each of these makes controllers known.
 	_ "github.com/cert-manager/cert-manager/pkg/controller/certificaterequests/approver"
@@ -40,14 +40,13 @@ import (
 )
 
 func main() {
-	kubeconfig := flag.String("kubeconfig", "", "Kubeconfig of the cluster, as an administrator.")
-	flag.Parse()
+	kubeconfig := os.Getenv("KUBECONFIG") // an administrator's
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctrl.SetLogger(klog.Background())
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return certify(ctx, *kubeconfig) })
-	group.Go(func() error { return inject(ctx, *kubeconfig) })
+	group.Go(func() error { return certify(ctx, kubeconfig) })
+	group.Go(func() error { return inject(ctx, kubeconfig) })
 	if err := group.Wait(); err != nil {
 		fmt.Fprintln(os.Stderr, "certmanager:", err)
 		os.Exit(1) //nolint:gocritic // there is nothing left for the deferred stop to do
@@ -90,6 +89,7 @@ func inject(ctx context.Context, kubeconfig string) error {
 	if err != nil {
 		return err
 	}
+	config = util.RestConfigWithUserAgent(config, "cainjector") // under which it owns what it injects
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, cmscheme.AddToScheme, apireg.AddToScheme} {
 		if err := add(scheme); err != nil {
