@@ -119,14 +119,18 @@ func (c *cloud) add(ctx context.Context, m *clusterv1.Machine) error {
 	return c.TrustNodes(ctx)
 }
 
-// boot does what cloud-init does on the first boot, as far as files are concerned, and publishes the node's address. A real
-// machine has booted, and reports its addresses itself.
+// boot boots the node of a Machine. A real machine has booted, and reports its addresses itself.
 func (c *cloud) boot(ctx context.Context, m *clusterv1.Machine) error {
 	if c.options.Nodes == nodes.Machines {
 		return nil
 	}
+	return Boot(ctx, c.Client, c.Fleet, m)
+}
+
+// Boot does to a Machine's node in a fleet what cloud-init does on the first boot, as far as files are concerned, and publishes the node's address.
+func Boot(ctx context.Context, c client.Client, fleet *nodes.Fleet, m *clusterv1.Machine) error {
 	var secret corev1.Secret
-	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: *m.Spec.Bootstrap.DataSecretName}, &secret); err != nil {
+	if err := c.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: *m.Spec.Bootstrap.DataSecretName}, &secret); err != nil {
 		return fmt.Errorf("read the bootstrap data of %s: %w", m.Name, err)
 	}
 	var config struct {
@@ -135,7 +139,7 @@ func (c *cloud) boot(ctx context.Context, m *clusterv1.Machine) error {
 	if err := yaml.Unmarshal(secret.Data["value"], &config); err != nil {
 		return fmt.Errorf("read the bootstrap data of %s: %w", m.Name, err)
 	}
-	n := c.Fleet.Node(m.Name)
+	n := fleet.Node(m.Name)
 	for _, f := range config.WriteFiles {
 		content, err := cloudinit.Decode(f.Encoding, []byte(f.Content))
 		if err != nil {
@@ -147,7 +151,7 @@ func (c *cloud) boot(ctx context.Context, m *clusterv1.Machine) error {
 	}
 	patch := client.MergeFrom(m.DeepCopy())
 	metav1.SetMetaDataAnnotation(&m.ObjectMeta, refitv1.AddressAnnotation, n.Address().String())
-	return c.Client.Patch(ctx, m, patch)
+	return c.Patch(ctx, m, patch)
 }
 
 // grantAccess tells refit how to reach the nodes.
@@ -162,17 +166,24 @@ func (c *cloud) grantAccess(ctx context.Context) error {
 	if err := c.TrustNodes(ctx); err != nil {
 		return err
 	}
-	access := &refitv1.NodeAccess{ObjectMeta: meta(AccessName)}
+	access := Access(c.Fleet.Kind())
+	access.ObjectMeta = meta(AccessName)
 	access.Spec.ClusterName = c.Cluster.Name
+	return c.Client.Create(ctx, access)
+}
+
+// Access returns a NodeAccess that says how the nodes of a kind are reached, with the key in KeySecret and the hosts' keys in KnownHostsName.
+func Access(kind nodes.Kind) *refitv1.NodeAccess {
+	access := &refitv1.NodeAccess{}
 	access.Spec.SSH = refitv1.SSHAccess{
 		User: nodes.User, Sudo: true, PrivateKeySecretRef: refitv1.SecretKeyReference{Name: KeySecret},
 		HostKeys: refitv1.HostKeys{Policy: refitv1.HostKeyPinned, SecretRef: &refitv1.SecretKeyReference{Name: KnownHostsName}},
 	}
-	if c.Fleet.Kind() == nodes.StandIns {
+	if kind == nodes.StandIns {
 		// A stand-in runs as this user, below a directory of its own.
 		access.Spec.SSH.Sudo, access.Spec.AgentDirectory = false, "bin-refit"
 	}
-	return c.Client.Create(ctx, access)
+	return access
 }
 
 // TrustNodes pins the host keys of all nodes.
