@@ -84,8 +84,16 @@ func (o options) run(ctx context.Context, out io.Writer) (err error) {
 // measure prints a line for each thing that is measured.
 func measure(ctx context.Context, out io.Writer, o options, m *management, f *fleet, s servers) error {
 	say(out, "| what | RSS MiB (most) | CPU %% of a core | API requests/s | |\n|---|---|---|---|---|")
+	before, err := m.served(ctx)
+	if err != nil {
+		return err
+	}
 	line := func(what string, c cost, more string) {
 		say(out, "| %s | %.0f (%.0f) | %.0f | %.1f | %s |", what, c.rss, c.mostRSS, c.cpu, c.requests, more)
+		if now, err := m.served(ctx); err == nil {
+			say(out, "  a second, of everybody: %s", now.since(before))
+			before = now
+		}
 	}
 	idle, err := s.cost(ctx, o.steady/2)
 	if err != nil {
