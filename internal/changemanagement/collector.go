@@ -61,7 +61,8 @@ type Collector struct {
 	Waits *Waits
 
 	mu     sync.Mutex
-	last   *seen // what was seen last
+	last   *seen         // what was seen last
+	took   time.Duration // how long that took
 	errors int
 }
 
@@ -87,7 +88,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	defer cancel()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	seen, err := c.look(ctx, all)
+	seen, err := c.glance(ctx, all)
 	if err != nil {
 		// Series that end look as if all were well. An invalid metric would take all others with it.
 		ctrl.Log.WithName("metrics").Error(err, "Could not collect the metrics of change management; showing those of before")
@@ -149,6 +150,23 @@ type seen struct {
 	overrides map[overrideKey]bool
 	machines  map[machinesKey]*machinesOf
 	gates     map[gateKey]float64
+}
+
+const (
+	// lookShare is what part of the time may go into looks, as a divisor, however often metrics are asked for, and lookFor how old one may be at most.
+	lookShare = 20
+	lookFor   = 10 * time.Second
+)
+
+// glance returns what was seen a moment ago, or looks.
+func (c *Collector) glance(ctx context.Context, all map[string][]*Policy) (*seen, error) {
+	now := c.Clock.Now()
+	if last := c.last; last != nil && !now.Before(last.now) && now.Sub(last.now) < min(lookShare*c.took, lookFor) {
+		return last, nil
+	}
+	seen, err := c.look(ctx, all)
+	c.took = c.Clock.Since(now)
+	return seen, err
 }
 
 // look goes through all machines.

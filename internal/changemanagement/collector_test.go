@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -135,6 +136,29 @@ func TestCollectedTogether(t *testing.T) {
 			require.Equal(t, apart, w.collected("never_meeting_machines"))
 		})
 	}
+}
+
+// slow is a clock by which each look at it takes a second.
+type slow struct{ *clocktesting.FakePassiveClock }
+
+// Now implements clock.PassiveClock.
+func (c slow) Now() time.Time {
+	c.SetTime(c.FakePassiveClock.Now().Add(time.Second))
+	return c.FakePassiveClock.Now()
+}
+
+// TestLooksTakeASmallPartOfTheTime however often metrics are asked for, and none of them is shown for long.
+func TestLooksTakeASmallPartOfTheTime(t *testing.T) {
+	w := newWorld(t, cluster("c1", nil, nil), worker("w1"), saturdays("a"))
+	clock := slow{clocktesting.NewFakePassiveClock(w.Clock.Now())}
+	c := &Collector{Client: w, Policies: w.policies, Clock: clock}
+	gathered(t, c)
+	first := c.last
+	gathered(t, c)
+	require.Same(t, first, c.last)
+	clock.SetTime(first.now.Add(lookFor))
+	gathered(t, c)
+	require.NotSame(t, first, c.last)
 }
 
 // TestSeriesStayWhenOneCollectionFails: an alert that ends because refit could not read says that all is well.
