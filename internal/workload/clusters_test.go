@@ -327,6 +327,14 @@ func TestWhichClustersTheCacheConnectsTo(t *testing.T) {
 	require.True(t, connects())
 }
 
+// TestNobodyConnectsToAClusterThatIsNotThereYet, so that nothing is asked for it.
+func TestNobodyConnectsToAClusterThatIsNotThereYet(t *testing.T) {
+	require.False(t, provisioned(&clusterv1.Cluster{}))
+	there := &clusterv1.Cluster{}
+	there.Status.Initialization.InfrastructureProvisioned = ptr.To(true)
+	require.True(t, provisioned(there))
+}
+
 func TestSetup(t *testing.T) {
 	server := newAPIServer(t)
 	scheme := runtime.NewScheme()

@@ -37,7 +37,7 @@ func Setup(ctx context.Context, mgr shard.Manager, userAgent string, clk clock.P
 	cache, err := clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
 		SecretClient: admins,
 		ClusterFilter: func(cluster *clusterv1.Cluster) bool {
-			return mgr.Shards.Holds(cluster.Namespace) && filter.connects(ctx, client.ObjectKeyFromObject(cluster))
+			return mgr.Shards.Holds(cluster.Namespace) && (!provisioned(cluster) || filter.connects(ctx, client.ObjectKeyFromObject(cluster)))
 		},
 		Client: clustercache.ClientOptions{Timeout: timeout, QPS: qps, Burst: burst, UserAgent: userAgent},
 	}, controller.Options{MaxConcurrentReconciles: connectAtOnce, NeedLeaderElection: ptr.To(true)})
@@ -45,6 +45,12 @@ func Setup(ctx context.Context, mgr shard.Manager, userAgent string, clk clock.P
 		return nil, fmt.Errorf("add the cluster cache: %w", err)
 	}
 	return &Clusters{Cache: cache, Secrets: secrets, UserAgent: userAgent, admins: admins}, nil
+}
+
+// provisioned reports whether there is something to connect to. To a Cluster without that the ClusterCache does not connect, and asks again when there
+// is.
+func provisioned(cluster *clusterv1.Cluster) bool {
+	return ptr.Deref(cluster.Status.Initialization.InfrastructureProvisioned, false)
 }
 
 // askEvery is how often it is asked whether a Cluster to which there is a connection has a Secret for refit by now.
