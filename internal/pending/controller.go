@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -200,6 +201,7 @@ func (v *View) write(ctx context.Context, now time.Time, p, before *refitv1.Pend
 		v.written = map[types.NamespacedName]time.Time{}
 	}
 	v.written[client.ObjectKeyFromObject(p)] = v.Clock.Now()
+	maps.DeleteFunc(v.written, func(_ types.NamespacedName, at time.Time) bool { return v.Clock.Since(at) > writtenAtMost })
 	return nil
 }
 
@@ -211,12 +213,19 @@ func causeOf(st *refitv1.PendingChangeStatus) string {
 	return ""
 }
 
+const (
+	// writeEach is how long after one, on the average, another of those is written that say something else all the time: five a second, however many there are.
+	writeEach = 200 * time.Millisecond
+	// writtenAtMost is how long one of them says what is no longer so.
+	writtenAtMost = 2 * time.Minute
+)
+
 // justWritten reports whether a PendingChange was written a moment ago: while a change goes through a fleet, it says something else all the time.
 func (v *View) justWritten(p *refitv1.PendingChange) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	at, ok := v.written[client.ObjectKeyFromObject(p)]
-	return ok && v.Clock.Since(at) < refresh-again
+	return ok && v.Clock.Since(at) < min(max(refresh-again, time.Duration(len(v.written))*writeEach), writtenAtMost)
 }
 
 // belongs reports whether a PendingChange that is there is for the same owner.

@@ -9,6 +9,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -308,6 +309,28 @@ func TestAChangeThatGoesThroughAFleetIsWrittenNowAndThen(t *testing.T) {
 	require.NoError(t, w.Delete(t.Context(), policykindtest.Get(w.World, "w0", &clusterv1.Machine{})))
 	w.Clock.Step(again)
 	require.Equal(t, string(refitv1.PendingInPlace), w.show("MachineDeployment", "md").Status.Conditions[0].Reason)
+}
+
+// TestManyPendingChangesAreWrittenLessOften bounds how many are written in a second, however many say something else, and how old one may be.
+func TestManyPendingChangesAreWrittenLessOften(t *testing.T) {
+	start := time.Date(2026, 10, 1, 12, 0, 0, 0, time.UTC)
+	p := func(i int) *refitv1.PendingChange {
+		return &refitv1.PendingChange{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: fmt.Sprint(i)}}
+	}
+	for _, tc := range []struct {
+		many  int
+		waits time.Duration
+	}{{1, refresh - again}, {100, refresh - again}, {300, time.Minute}, {5000, writtenAtMost}} {
+		clock := clocktesting.NewFakeClock(start)
+		v := &View{Clock: clock, written: map[types.NamespacedName]time.Time{}}
+		for i := range tc.many {
+			v.written[client.ObjectKeyFromObject(p(i))] = start
+		}
+		clock.SetTime(start.Add(tc.waits - 1))
+		require.True(t, v.justWritten(p(0)), "of %d", tc.many)
+		clock.SetTime(start.Add(tc.waits))
+		require.False(t, v.justWritten(p(0)), "of %d", tc.many)
+	}
 }
 
 // TestAStatusThatWasNotWritten: refit can die between the two writes.
