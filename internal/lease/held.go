@@ -8,6 +8,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -41,6 +42,8 @@ type Held struct {
 	written *coordinationv1.Lease
 
 	mu      sync.Mutex
+	seen    *corev1.Node // as the last look for holds has seen it, at seenAt
+	seenAt  time.Time
 	record  Record
 	renewed time.Time // when the last write that succeeded began
 	lost    error
@@ -109,7 +112,17 @@ func (h *Held) Check(ctx context.Context) error {
 	if len(survey.Holds) > 0 {
 		return h.locker.held(survey.Node, survey.Holds, nil)
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.seen, h.seenAt = survey.Node, h.locker.Clock.Now()
 	return nil
+}
+
+// Seen returns the Node as the last look for holds that has found none has seen it, and when that was. It is not to be changed.
+func (h *Held) Seen() (*corev1.Node, time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.seen, h.seenAt
 }
 
 // Renew renews the lease. After an error that is not ErrLost it may still be ours: try again.

@@ -29,7 +29,7 @@ const (
 func (u *update) now() metav1.Time { return metav1.NewTime(u.Clock.Now().Truncate(time.Second)) }
 
 func (u *update) protector() *protection.Protector {
-	return &protection.Protector{Management: u.Client, Live: u.Live, Workload: u.occupied.cluster.Client, Former: u.formerUIDs()}
+	return &protection.Protector{Management: u.Client, Live: u.Live, Workload: u.occupied.cluster.Client, Former: u.formerUIDs(), Known: &u.marks}
 }
 
 func (u *update) drainer() *drain.Drainer {
@@ -130,6 +130,7 @@ func (u *update) passDrain(ctx context.Context, n drain.NodeRef) (drain.Progress
 	}
 	u.occupied.held.Enter("drain")
 	var progress drain.Progress
+	u.marks.Node = nil
 	ours, err := d.Cordon(ctx, n, u.machineUID())
 	if err == nil {
 		progress, err = d.Pass(ctx, drain.Request{
@@ -212,9 +213,12 @@ func (u *update) notReady(ctx context.Context) (*wait, error) {
 	if u.occupied.cluster == nil {
 		return u.may(ctx, false)
 	}
-	var current corev1.Node
-	if err := u.occupied.cluster.Client.Get(ctx, types.NamespacedName{Name: n.Name}, &current); err != nil {
-		return unanswered(fmt.Errorf("read Node %s: %w", n.Name, err)), nil
+	current := u.shown
+	if u.shown = nil; current == nil {
+		current = &corev1.Node{}
+		if err := u.occupied.cluster.Client.Get(ctx, types.NamespacedName{Name: n.Name}, current); err != nil {
+			return unanswered(fmt.Errorf("read Node %s: %w", n.Name, err)), nil
+		}
 	}
 	for _, c := range current.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {

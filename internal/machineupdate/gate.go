@@ -2,6 +2,7 @@ package machineupdate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -158,7 +159,7 @@ func (u *update) askPolicies(ctx context.Context) (*wait, error) {
 
 // goOn records that work goes on that was admitted before.
 func (u *update) goOn(ctx context.Context) error {
-	return u.claim(ctx, *u.mu.Status.Admission)
+	return u.claim(ctx, *u.mu.Status.Admission, nil)
 }
 
 // admitQuiet records that work starts that does not disturb the node.
@@ -168,13 +169,13 @@ func (u *update) admitQuiet(ctx context.Context) error {
 		Message: "the change does not disturb the node", Role: changemanagement.RoleOf(u.regarding.Labels),
 	}
 	if !u.opened.Special() {
-		return u.claim(ctx, a)
+		return u.claim(ctx, a, nil)
 	}
 	a.Message += "; " + u.opened.Message
 	if err := u.auditStart(a, u.opened); err != nil {
 		return err
 	}
-	if err := u.claim(ctx, a); err != nil {
+	if err := u.claim(ctx, a, nil); err != nil {
 		return err
 	}
 	u.opened.TellStart(ctx)
@@ -196,26 +197,41 @@ func (u *update) admit(ctx context.Context) (*wait, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.Open {
-		// A first look did not know yet that the update takes a slot.
-		if w, err := u.takeSlot(ctx); w != nil || err != nil {
+	if d.Open && u.mu.Status.Slot == nil {
+		// A first look did not know yet that the update takes a slot. It is written with the admission.
+		w, err := u.takeSlotAnd(ctx, func() error {
+			if d, err = u.admitBy(ctx, d, &refitv1.Slot{TakenAt: u.now()}); err == nil && !d.Open {
+				err = errClosed
+			}
+			return err
+		})
+		if (w != nil || err != nil) && !errors.Is(err, errClosed) {
 			return w, err
 		}
-		write := func(a refitv1.Admission) error {
-			if err := u.auditStart(a, d); err != nil {
-				return fmt.Errorf("%w: %w", changemanagement.ErrNotTried, err)
-			}
-			return u.claim(ctx, a)
-		}
-		if d, err = u.Gate.Admit(ctx, u.regarding, u.mu, write); err != nil {
+	} else if d.Open {
+		if d, err = u.admitBy(ctx, d, nil); err != nil {
 			return nil, err
 		}
 	}
 	if !d.Open {
 		return heldBy(d, u.regarding, u.mu), nil
 	}
+	u.seen.Slot = true
 	u.tellOverride(d)
 	return nil, nil
+}
+
+// errClosed says that a slot was not taken: policies have closed meanwhile.
+var errClosed = fmt.Errorf("%w: a policy has closed", changemanagement.ErrNotTried)
+
+// admitBy asks the policies for the last time, and records that the work starts if they let it.
+func (u *update) admitBy(ctx context.Context, d changemanagement.Decision, slot *refitv1.Slot) (changemanagement.Decision, error) {
+	return u.Gate.Admit(ctx, u.regarding, u.mu, func(a refitv1.Admission) error {
+		if err := u.auditStart(a, d); err != nil {
+			return fmt.Errorf("%w: %w", changemanagement.ErrNotTried, err)
+		}
+		return u.claim(ctx, a, slot)
+	})
 }
 
 // auditStart records that an override, or somebody's permission, lets the update start. What can't be recorded does not start.
@@ -247,7 +263,7 @@ func (u *update) note(ctx context.Context) error {
 	for _, a := range u.plan.Actions {
 		p.Actions = append(p.Actions, a.String())
 	}
-	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+	return u.tell(ctx, func(s *refitv1.MachineUpdateStatus) {
 		if s.Plan = &p; p.Material && s.Admission != nil && s.Admission.Reason == refitv1.NotMaterial {
 			s.Admission = nil // it was for less, and what waits for a policy or a slot keeps no node
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/nodeobject"
+	"github.com/capi-refit/refit/internal/protection"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/kubeadmconfig"
 )
@@ -40,9 +41,12 @@ func (u *update) nodeObject(d updaters.Desired, was *kubeadm.Registration) *node
 
 // planNode adds to a plan what the Node itself takes, or says what the update waits for.
 func (u *update) planNode(ctx context.Context, plan *node.Plan) (*wait, error) {
-	n, err := u.readNode(ctx)
-	if err != nil {
-		return u.stepError(ctx, err, true)
+	n, at := u.occupied.held.Seen()
+	if u.Clock.Since(at) >= readFor {
+		var err error
+		if n, err = u.readNode(ctx); err != nil {
+			return u.stepError(ctx, err, true)
+		}
 	}
 	u.runs = n.Status.NodeInfo.KubeletVersion
 	u.object.Plan(n, plan)
@@ -80,54 +84,56 @@ func nodeChanges(changes []refitv1.Change) []refitv1.Change {
 }
 
 // bringNode brings labels and taints to the Node, after all else was done, and looks whether they are there. What it changes is in the
-// update's status before it is on the Node. It can be repeated.
+// update's status before it is on the Node. It can be repeated. Where nothing is to be changed nobody is asked who has a say in the Node.
 func (u *update) bringNode(ctx context.Context) (*wait, error) {
+	name := u.regarding.Status.NodeRef.Name
 	for range writeAttempts {
-		if w, err := u.may(ctx, false); w != nil || err != nil {
-			return w, err
+		if w := u.mayByLease(false); w != nil {
+			return w, nil
 		}
-		e, err := u.writeNode(ctx)
+		n, err := u.readNode(ctx)
+		if err != nil {
+			return u.stepError(ctx, err, true)
+		}
+		before := n.DeepCopy()
+		e := u.object.Edit(n)
+		if len(e.Done) > 0 || e.Records != nil {
+			if w, err := u.may(ctx, false); w != nil || err != nil {
+				return w, err
+			}
+			if err := u.tellNode(ctx, e); err != nil {
+				return nil, err
+			}
+			n, err = u.writeNode(ctx, e, before, n)
+		}
 		switch {
-		case apierrors.IsConflict(err) && e != nil:
+		case apierrors.IsConflict(err):
 			continue
 		case errors.Is(err, errNode):
 			return notVerified(err.Error()), nil
-		case err != nil && e == nil:
-			return nil, err
 		case err != nil:
 			return u.stepError(ctx, err, true)
 		}
 		u.notes, u.seen.Brought = append(u.notes, e.Notes...), true
+		u.shown, u.marks.Node = n, protection.MetadataOf(corev1.SchemeGroupVersion.WithKind("Node"), &n.ObjectMeta)
 		return nil, nil
 	}
-	return unanswered(fmt.Errorf("write Node %s: others wrote it at the same time, %d times", u.regarding.Status.NodeRef.Name, writeAttempts)), nil
+	return unanswered(fmt.Errorf("write Node %s: others wrote it at the same time, %d times", name, writeAttempts)), nil
 }
 
-// writeNode writes the Node, if there is anything to write, and reads it back. An error with an edit is the workload cluster's.
-func (u *update) writeNode(ctx context.Context) (*nodeobject.Edit, error) {
-	n, err := u.readNode(ctx)
-	if err != nil {
-		return &nodeobject.Edit{}, err
-	}
-	before := n.DeepCopy()
-	e := u.object.Edit(n)
-	if len(e.Done) == 0 && e.Records == nil {
-		return e, nil
-	}
-	if err := u.tellNode(ctx, e); err != nil {
-		return nil, err
-	}
+// writeNode writes the Node, and returns it as it is then.
+func (u *update) writeNode(ctx context.Context, e *nodeobject.Edit, before, n *corev1.Node) (*corev1.Node, error) {
 	if err := u.occupied.cluster.Client.Patch(ctx, n, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return e, fmt.Errorf("write Node %s: %w", before.Name, err)
+		return nil, fmt.Errorf("write Node %s: %w", before.Name, err)
 	}
 	shown, err := u.readNode(ctx)
 	if err != nil {
-		return e, err
+		return nil, err
 	}
 	if missing := e.Missing(shown); len(missing) > 0 {
-		return e, fmt.Errorf("%w on Node %s: something changes what refit has written: %s", errNode, shown.Name, strings.Join(missing, ", "))
+		return nil, fmt.Errorf("%w on Node %s: something changes what refit has written: %s", errNode, shown.Name, strings.Join(missing, ", "))
 	}
-	return e, nil
+	return shown, nil
 }
 
 // tellNode shows in the update that the Node is changed, and keeps what tells refit's record on it from another's.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -105,9 +106,18 @@ func (u *update) nodeUID() types.UID {
 	return u.mu.Status.Node.UID
 }
 
-// facts are what the management cluster says of the node, at this time.
+// readFor is for how long what was read serves once more, where it is read again before anything is done.
+const readFor = 2 * time.Second
+
+// facts are what the management cluster says of the node, at this time. Who asks first, before the lease is taken, gets what the reconciliation has
+// read a moment ago: the look after that reads it again.
 func (u *update) facts(ctx context.Context) (lease.Facts, error) {
 	var facts lease.Facts
+	if read := u.read; read != nil {
+		if u.read = nil; u.Clock.Since(u.readAt) < readFor {
+			return *read, nil
+		}
+	}
 	machine, cluster := &clusterv1.Machine{}, &clusterv1.Cluster{}
 	if err := u.Live.Get(ctx, client.ObjectKeyFromObject(u.mu), machine); err != nil {
 		return facts, fmt.Errorf("read Machine %s: %w", u.mu.Name, err)
@@ -122,14 +132,20 @@ func (u *update) facts(ctx context.Context) (lease.Facts, error) {
 	if err := u.Live.Get(ctx, key, cluster); err != nil {
 		return facts, fmt.Errorf("read Cluster %s: %w", key, err)
 	}
+	u.marks.Machine = protection.MetadataOf(clusterv1.GroupVersion.WithKind("Machine"), &machine.ObjectMeta)
 	return lease.Facts{Machine: machine, Cluster: cluster}, nil
 }
 
 // takeSlot takes one of the cluster's slots, or says why there is none.
 func (u *update) takeSlot(ctx context.Context) (*wait, error) {
-	full, err := u.Slots.Take(ctx, u.regarding, u.mu, u.peers(), func() error {
+	return u.takeSlotAnd(ctx, func() error {
 		return u.set(ctx, func(s *refitv1.MachineUpdateStatus) { s.Slot = &refitv1.Slot{TakenAt: u.now()} })
 	})
+}
+
+// takeSlotAnd does so by what writes it, if there is one.
+func (u *update) takeSlotAnd(ctx context.Context, write func() error) (*wait, error) {
+	full, err := u.Slots.Take(ctx, u.regarding, u.mu, u.peers(), write)
 	w, err := u.fullness(full, err)
 	u.seen.Slot = w == nil && err == nil
 	return w, err
@@ -254,17 +270,28 @@ func (u *update) heldByOthers(ctx context.Context, held *lease.HeldError) (*wait
 
 // may reports whether a step may start, by the lease and by what others want of the node.
 func (u *update) may(ctx context.Context, disruptive bool) (*wait, error) {
-	held := u.occupied.held
-	if held == nil {
-		return apiAway(), nil
+	if w := u.mayByLease(disruptive); w != nil {
+		return w, nil
 	}
-	if err := held.Allows(disruptive); err != nil {
-		return lost(err), nil
-	}
-	if err := held.Check(ctx); err != nil {
+	if err := u.occupied.held.Check(ctx); err != nil {
 		return u.stepError(ctx, err, disruptive)
 	}
+	if n, _ := u.occupied.held.Seen(); n != nil {
+		u.marks.Node = protection.MetadataOf(corev1.SchemeGroupVersion.WithKind("Node"), &n.ObjectMeta)
+	}
 	return nil, nil
+}
+
+// mayByLease reports whether a step may start by the lease, which asks nobody.
+func (u *update) mayByLease(disruptive bool) *wait {
+	held := u.occupied.held
+	if held == nil {
+		return apiAway()
+	}
+	if err := held.Allows(disruptive); err != nil {
+		return lost(err)
+	}
+	return nil
 }
 
 // check asks whether the next step may start.

@@ -1,7 +1,6 @@
 package machineupdate
 
 import (
-	"context"
 	"errors"
 	"testing"
 
@@ -19,21 +18,18 @@ var open = []refitv1.Phase{
 	refitv1.PhasePending, refitv1.PhaseWaiting, refitv1.PhaseStaging, refitv1.PhaseDraining, refitv1.PhaseApplying, refitv1.PhaseVerifying,
 }
 
-// endsIn has the server end while the update shows a phase, and returns the phases that the next one shows.
+// endsIn has the server end while the update shows a phase, and returns the phases that the next one enters.
 func (w *world) endsIn(phase refitv1.Phase) *[]refitv1.Phase {
 	mu := w.update()
 	mu.Status.Phase, mu.Status.Reason = phase, ""
 	require.NoError(w.t, w.Status().Update(w.t.Context(), mu))
 	shown := []refitv1.Phase{phase}
-	w.reconciler.Client = interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
-		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
-			err := c.SubResource(sub).Update(ctx, obj, opts...)
-			if mu, ok := obj.(*refitv1.MachineUpdate); ok && err == nil && mu.Status.Phase != shown[len(shown)-1] {
-				shown = append(shown, mu.Status.Phase)
-			}
-			return err
-		},
-	})
+	w.reconciler.Client = w.Client
+	w.reconciler.enters = func(next refitv1.Phase) {
+		if next != shown[len(shown)-1] {
+			shown = append(shown, next)
+		}
+	}
 	return &shown
 }
 

@@ -103,8 +103,9 @@ type Reconciler struct {
 	// freed are the namespaces in which one may have been, a moment ago.
 	freed sync.Map
 
-	// misstep, if not nil, is told of changes of phase that there are not.
+	// misstep, if not nil, is told of changes of phase that there are not, and enters of each phase, also of those that are not written.
 	misstep func(from, to refitv1.Phase)
+	enters  func(refitv1.Phase)
 	// arrived has the UIDs of Clusters whose policies are known.
 	arrived sync.Map
 	sweeps  sync.Map // of *sweepState, by cluster
@@ -155,7 +156,8 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if !cached.Behind() && finished(&cached) && cached.DeletionTimestamp.IsZero() && !hasFinalizer(&cached) {
+	_, untold := r.endings.Load(req.NamespacedName)
+	if !cached.Behind() && finished(&cached) && cached.DeletionTimestamp.IsZero() && !hasFinalizer(&cached) && !untold {
 		r.plannedBy.Delete(req.NamespacedName)
 		return ctrl.Result{}, nil
 	}
@@ -173,7 +175,7 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if beingMoved(&mu) {
 		return ctrl.Result{}, nil
 	}
-	u := &update{Reconciler: r, mu: &mu}
+	u := &update{Reconciler: r, mu: &mu, writtenAt: r.Clock.Now()}
 	if err := u.restore(ctx); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -184,10 +186,13 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	u.queued = r.Sessions != nil
 	result, err := u.advance(ctx)
 	if u.leaves {
-		r.Sessions.Begin(ctx, u.clusterKey(), req, u.started() || mu.Status.ApplyingSince != nil, func(ctx context.Context) (ctrl.Result, error) {
+		began := r.Sessions.Begin(ctx, u.clusterKey(), req, u.started() || mu.Status.ApplyingSince != nil, func(ctx context.Context) (ctrl.Result, error) {
 			u.queued, u.leaves = false, false
 			return u.advance(ctx)
 		})
+		if !began { // it may wait for long
+			err = ignoreConflict(u.told(ctx))
+		}
 	}
 	return result, err
 }
@@ -205,7 +210,19 @@ func (u *update) advance(ctx context.Context) (ctrl.Result, error) {
 func (u *update) runAndDisconnect(ctx context.Context) (ctrl.Result, error) {
 	defer u.stopRenewal()
 	defer u.disconnect()
-	return u.run(ctx)
+	result, err := u.run(ctx)
+	if err == nil && !u.leaves {
+		err = u.told(ctx)
+	}
+	return result, err
+}
+
+// ignoreConflict returns nil for a conflict: whoever has written has the MachineUpdate be looked at again.
+func ignoreConflict(err error) error {
+	if apierrors.IsConflict(err) || halfWritten(err) {
+		return nil
+	}
+	return err
 }
 
 // finished reports whether there is nothing to do until specs change or somebody asks for another try.
@@ -257,6 +274,7 @@ func (u *update) machine(ctx context.Context) (*clusterv1.Machine, *wait, error)
 	if err := u.Live.Get(ctx, clusterKey, &cluster); err != nil {
 		return machine, nil, fmt.Errorf("read Cluster %s: %w", clusterKey, err)
 	}
+	u.read, u.readAt = &lease.Facts{Machine: machine, Cluster: &cluster}, u.Clock.Now()
 	w, err := u.paused(ctx, &cluster, machine)
 	if w == nil && err == nil {
 		w = taken(machine)

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 
@@ -116,11 +117,14 @@ func sameFacts(a, b *refitv1.MachineUpdateStatus) bool {
 func (u *update) record(ctx context.Context) (bool, error) {
 	next := durable(&u.mu.Status)
 	due := recordDue(u.mu.Spec.Record, &next)
-	blocked := u.blocksMove()
-	if !due && blocked == moveBlocked(u.mu) {
+	blocked, done := u.blocksMove(), u.leavesNothing()
+	if !due && blocked == moveBlocked(u.mu) && !done {
 		return false, nil
 	}
 	changed := u.mu.DeepCopy()
+	if done {
+		controllerutil.RemoveFinalizer(changed, refitv1.UpdateFinalizer)
+	}
 	if due {
 		changed.Spec.Record = u.nextRecord(next)
 	}
@@ -138,6 +142,11 @@ func (u *update) record(ctx context.Context) (bool, error) {
 		u.mu.Status.RecordRevision = changed.Spec.Record.Revision
 	}
 	return due, nil
+}
+
+// leavesNothing reports whether the finalizer goes with the record: that says that the update has ended, and that nothing of refit's is left.
+func (u *update) leavesNothing() bool {
+	return finished(u.mu) && clean(&u.mu.Status) && u.mu.DeletionTimestamp.IsZero() && hasFinalizer(u.mu)
 }
 
 func (u *update) nextRecord(status refitv1.MachineUpdateStatus) *refitv1.UpdateRecord {

@@ -68,6 +68,9 @@ func (u *update) removeMarkers(ctx context.Context, n refitv1.NodeReference, kee
 		if err := u.drainer().Uncordon(ctx, drain.NodeRef(n), u.machineUID()); err != nil {
 			return err
 		}
+		if u.mu.Status.Drain != nil {
+			u.marks.Node = nil // it was written
+		}
 	}
 	return u.protector().Release(ctx, u.subject(), protection.Node(n))
 }

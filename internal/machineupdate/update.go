@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -12,11 +13,13 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/baseline"
 	"github.com/capi-refit/refit/internal/changemanagement"
+	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/machineupdate/flow"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/nodedisruption"
 	"github.com/capi-refit/refit/internal/nodeobject"
+	"github.com/capi-refit/refit/internal/protection"
 	"github.com/capi-refit/refit/internal/registered"
 )
 
@@ -27,6 +30,13 @@ type update struct {
 	regarding *clusterv1.Machine
 	// spec is the Machine's, as JSON.
 	spec any
+	// read are the Machine and its Cluster, as they were read at readAt. Nil: they were not, or were asked for since.
+	read   *lease.Facts
+	readAt time.Time
+	// marks are what refit marks, as it was read or written last.
+	marks protection.Known
+	// shown is the Node, when labels and taints were brought to it just now.
+	shown *corev1.Node
 	// waitedFor is the reason for which the update has waited until now; empty if it has not.
 	waitedFor string
 	// selected is what holds for the Machine, by the NodeDisruptionPolicies. It is there before the node is connected to.
@@ -51,6 +61,9 @@ type update struct {
 	replaced bool
 	// firstUse reports that the node's host key is trusted on first use.
 	firstUse bool
+	// written is the status as it was written last, if more was told since, and writtenAt when that was, or when the MachineUpdate was read.
+	written   *refitv1.MachineUpdateStatus
+	writtenAt time.Time
 	// seen is what this reconciliation has found out, and waitsFor what stands in its way.
 	seen     flow.Seen
 	waitsFor *wait
@@ -120,7 +133,7 @@ func (u *update) begin(ctx context.Context) error {
 		return nil
 	}
 	u.silent.Delete(u.subject().ObjectKey)
-	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+	return u.tell(ctx, func(s *refitv1.MachineUpdateStatus) {
 		repair := s.Repair
 		if s.ObservedDigest != u.mu.Spec.Digest {
 			repair = nil

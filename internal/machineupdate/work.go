@@ -25,10 +25,13 @@ const (
 	statusWaitSeconds = 10
 )
 
-// claim records that the work starts, and on which Node.
-func (u *update) claim(ctx context.Context, admission refitv1.Admission) error {
+// claim records that the work starts, on which Node, and the slot that it takes for that; nil if it has one, or needs none.
+func (u *update) claim(ctx context.Context, admission refitv1.Admission, slot *refitv1.Slot) error {
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		admitted(s, admission)
+		if slot != nil {
+			s.Slot = slot
+		}
 		if s.Instance != u.Instance && s.Drain != nil && s.Drain.FinishedAt == nil {
 			s.Drain = u.drainedOn(s.Drain)
 		}
@@ -195,7 +198,11 @@ func misplaced(status node.Status, digest string) error {
 // follow shows how far the node has come.
 func (u *update) follow(ctx context.Context, status node.Status) error {
 	u.lost.Delete(u.subject().ObjectKey)
-	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+	show, now := u.tell, &u.mu.Status
+	if status.AwaitsLogin || status.Rebooting != (now.RebootingSince != nil) || status.Step == node.StepSoak && now.SoakingSince == nil {
+		show = u.set // for whoever goes on after a crash
+	}
+	return show(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Step, s.StepsDone, s.StepsTotal = status.Step, int32(status.Done), int32(status.Total)
 		s.Message = fmt.Sprintf("the node has done %d of %d steps", status.Done, status.Total)
 		switch {
@@ -274,7 +281,11 @@ func (u *update) verify(ctx context.Context) (*wait, error) {
 
 // tellRun shows what the work on the node has changed and done.
 func (u *update) tellRun(ctx context.Context) error {
-	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+	show := u.tell
+	if u.mu.Status.RebootingSince != nil {
+		show = u.set // for whoever goes on after a crash
+	}
+	return show(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Step, s.Message = refitv1.PhaseVerifying, "", "compare", "comparing the node with what is desired"
 		s.RebootingSince, s.Changes, s.Actions = nil, nodeChanges(s.Changes), nil
 		s.StepsDone, s.StepsTotal = int32(u.ran.Total), int32(u.ran.Total)

@@ -54,6 +54,8 @@ type Protector struct {
 	Workload client.Client
 	// Former are UIDs that the Machine had in management clusters from which it was moved. What has one of them is its own.
 	Former []types.UID
+	// Known are the Machine and the Node as they were read or written last, so that they need not be read before they are written. Nil: they are read.
+	Known *Known
 }
 
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;patch
@@ -145,6 +147,8 @@ type target struct {
 	key            client.ObjectKey
 	uid            types.UID
 	gone, replaced error
+	// known is the object as it was read or written last. Nil: that is not kept.
+	known **metav1.PartialObjectMetadata
 }
 
 func (p *Protector) machine(m Machine) target {
@@ -155,36 +159,66 @@ func (p *Protector) machine(m Machine) target {
 	if t.reader == nil {
 		t.reader = p.Management
 	}
+	if p.Known != nil {
+		t.known = &p.Known.Machine
+	}
 	return t
 }
 
 func (p *Protector) node(n Node) target {
-	return target{
+	t := target{
 		writer: p.Workload, reader: p.Workload, gvk: corev1.SchemeGroupVersion.WithKind("Node"), key: client.ObjectKey{Name: n.Name}, uid: n.UID,
 		gone: lease.ErrNodeGone, replaced: lease.ErrNodeReplaced,
 	}
+	if p.Known != nil {
+		t.known = &p.Known.Node
+	}
+	return t
 }
 
 // change writes what edit does to labels and annotations, if that is anything. The write is refused if the object has been
 // changed, or made again, since it was read; then edit is asked again.
 func (t target) change(ctx context.Context, edit func(*metav1.PartialObjectMetadata) error) error {
+	before := t.take()
+	if before != nil {
+		if obj := before.DeepCopy(); edit(obj) == nil && !same(before, obj) {
+			err := t.write(ctx, obj, before)
+			if err == nil || !outdated(err) {
+				return err
+			}
+		}
+	}
 	var err error
 	for range writeAttempts {
-		var obj *metav1.PartialObjectMetadata
-		if obj, err = t.read(ctx); err != nil {
+		if before, err = t.read(ctx); err != nil {
 			return err
 		}
-		before := obj.DeepCopy()
+		obj := before.DeepCopy()
 		if err := edit(obj); err != nil {
 			return err
 		}
-		if maps.Equal(before.Labels, obj.Labels) && maps.Equal(before.Annotations, obj.Annotations) {
+		if same(before, obj) {
 			return nil
 		}
-		err = t.writer.Patch(ctx, obj, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-		if err == nil || !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		if err = t.write(ctx, obj, before); err == nil || !outdated(err) {
 			return err
 		}
+	}
+	return err
+}
+
+// outdated reports whether a write was refused because the object is not as it was read.
+func outdated(err error) bool { return apierrors.IsConflict(err) || apierrors.IsNotFound(err) }
+
+func same(a, b *metav1.PartialObjectMetadata) bool {
+	return maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations)
+}
+
+// write writes the object, and keeps it as it is then.
+func (t target) write(ctx context.Context, obj, before *metav1.PartialObjectMetadata) error {
+	err := t.writer.Patch(ctx, obj, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if err == nil && t.known != nil {
+		*t.known = obj
 	}
 	return err
 }

@@ -70,12 +70,12 @@ func (q *Queue) Skip(req ctrl.Request) { q.pool.Forgo(req.NamespacedName) }
 // needsSession is the key of a context's *bool, which tells that a reconciliation needs a session.
 type needsSession struct{}
 
-// Begin has a session reconcile on, if there is a place for it; else the request comes again when there is.
-func (q *Queue) Begin(ctx context.Context, of types.NamespacedName, req ctrl.Request, urgent bool, reconcile func(context.Context) (ctrl.Result, error)) {
+// Begin has a session reconcile on, and returns true, if there is a place for it; else the request comes again when there is.
+func (q *Queue) Begin(ctx context.Context, of types.NamespacedName, req ctrl.Request, urgent bool, reconcile func(context.Context) (ctrl.Result, error)) bool {
 	if needs, ok := ctx.Value(needsSession{}).(*bool); ok {
 		*needs = true
 	}
-	q.pool.Begin(ctx, of, req.NamespacedName, urgent, func(ctx context.Context) {
+	return q.pool.Begin(ctx, of, req.NamespacedName, urgent, func(ctx context.Context) {
 		result, err := safely(ctx, reconcile)
 		switch {
 		case ctx.Err() != nil: // whoever leads next looks at all, and whoever holds its shard at what this process asks for if it does so again

@@ -2,6 +2,7 @@ package slots
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/internal/index"
 )
 
@@ -65,7 +67,7 @@ func (s *Slots) record(c *cluster, machine *clusterv1.Machine, mu *refitv1.Machi
 	case err == nil:
 		t.sure = true
 		c.taken[mu.Name] = t
-	case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
+	case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !errors.Is(err, changemanagement.ErrNotTried):
 		t.begun = s.Clock.Now()
 		c.taken[mu.Name] = t
 	case remembered:

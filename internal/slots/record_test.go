@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/changemanagement"
 )
 
 // recorded has only the record of an update say what its status said: it was moved here without that.
@@ -39,4 +40,12 @@ func TestSlotsOfAClusterThatCameLater(t *testing.T) {
 		w.put(obj)
 	}
 	require.Contains(t, w.take("w01"), "later (updating)")
+}
+
+// TestASlotThatWasNotTriedIsNotTaken has policies close between the question for a slot and its record.
+func TestASlotThatWasNotTriedIsNotTaken(t *testing.T) {
+	w := newWorld(t, atMost(1), pool(2)...)
+	_, err := w.tryTake("w00", func(*refitv1.MachineUpdate) error { return changemanagement.ErrNotTried })
+	require.ErrorIs(t, err, changemanagement.ErrNotTried)
+	require.Empty(t, w.take("w01"), "it is free for another at once")
 }
