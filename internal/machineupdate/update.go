@@ -37,6 +37,9 @@ type update struct {
 	marks protection.Known
 	// shown is the Node, when labels and taints were brought to it just now.
 	shown *corev1.Node
+	// fresh reports that nothing was begun yet when the MachineUpdate was read, which was from a cache then: what is done on the node is written before,
+	// and is refused if the cache was behind.
+	fresh bool
 	// waitedFor is the reason for which the update has waited until now; empty if it has not.
 	waitedFor string
 	// selected is what holds for the Machine, by the NodeDisruptionPolicies. It is there before the node is connected to.
