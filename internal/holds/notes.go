@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -104,7 +105,11 @@ func (n *Notes) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	if err := n.Client.List(ctx, &deployments, of...); err != nil {
 		return ctrl.Result{}, fmt.Errorf("list the MachineDeployments of Cluster %s: %w", req, err)
 	}
-	held := n.held(machines.Items, n.holders(ctx, req.NamespacedName))
+	var holders map[string]string
+	if ptr.Deref(cluster.Status.Initialization.InfrastructureProvisioned, false) { // else there is nobody to ask
+		holders = n.holders(ctx, req.NamespacedName)
+	}
+	held := n.held(machines.Items, holders)
 	notes := notesOf(&cluster, deployments.Items, machines.Items, held)
 	var errs []error
 	for _, o := range notes {

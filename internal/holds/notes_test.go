@@ -1,6 +1,7 @@
 package holds
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/lease"
+	"github.com/capi-refit/refit/internal/workload"
 )
 
 // fleet is a world with the MachineDeployments workers, of which m1 is, and others, of which w2 is, and the control plane of cp1.
@@ -156,4 +158,35 @@ func TestWhatWakesNotes(t *testing.T) {
 	require.True(t, holdChanged.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}))
 	require.False(t, holdChanged.Delete(event.DeleteEvent{Object: before}))
 	require.True(t, holdChanged.Delete(event.DeleteEvent{Object: after}))
+}
+
+// asked counts for how many Clusters somebody has wanted to reach the workload cluster.
+type asked struct {
+	Workloads
+	times int
+}
+
+func (a *asked) Get(ctx context.Context, cluster client.ObjectKey) (*workload.Cluster, error) {
+	a.times++
+	return a.Workloads.Get(ctx, cluster)
+}
+
+// TestAClusterThatIsNotThereYetIsNotAsked, whose Secrets would be looked for each minute.
+func TestAClusterThatIsNotThereYetIsNotAsked(t *testing.T) {
+	f := newFleet(t)
+	f.seize("node-m1", "NodeHealthCheck-nhc")
+	workloads := &asked{Workloads: f.notes.Workloads}
+	f.notes.Workloads = workloads
+	provisioned := func(is bool) {
+		var cluster clusterv1.Cluster
+		require.NoError(t, f.management.Get(t.Context(), client.ObjectKey{Namespace: "fleet", Name: "prod"}, &cluster))
+		cluster.Status.Initialization.InfrastructureProvisioned = &is
+		require.NoError(t, f.management.Update(t.Context(), &cluster))
+	}
+	provisioned(false)
+	require.Empty(t, f.noted()[0])
+	require.Zero(t, workloads.times)
+	provisioned(true)
+	require.NotEmpty(t, f.noted()[0])
+	require.Equal(t, 1, workloads.times)
 }

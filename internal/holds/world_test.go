@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -46,8 +47,10 @@ type world struct {
 func newWorld(t *testing.T, change ...func(*clusterv1.Machine)) *world {
 	t.Helper()
 	w := &world{t: t, clock: clocktesting.NewFakeClock(start)}
+	cluster := managementtest.Cluster(key.Namespace, "prod", nil)
+	cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(true)
 	fleet := managementtest.NewBuilder(managementtest.NewScheme(controlplanev1.AddToScheme)).WithObjects(
-		managementtest.Machine(key.Namespace, key.Name, "prod", change...), managementtest.Cluster(key.Namespace, "prod", nil)).Build()
+		managementtest.Machine(key.Namespace, key.Name, "prod", change...), cluster).Build()
 	w.management = workloadtest.Before(fleet, func(verb string, _ runtime.Object) error {
 		if f := w.onPatch; f != nil && verb == "patch" {
 			w.onPatch = nil
