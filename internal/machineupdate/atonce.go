@@ -30,7 +30,7 @@ func (r *Reconciler) heldAtOnce(ctx context.Context, cached *refitv1.MachineUpda
 	if err != nil || d.Open || !d.HoldsAll() {
 		return ctrl.Result{}, false, nil
 	}
-	u := &update{Reconciler: r, mu: cached.DeepCopy(), regarding: machine.DeepCopy()}
+	u := &update{Reconciler: r, mu: cached.DeepCopy(), regarding: machine.DeepCopy(), atOnce: true}
 	u.tellUntold(ctx)
 	if cached.Status.Phase == refitv1.PhaseWaiting {
 		u.waitedFor = cached.Status.Reason

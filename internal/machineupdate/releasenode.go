@@ -65,14 +65,22 @@ func (u *update) removeMarkers(ctx context.Context, n refitv1.NodeReference, kee
 				return fmt.Errorf("it stays cordoned: %w", err)
 			}
 		}
-		if err := u.drainer().Uncordon(ctx, drain.NodeRef(n), u.machineUID()); err != nil {
+		if err := u.uncordon(ctx, n); err != nil {
 			return err
-		}
-		if u.mu.Status.Drain != nil {
-			u.marks.Node = nil // it was written
 		}
 	}
 	return u.protector().Release(ctx, u.subject(), protection.Node(n))
+}
+
+// uncordon takes refit's cordon off, if there is one. None was put on where no drain has begun, and the Node, as it was read since the work, shows none.
+func (u *update) uncordon(ctx context.Context, n refitv1.NodeReference) error {
+	if known := u.marks.Node; known != nil && u.mu.Status.Drain == nil && u.seen.Brought && known.UID == n.UID {
+		if _, cordoned := known.Annotations[drain.CordonedAnnotation]; !cordoned {
+			return nil
+		}
+	}
+	u.marks.Node = nil // it may be written
+	return u.drainer().Uncordon(ctx, drain.NodeRef(n), u.machineUID())
 }
 
 // fenceOthers returns a conflict if another server goes on with the node. That the pods which left the node may come back is recorded before

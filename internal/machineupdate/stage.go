@@ -69,7 +69,10 @@ func (o origin) because(list []node.Problem) []node.Problem {
 func (u *update) stage(ctx context.Context) (ctrl.Result, bool, error) {
 	what := strings.Join(u.plan.Stage, ", ")
 	if u.mu.Status.Reason != refitv1.ReasonStaging {
-		if err := u.enter(ctx, refitv1.PhaseStaging, "stage", "the node fetches "+what); err != nil {
+		err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) { // it takes a while
+			s.Phase, s.Reason, s.Step, s.Message = refitv1.PhaseStaging, "", "stage", "the node fetches "+what
+		})
+		if err != nil {
 			return ctrl.Result{}, false, err
 		}
 	}

@@ -261,7 +261,9 @@ func (u *update) retryAfter(w *wait) time.Duration {
 }
 
 func (u *update) tellWait(w *wait) {
-	u.event(corev1.EventTypeWarning, "InPlaceUpdateWaiting", "Wait", w.message)
+	if !u.atOnce {
+		u.event(corev1.EventTypeWarning, "InPlaceUpdateWaiting", "Wait", w.message)
+	}
 	if w.decision != nil && len(w.decision.By) > 0 {
 		u.event(corev1.EventTypeWarning, "ChangeManagementOverridden", "Override", w.decision.Message)
 	}

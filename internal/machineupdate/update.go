@@ -40,6 +40,8 @@ type update struct {
 	// fresh reports that nothing was begun yet when the MachineUpdate was read, which was from a cache then: what is done on the node is written before,
 	// and is refused if the cache was behind.
 	fresh bool
+	// atOnce reports that it waits since it was asked for. Cluster API tells why, in the Machine's conditions, so that there is no Event for each of a fleet.
+	atOnce bool
 	// waitedFor is the reason for which the update has waited until now; empty if it has not.
 	waitedFor string
 	// selected is what holds for the Machine, by the NodeDisruptionPolicies. It is there before the node is connected to.

@@ -7,7 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,7 +25,7 @@ const (
 // clusters have none of them. Each time the API server is asked what it serves instead, by a client that does not know a kind.
 type absent struct {
 	clock clock.PassiveClock
-	kinds *lru.Cache // of notServed, by kind
+	kinds *lru.Cache // of notServed, by kind or daemonSet
 }
 
 type notServed struct {
@@ -47,6 +47,27 @@ type absentClient struct {
 	absent *absent
 }
 
+// Get implements client.Reader. That a DaemonSet is not there, of which only the metadata is asked for, is remembered like a kind that is not served: who
+// disturbs nodes by one has to be installed first, and takes longer to begin.
+func (c *absentClient) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	metadata, ok := obj.(*metav1.PartialObjectMetadata)
+	if !ok || metadata.Kind != "DaemonSet" {
+		return c.Client.Get(ctx, key, obj, opts...)
+	}
+	asked := daemonSet(key)
+	if err := c.absent.known(asked); err != nil {
+		return err
+	}
+	err := c.Client.Get(ctx, key, obj, opts...)
+	if apierrors.IsNotFound(err) {
+		c.absent.kinds.Add(asked, notServed{err, c.absent.clock.Now()})
+	}
+	return err
+}
+
+// daemonSet is the key of a DaemonSet that is not there.
+type daemonSet client.ObjectKey
+
 // List implements client.Reader.
 func (c *absentClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	kind, err := c.GroupVersionKindFor(list)
@@ -64,9 +85,9 @@ func (c *absentClient) List(ctx context.Context, list client.ObjectList, opts ..
 	return err
 }
 
-// known returns the error of asking for a kind if that is still known not to be served.
-func (a *absent) known(kind schema.GroupVersionKind) error {
-	value, ok := a.kinds.Get(kind)
+// known returns the error of asking for a kind, or a DaemonSet, if that is still known not to be there.
+func (a *absent) known(what any) error {
+	value, ok := a.kinds.Get(what)
 	if !ok {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -65,4 +66,42 @@ func TestKindsThatAreNotServedAreRemembered(t *testing.T) {
 	asked = 0
 	require.Error(t, c.List(t.Context(), list()))
 	require.Equal(t, 1, asked, "the clock was put back")
+}
+
+// TestADaemonSetThatIsNotThereIsRemembered, and one that is there is read each time, as all else is.
+func TestADaemonSetThatIsNotThereIsRemembered(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Date(2026, time.October, 3, 20, 0, 0, 0, time.UTC))
+	asked := 0
+	var answer error
+	c := RememberAbsent(interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			asked++
+			return answer
+		},
+	}), clock)
+	get := func(name string) error {
+		ds := &metav1.PartialObjectMetadata{}
+		ds.SetGroupVersionKind(schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "DaemonSet"})
+		return c.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: name}, ds)
+	}
+	answer = apierrors.NewNotFound(schema.GroupResource{Group: "apps", Resource: "daemonsets"}, "kured")
+	require.Equal(t, answer, get("kured"))
+	clock.Step(absentFor - 1)
+	require.Equal(t, answer, get("kured"))
+	require.Equal(t, 1, asked)
+	require.Error(t, get("another"))
+	require.Error(t, c.Get(t.Context(), client.ObjectKey{Name: "n1"}, &corev1.Node{}))
+	require.Error(t, c.Get(t.Context(), client.ObjectKey{Name: "n1"}, &corev1.Node{}))
+	require.Equal(t, 4, asked, "nothing else is remembered")
+
+	clock.Step(1)
+	answer = nil
+	require.NoError(t, get("kured"), "it is there by now")
+	require.NoError(t, get("kured"))
+	require.Equal(t, 6, asked, "what is there is asked for each time")
+
+	answer = errors.New("connection refused")
+	require.Error(t, get("kured"))
+	require.Error(t, get("kured"))
+	require.Equal(t, 8, asked, "what can't be asked is not absent")
 }
