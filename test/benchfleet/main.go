@@ -23,7 +23,7 @@ import (
 type options struct {
 	machines, clusters, namespaces, policies int
 	connections, replicas, shards            int
-	steady                                   time.Duration
+	steady, settle                           time.Duration
 	hold                                     string
 }
 
@@ -44,6 +44,7 @@ func main() {
 	cmd.Flags().IntVar(&o.replicas, "replicas", 1, "Replicas of refit. What is measured is that of all of them.")
 	cmd.Flags().IntVar(&o.shards, "shards", 1, "Shards that several replicas divide the fleet into.")
 	cmd.Flags().DurationVar(&o.steady, "steady", time.Minute, "For how long is measured what waiting costs.")
+	cmd.Flags().DurationVar(&o.settle, "settle", 2*time.Minute, "How long before that, in which what is shown of the fleet is written for the last time.")
 	cmd.Flags().StringVar(&o.hold, "hold", string(refitv1.HoldAll), "What the policies hold back: All, or Material, for which refit looks at nodes that do not answer here.")
 	if err := cmd.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "benchfleet:", err)
@@ -110,6 +111,11 @@ func measure(ctx context.Context, out io.Writer, o options, m *management, f *fl
 	took := time.Since(began)
 	rate := calls.take()
 	line("all are asked for", s.since(idle), fmt.Sprintf("all wait after %.0f s; %s", took.Seconds(), rate))
+	settling, err := s.cost(ctx, o.settle)
+	if err != nil {
+		return err
+	}
+	line("all wait, and statuses come to rest", settling, calls.take().String())
 	waiting, err := s.cost(ctx, o.steady)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -194,15 +195,16 @@ func (m *management) open(ctx context.Context, f *fleet) (*policed, error) {
 	return f.first, m.Update(ctx, &policy)
 }
 
-// closed returns how many of a policy's updates wait for a window.
+// closed returns how many of a policy's updates wait for a window. They are listed, since to read one after the other takes longer than they do.
 func (m *management) closed(ctx context.Context, of *policed) (int, error) {
+	var list refitv1.MachineUpdateList
+	if err := m.List(ctx, &list, client.InNamespace(of.policy.Namespace)); err != nil {
+		return 0, err
+	}
 	n := 0
-	for _, key := range of.updates {
-		var mu refitv1.MachineUpdate
-		if err := m.Get(ctx, key, &mu); err != nil {
-			return 0, err
-		}
-		if mu.Status.Reason == refitv1.ReasonWindow {
+	for i := range list.Items {
+		mu := &list.Items[i]
+		if mu.Status.Reason == refitv1.ReasonWindow && slices.Contains(of.updates, client.ObjectKeyFromObject(mu)) {
 			n++
 		}
 	}
