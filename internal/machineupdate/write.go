@@ -1,0 +1,124 @@
+package machineupdate
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/machineupdate/flow"
+)
+
+// tellEvery is how old what a status shows may be while an update goes on.
+const tellEvery = 2 * time.Second
+
+// tell changes what the status shows of an update that goes on. It is written with what is written next, or at the end of the reconciliation; by itself
+// only if nothing was for a while. So it is for what is found out again after a crash, and for what nothing is done on before it is written.
+func (u *update) tell(ctx context.Context, change func(*refitv1.MachineUpdateStatus)) error {
+	if u.Clock.Since(u.writtenAt) >= tellEvery {
+		return u.set(ctx, change)
+	}
+	if u.written == nil {
+		u.written = u.mu.Status.DeepCopy()
+	}
+	before := u.mu.Status.Phase
+	change(&u.mu.Status)
+	fit(&u.mu.Status)
+	u.follows(ctx, before)
+	return nil
+}
+
+// told writes what was told and is not written yet.
+func (u *update) told(ctx context.Context) error {
+	if u.written == nil {
+		return nil
+	}
+	return u.set(ctx, func(*refitv1.MachineUpdateStatus) {})
+}
+
+// set changes the status, and writes it. It fails with a conflict when somebody else has written in between: another leader, say.
+func (u *update) set(ctx context.Context, change func(*refitv1.MachineUpdateStatus)) error {
+	was := u.mu.Status.DeepCopy()
+	if u.written == nil {
+		u.written = was
+	}
+	before := u.written
+	change(&u.mu.Status)
+	forgetAtEnd(&u.mu.Status)
+	fit(&u.mu.Status)
+	ends := u.ends(was)
+	recorded, err := u.record(ctx)
+	if err != nil {
+		return err
+	}
+	st := &u.mu.Status
+	u.setCondition(st)
+	if reflect.DeepEqual(before, st) {
+		u.written = nil
+		return nil
+	}
+	u.follows(ctx, was.Phase)
+	err = u.Client.Status().Update(ctx, u.mu)
+	if u.looksOnly && recorded && apierrors.IsConflict(err) {
+		err = u.complete(ctx, err)
+	}
+	if err != nil {
+		return u.notWritten(err, recorded)
+	}
+	u.written, u.writtenAt = nil, u.Clock.Now()
+	if before.Phase != st.Phase || before.Reason != st.Reason {
+		ctrl.LoggerFrom(ctx).Info("The update is in another phase", "phase", st.Phase, "reason", st.Reason, "message", st.Message)
+	}
+	if ends {
+		u.tellEnd(ctx)
+	}
+	return nil
+}
+
+// notWritten returns the error of a status that was not written, though what is to last may have been.
+func (u *update) notWritten(err error, recorded bool) error {
+	err = fmt.Errorf("write the status of MachineUpdate %s/%s: %w", u.mu.Namespace, u.mu.Name, err)
+	if recorded {
+		return &halfWrittenError{err}
+	}
+	return err
+}
+
+// follows tells of a change of phase that there is not. What is shown is true all the same, so that the update goes on.
+func (u *update) follows(ctx context.Context, from refitv1.Phase) {
+	to := u.mu.Status.Phase
+	if u.enters != nil {
+		u.enters(to)
+	}
+	if flow.Permits(from, to) {
+		return
+	}
+	ctrl.LoggerFrom(ctx).Error(nil, "A phase follows another that it must not follow; please report that", "from", from, "to", to)
+	if u.misstep != nil {
+		u.misstep(from, to)
+	}
+}
+
+// setCondition writes into a status whether the update has succeeded.
+func (u *update) setCondition(st *refitv1.MachineUpdateStatus) {
+	status, reason := metav1.ConditionUnknown, st.Reason
+	switch st.Phase {
+	case refitv1.PhaseSucceeded:
+		status = metav1.ConditionTrue
+	case refitv1.PhaseFailed:
+		status = metav1.ConditionFalse
+	default:
+	}
+	if reason == "" {
+		reason = string(st.Phase)
+	}
+	meta.SetStatusCondition(&st.Conditions, metav1.Condition{
+		Type: refitv1.SucceededCondition, Status: status, Reason: reason, Message: st.Message, ObservedGeneration: u.mu.Generation,
+	})
+}
