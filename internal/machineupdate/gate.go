@@ -192,7 +192,7 @@ func (u *update) tellOverride(d changemanagement.Decision) {
 
 // admit asks the policies for the last time, and takes a slot for what disturbs the node. It returns what holds the update back, or
 // records that the work starts.
-func (u *update) admit(ctx context.Context) (*wait, error) {
+func (u *update) admit(ctx context.Context) (*wait, error) { //nolint:cyclop // one answer to give after the other
 	d, err := u.Gate.Ask(ctx, u.regarding, u.mu)
 	if err != nil {
 		return nil, err

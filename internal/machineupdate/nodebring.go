@@ -85,7 +85,7 @@ func nodeChanges(changes []refitv1.Change) []refitv1.Change {
 
 // bringNode brings labels and taints to the Node, after all else was done, and looks whether they are there. What it changes is in the
 // update's status before it is on the Node. It can be repeated. Where nothing is to be changed nobody is asked who has a say in the Node.
-func (u *update) bringNode(ctx context.Context) (*wait, error) {
+func (u *update) bringNode(ctx context.Context) (*wait, error) { //nolint:cyclop // one thing that can be in the way after the other
 	name := u.regarding.Status.NodeRef.Name
 	for range writeAttempts {
 		if w := u.mayByLease(false); w != nil {
