@@ -47,8 +47,17 @@ func (e *Engine) hearRegistered(ctx context.Context, v *verdict, l layout, curre
 	if e.registered == nil || v.decision.InPlace() {
 		return nil
 	}
-	infrastructure := strings.TrimSuffix(current[fieldset.InfrastructureMachine].kind, "Template")
-	remotes, err := e.registered.For(ctx, registered.Subject{Subject: v.subject, Infrastructure: infrastructure})
+	becomes, err := subjectOf(v.wanted, v.template)
+	if err != nil {
+		return err
+	}
+	s := registered.Subject{
+		Subject: v.subject, Infrastructure: strings.TrimSuffix(current[fieldset.InfrastructureMachine].kind, "Template"), Becomes: becomes.Labels,
+	}
+	if s.Becomes == nil {
+		s.Becomes = map[string]string{}
+	}
+	remotes, err := e.registered.For(ctx, s)
 	if err != nil {
 		return fmt.Errorf("which registered updaters are to be asked is not known, so nothing was decided: %w", err)
 	}

@@ -90,6 +90,40 @@ func TestRegisteredUpdaterIsForSomeMachinesOnly(t *testing.T) {
 	require.Equal(t, VerdictReplace, x.Verdict)
 }
 
+// TestRegisteredUpdaterClaimsWhereItIsCalled: the update goes by the labels that the Machine has then. Who is not selected by those that it has and by
+// those that it is to have claims nothing.
+func TestRegisteredUpdaterClaimsWhereItIsCalled(t *testing.T) {
+	body := recorded(t, canUpdateUsers)
+	for name, tc := range map[string]struct {
+		current, desired string
+		want             string
+	}{
+		"both":        {"a", "a", VerdictInPlace},
+		"it leaves":   {"a", "b", VerdictReplace},
+		"it comes":    {"b", "a", VerdictReplace},
+		"it is not":   {"b", "b", VerdictReplace},
+		"it loses it": {"a", "", VerdictReplace},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := registeredtest.Extension(t, "users", func(_ string, request []byte) any { return claims(request) })
+			r.Spec.MachineSelector.MatchLabels = map[string]string{"pool": "a"}
+			var request map[string]any
+			require.NoError(t, json.Unmarshal(body, &request))
+			for side, pool := range map[string]string{"current": tc.current, "desired": tc.desired} {
+				metadata := request[side].(map[string]any)["machine"].(map[string]any)["metadata"].(map[string]any)
+				if delete(metadata, "labels"); pool != "" {
+					metadata["labels"] = map[string]any{"pool": pool}
+				}
+			}
+			labelled, err := json.Marshal(request)
+			require.NoError(t, err)
+			x, err := asking(t, r).Explain(t.Context(), labelled)
+			require.NoError(t, err)
+			require.Equal(t, tc.want, x.Verdict)
+		})
+	}
+}
+
 // TestLiesOfRegisteredUpdaters: whatever one does, nothing is decided, so that nothing is replaced; and the message names whose fault it is. Another one that
 // covers what is left is not kept from it.
 func TestLiesOfRegisteredUpdaters(t *testing.T) {

@@ -72,7 +72,7 @@ const (
 	ReasonStaging = "Staging"
 	// ReasonSkew: other components of the cluster run versions that don't go with the one that is asked for, or what they run is not known.
 	ReasonSkew = "Skew"
-	// ReasonUpdater: which registered updaters are to be called is not known.
+	// ReasonUpdater: a registered updater does not go on, or which are to be called is not known.
 	ReasonUpdater = "Updater"
 	// ReasonWithdrawn: Cluster API no longer asks for the update. It waits for the end of what runs on the node; one that has failed for
 	// this reason had begun there.
@@ -301,8 +301,19 @@ type MachineUpdateStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Abandonable reports whether an update can be given up: it has failed, or it waits and keeps a node or a slot meanwhile. Work that is under
-// way on the node ends first.
+// AtWork returns the names of the registered updaters that were called and have not said that they are done.
+func (s *MachineUpdateStatus) AtWork() []string {
+	var names []string
+	for _, run := range s.Updaters {
+		if !run.Done {
+			names = append(names, run.Name)
+		}
+	}
+	return names
+}
+
+// Abandonable reports whether an update can be given up: it has failed, or it waits and keeps a node or a slot meanwhile, or a registered updater
+// is at work. Work that is under way on the node ends first.
 func (mu *MachineUpdate) Abandonable() bool {
 	s := &mu.Status
 	switch {
@@ -310,6 +321,8 @@ func (mu *MachineUpdate) Abandonable() bool {
 		return false
 	case s.Phase == PhaseWaiting:
 		return s.ApplyingSince != nil || s.Slot != nil
+	case len(s.AtWork()) > 0 && s.Phase != PhaseSucceeded:
+		return true
 	default:
 		return s.Phase == PhaseFailed
 	}

@@ -1,8 +1,10 @@
 package machineupdate
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,7 +29,7 @@ func beforeAbandon(message string) string {
 
 // abandoning returns what an update waits for that is being abandoned.
 func (u *update) abandoning() *wait {
-	w := &wait{reason: u.mu.Status.Reason, message: "the update is being abandoned"}
+	w := &wait{reason: cmp.Or(u.mu.Status.Reason, refitv1.ReasonUpdater), message: "the update is being abandoned"}
 	if u.unreleased != nil {
 		w.message = beforeAbandon(u.mu.Status.Message) + notAbandoned + u.unreleased.Error()
 	}
@@ -63,15 +65,18 @@ func (u *update) abandonLater(ctx context.Context) (ctrl.Result, error) {
 
 // abandon gives an update up: nothing of refit's stays, and its slot is free. One that has failed stays so, and one that waits fails.
 func (u *update) abandon(ctx context.Context) (ctrl.Result, error) {
-	waits, began := u.mu.Status.Phase == refitv1.PhaseWaiting, "nothing was changed on the node: "
-	if u.mu.Status.ApplyingSince != nil {
+	waits, began := u.mu.Status.Phase != refitv1.PhaseFailed, "nothing was changed on the node: "
+	switch atWork := u.mu.Status.AtWork(); {
+	case len(atWork) > 0:
+		began = fmt.Sprintf("the machine may be half changed, and what UpdaterRegistration %s has begun is not called to its end any more: ", strings.Join(atWork, ", "))
+	case u.mu.Status.ApplyingSince != nil:
 		began = "the node may be half changed: "
 	}
 	at := u.now()
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Message = beforeAbandon(s.Message)
 		s.ObservedAbandon = u.mu.AbandonRequest()
-		s.Node, s.Slot, s.Drain, s.ApplyingSince, s.SoakingSince, s.Admission = nil, nil, nil, nil, nil, nil
+		s.Node, s.Slot, s.Drain, s.ApplyingSince, s.SoakingSince, s.Admission, s.Updaters = nil, nil, nil, nil, nil, nil, nil
 		if strings.HasPrefix(s.Step, abandonsLater) {
 			s.Step = ""
 		}

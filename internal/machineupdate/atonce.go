@@ -46,7 +46,7 @@ func (r *Reconciler) heldAtOnce(ctx context.Context, cached *refitv1.MachineUpda
 // untouched reports whether an update was asked for of which nothing was recorded, and nothing of one before it is on Machine and node.
 func untouched(mu *refitv1.MachineUpdate) bool {
 	s := &mu.Status
-	return mu.DeletionTimestamp.IsZero() && hasFinalizer(mu) && !mu.Behind() && !beingMoved(mu) && s.ObservedDigest != mu.Spec.Digest && clean(s) && s.Slot == nil &&
+	return mu.DeletionTimestamp.IsZero() && hasFinalizer(mu) && !mu.Behind() && !beingMoved(mu) && s.ObservedDigest != mu.Spec.Digest && clean(s) && s.Slot == nil && len(s.AtWork()) == 0 &&
 		!retryAsked(mu) && !abandonAsked(mu) && !rollbackAsked(mu)
 }
 

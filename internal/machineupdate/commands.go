@@ -49,6 +49,8 @@ func init() { //nolint:gochecknoinits // commands run, and run has them done
 		flow.Connect:         gathers((*update).connect),
 		flow.Look:            gathers((*update).look),
 		flow.AskNode:         gathers((*update).askNode),
+		flow.CallUpdater:     (*update).callUpdater,
+		flow.AwaitNode:       gathers((*update).awaitNode),
 		flow.RefuseDrift:     gathers((*update).refuseDrift),
 		flow.Stage:           (*update).stage,
 		flow.StageNext:       ends(func(*update, context.Context) (ctrl.Result, error) { return ctrl.Result{RequeueAfter: retryStage}, nil }),

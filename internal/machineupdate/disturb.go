@@ -88,7 +88,7 @@ func (u *update) isLost() bool {
 	switch {
 	case u.seen.Waits == "":
 		return false
-	case u.mu.Status.ApplyingSince == nil, u.seen.Waits != refitv1.ReasonUnreachable && u.seen.Waits != refitv1.ReasonNode:
+	case u.mu.Status.ApplyingSince == nil, len(u.mu.Status.AtWork()) > 0, u.seen.Waits != refitv1.ReasonUnreachable && u.seen.Waits != refitv1.ReasonNode:
 		u.lost.Delete(u.subject().ObjectKey)
 		return false
 	}

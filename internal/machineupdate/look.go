@@ -2,6 +2,7 @@ package machineupdate
 
 import (
 	"context"
+	"time"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/machineupdate/flow"
@@ -81,6 +82,14 @@ func (u *update) askNode(ctx context.Context) (*wait, error) {
 	return nil, nil
 }
 
+// awaitNode waits for the end of the node's work for other specs before registered updaters are called for these.
+func (u *update) awaitNode(context.Context) (*wait, error) {
+	return &wait{
+		reason: refitv1.ReasonBusy, retry: 2 * time.Second,
+		message: "the node works on specs that were asked for before; registered updaters are called when that has ended",
+	}, nil
+}
+
 // booted records that a node that was to reboot, maybe for specs that were asked for before, answers again.
 func (u *update) booted(ctx context.Context, last node.Status) error {
 	if u.mu.Status.RebootingSince == nil || last.Rebooting {
@@ -109,13 +118,14 @@ func (u *update) fence(request *node.Request) {
 // has begun may still be under way. A run that waits for a login gets one, also if it is for specs that were asked for before.
 func (u *update) lastRun(ctx context.Context) (node.Status, error) {
 	request, first := u.request, u.mu.Status.Attempts == 0
-	if first && u.mu.Status.ApplyingSince == nil {
+	if first && u.mu.Status.ApplyingSince == nil && !u.seen.Due {
 		return node.Status{State: node.Idle}, nil
 	}
 	status, err := u.agent.Status(ctx, node.StatusRequest{Protocol: node.Protocol, Machine: request.Machine, Digest: request.Digest})
 	if err == nil {
 		err = u.confirm(ctx, request, status)
 	}
+	u.seen.Busy = err == nil && underWay(status) && status.Digest != request.Digest
 	if err == nil && (status.Digest != request.Digest || u.beforeRepair(status)) {
 		return node.Status{State: node.Idle}, nil
 	}

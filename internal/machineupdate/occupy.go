@@ -238,9 +238,10 @@ func isAny(err error, targets ...error) bool {
 }
 
 // recover goes on without the workload cluster's API server, if what is under way on the node may be what keeps it away: the
-// run there is taken to its end under the token that it has. The node refuses that when another has claimed it since.
+// run there is taken to its end under the token that it has. The node refuses that when another has claimed it since. A registered updater that
+// is at work goes on: it may have taken the API server's machine down, and only by being called brings it back.
 func (u *update) recover(err error) (*wait, error) {
-	if u.mu.Status.ApplyingSince != nil && u.mu.Status.Token > 0 {
+	if s := &u.mu.Status; s.ApplyingSince != nil && (s.Token > 0 || len(s.AtWork()) > 0) {
 		return nil, nil
 	}
 	return unanswered(err), nil

@@ -98,7 +98,7 @@ func kept(s *refitv1.MachineUpdateStatus) *refitv1.MachineUpdateStatus {
 	k := &refitv1.MachineUpdateStatus{
 		HostKey: s.HostKey, Node: s.Node, Slot: s.Slot, Drain: s.Drain, ApplyingSince: s.ApplyingSince, RebootingSince: s.RebootingSince,
 		Token: s.Token, FailedToken: s.FailedToken, ObservedAbandon: s.ObservedAbandon, Starts: s.Starts, LastSucceededAt: s.LastSucceededAt,
-		Drift: s.Drift, Rollback: s.Rollback, NodeRecords: s.NodeRecords,
+		Drift: s.Drift, Rollback: s.Rollback, NodeRecords: s.NodeRecords, Updaters: s.Updaters,
 	}
 	if s.Deadline != nil { // else nothing depends on it, and most updates wait without one
 		k.WantedSince = s.WantedSince

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -22,6 +23,7 @@ import (
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/machineupdate/flow"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/registered"
 )
@@ -75,53 +77,96 @@ func (u *update) runOfRegistered(name string) refitv1.UpdaterRun {
 	return refitv1.UpdaterRun{Name: name}
 }
 
-// registeredAtWork reports whether an updater was called that is not done.
-func registeredAtWork(s *refitv1.MachineUpdateStatus) bool {
-	return slices.ContainsFunc(s.Updaters, func(r refitv1.UpdaterRun) bool { return !r.Done })
+// isDue reports whether an updater is to be called that has not said that it is done.
+func (u *update) isDue() bool {
+	return slices.ContainsFunc(u.registered, func(r *registered.Remote) bool { return !u.runOfRegistered(r.Name()).Done })
 }
 
-// workRegistered has the updaters do their part, one after the other, before the node does its own. It returns what they wait for, or when to go on; or
-// 0 when all are done. What they have said is recorded before anything else is done, so that whoever goes on after a crash asks the one whose turn it is.
-func (u *update) workRegistered(ctx context.Context) (*wait, time.Duration, error) {
-	if u.occupied.held == nil || u.seen.InProgress() {
-		return nil, 0, nil // they are done, or the node would not have begun
+// updatersOf is how far the updaters are that were called.
+func updatersOf(s *refitv1.MachineUpdateStatus) flow.Updaters {
+	switch {
+	case len(s.AtWork()) > 0:
+		return flow.AtWork
+	case len(s.Updaters) > 0:
+		return flow.Done
+	default:
+		return ""
 	}
-	if run := u.unregistered(); run != nil {
-		run.Message = "it is not registered for the Machine any more, and its part is not done; register it again"
-		return nil, retryRegistered, u.tellRegistered(ctx, *run)
+}
+
+// unfinished are the updaters that were at work when other specs, or another try, were asked for. They are called for these, be they registered or
+// not: what they have begun nobody else ends.
+func unfinished(runs []refitv1.UpdaterRun) []refitv1.UpdaterRun {
+	var out []refitv1.UpdaterRun
+	for _, run := range runs {
+		if !run.Done {
+			run.AskAgainAt = nil
+			out = append(out, run)
+		}
 	}
+	return out
+}
+
+// callUpdater calls the updater whose turn it is. When it is done the node is looked at anew, since it may be another by that.
+func (u *update) callUpdater(ctx context.Context) (ctrl.Result, bool, error) {
+	w, again, err := u.callNext(ctx)
+	switch {
+	case err != nil:
+		return ctrl.Result{}, false, err
+	case w != nil:
+		u.blockOn(w)
+	case again > 0:
+		return ctrl.Result{RequeueAfter: again}, false, nil
+	default:
+		u.lookAnew()
+	}
+	return ctrl.Result{}, true, nil
+}
+
+// lookAnew forgets what the node has said.
+func (u *update) lookAnew() {
+	u.disconnect()
+	s := &u.seen
+	s.Connected, s.Last, s.Busy, s.Plan, s.Noted, s.Admitted, s.Allowed, s.Spared = false, "", false, flow.Plan{}, false, false, false, false
+	s.Due = u.isDue()
+}
+
+// callNext calls one updater: one that is at work before others begin. It returns what it waits for, or when to ask again; neither when it is done.
+// What an updater has said is recorded before anything else is done, so that whoever goes on after a crash asks the one whose turn it is.
+func (u *update) callNext(ctx context.Context) (*wait, time.Duration, error) {
+	atWork := u.mu.Status.AtWork()
 	for _, r := range u.registered {
-		run := u.runOfRegistered(r.Name())
-		if run.Done {
-			continue
-		}
-		if at := run.AskAgainAt; at != nil {
-			if left := at.Sub(u.Clock.Now()); left > 0 {
-				return nil, min(left, retryRegistered), nil
-			}
-		}
-		if w, again, err := u.callRegistered(ctx, r, run); w != nil || err != nil || again > 0 {
-			return w, again, err
+		if run := u.runOfRegistered(r.Name()); slices.Contains(atWork, run.Name) || len(atWork) == 0 && !run.Done {
+			return u.callRegistered(ctx, r, run)
 		}
 	}
-	return nil, 0, nil
-}
-
-// unregistered returns how far an updater is that was called, is not done, and is not registered for the Machine any more; nil if there is none.
-func (u *update) unregistered() *refitv1.UpdaterRun {
-	for _, run := range u.mu.Status.Updaters {
-		if !run.Done && !slices.ContainsFunc(u.registered, func(r *registered.Remote) bool { return r.Name() == run.Name }) {
-			return &run
-		}
+	if len(atWork) == 0 {
+		return nil, 0, nil
 	}
-	return nil
+	why := "it has begun its part and not said that it is done, and it is not registered for the Machine any more: register it again"
+	if u.Registered == nil {
+		why = "it has begun its part and not said that it is done, and refit runs without --registered-updaters: start it with that"
+	}
+	return u.updaterWaits(atWork[0], why), 0, nil
 }
 
-// callRegistered calls an updater, and records what it says.
+// callRegistered calls an updater when it is time, and records what it says.
 func (u *update) callRegistered(ctx context.Context, r *registered.Remote, run refitv1.UpdaterRun) (*wait, time.Duration, error) {
-	u.occupied.held.Enter("updater")
-	if w := u.stillHolds(ctx, u.occupied.held); w != nil {
-		return w, 0, nil
+	if at := run.AskAgainAt; at != nil {
+		left := at.Sub(u.Clock.Now())
+		switch s := &u.mu.Status; {
+		case left <= 0:
+		case s.Phase == refitv1.PhaseWaiting && s.Reason == refitv1.ReasonUpdater:
+			return &wait{reason: s.Reason, message: s.Message, retry: min(left, retryRegistered)}, 0, nil
+		default:
+			return nil, min(left, retryRegistered), u.showRegistered(ctx, run)
+		}
+	}
+	if held := u.occupied.held; held != nil {
+		held.Enter("updater")
+		if w := u.stillHolds(ctx, held); w != nil {
+			return w, 0, nil
+		}
 	}
 	request, err := u.registeredRequest(ctx)
 	if err != nil {
@@ -133,23 +178,56 @@ func (u *update) callRegistered(ctx context.Context, r *registered.Remote, run r
 			return nil, 0, err
 		}
 	}
-	before := run.Message
+	if err := u.latest(ctx); err != nil { // another server may have called it, without a lease too
+		return nil, 0, err
+	}
 	progress, err := r.Update(ctx, request)
 	switch {
 	case ctx.Err() != nil:
 		return nil, 0, ctx.Err()
 	case err != nil: // it passes, or a person has to act; the machine is not replaced for it
 		run.AskAgainAt, run.Message = u.in(retryRegistered), faultOf(err)
-		if run.Message != before {
-			u.event(corev1.EventTypeWarning, "InPlaceUpdateUpdater", "Update", err.Error())
-		}
-		return nil, retryRegistered, u.tellRegistered(ctx, run)
+		return u.updaterWaits(run.Name, run.Message+"; it is asked again every "+retryRegistered.String()), 0, u.recordRegistered(ctx, run)
 	case progress.Done:
 		run.Done, run.AskAgainAt, run.Message = true, nil, cmp.Or(progress.Message, "its part is done")
 		return nil, 0, u.tellRegistered(ctx, run)
 	}
 	run.AskAgainAt, run.Message = u.in(progress.RetryAfter), cmp.Or(progress.Message, "it does its part")
 	return nil, min(progress.RetryAfter, retryRegistered), u.tellRegistered(ctx, run)
+}
+
+// updaterWaits is what an update waits for whose updater does not go on.
+func (u *update) updaterWaits(name, why string) *wait {
+	return &wait{
+		reason: refitv1.ReasonUpdater, retry: retryRegistered,
+		message: fmt.Sprintf("UpdaterRegistration %s: %s; the machine may be half changed, and refit keeps the node%s%s", name, why, u.giveUpOffer(), u.rollbackOffer()),
+	}
+}
+
+// giveUpOffer returns how to end an update whose updater does not end.
+func (u *update) giveUpOffer() string {
+	return fmt.Sprintf("; to give up what it has begun, and free the node: refit abandon -n %s %s", u.mu.Namespace, u.mu.Name)
+}
+
+// byUpdaters returns what the machine has of updaters, of which nothing is put back when the node's own part is.
+func (u *update) byUpdaters() string {
+	var text string
+	for _, run := range u.mu.Status.Updaters {
+		part := "has done its part on the machine"
+		if !run.Done {
+			part = "has begun its part on the machine and not said that it is done"
+		}
+		text += fmt.Sprintf("; UpdaterRegistration %s %s, which stays", run.Name, part)
+	}
+	return text
+}
+
+// whileUpdater returns what an update waits for while an updater is at work that can't be called on.
+func (w *wait) whileUpdater(name, offer string) *wait {
+	out := *w
+	out.message += fmt.Sprintf("; UpdaterRegistration %s is at work on the machine, which can't be left half done: it is not called meanwhile, and until it is done "+
+		"refit keeps the node%s", name, offer)
+	return &out
 }
 
 // faultOf is what an updater is to blame for, without its name.
@@ -166,15 +244,29 @@ func (u *update) in(d time.Duration) *metav1.Time {
 	return &at
 }
 
-// tellRegistered records how far an updater is. From the first time on the node may be changed.
+// tellRegistered records how far an updater is, and shows it.
 func (u *update) tellRegistered(ctx context.Context, run refitv1.UpdaterRun) error {
+	if err := u.recordRegistered(ctx, run); err != nil {
+		return err
+	}
+	return u.showRegistered(ctx, run)
+}
+
+// showRegistered shows how far an updater is.
+func (u *update) showRegistered(ctx context.Context, run refitv1.UpdaterRun) error {
+	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		s.Phase, s.Reason, s.Step = refitv1.PhaseApplying, "", "updater "+run.Name
+		s.Message = fmt.Sprintf("UpdaterRegistration %s: %s", run.Name, run.Message)
+	})
+}
+
+// recordRegistered records how far an updater is. From the first time on the machine may be changed.
+func (u *update) recordRegistered(ctx context.Context, run refitv1.UpdaterRun) error {
 	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		if s.ApplyingSince == nil {
 			at := u.now()
 			s.ApplyingSince, s.AppliedDigest = &at, ""
 		}
-		s.Phase, s.Reason, s.Step = refitv1.PhaseApplying, "", "updater "+run.Name
-		s.Message = fmt.Sprintf("UpdaterRegistration %s: %s", run.Name, run.Message)
 		i := slices.IndexFunc(s.Updaters, func(r refitv1.UpdaterRun) bool { return r.Name == run.Name })
 		if i < 0 {
 			s.Updaters = append(s.Updaters, run)

@@ -42,7 +42,7 @@ func TestRegisteredUpdaterIsCalledBeforeTheNode(t *testing.T) {
 	w := newWorld(t)
 	answer := `{"status": "Success", "message": "the host adds memory", "retryAfterSeconds": 30}`
 	calls := w.registered(&answer, unchanged)
-	w.node.plans, w.node.applied = []node.Plan{writeA, writeA, writeA, {}}, []node.Status{succeeded}
+	w.node.plans, w.node.applied = []node.Plan{writeA, writeA, {}}, []node.Status{succeeded}
 	require.False(t, w.ask())
 	require.Positive(t, w.reconcile().RequeueAfter)
 	require.Len(t, *calls, 1)
@@ -82,7 +82,7 @@ func TestWhoseFaultItIs(t *testing.T) {
 			w.node.plans, w.node.applied = []node.Plan{writeA, writeA, {}}, []node.Status{succeeded}
 			w.ask()
 			require.Positive(t, w.reconcile().RequeueAfter)
-			require.Equal(t, tc.says, w.update().Status.Message)
+			w.requireWaiting(refitv1.ReasonUpdater, tc.says+"; it is asked again every 10s")
 			require.NotContains(t, w.node.calls, "apply")
 			require.False(t, w.ask())
 

@@ -138,7 +138,7 @@ func (u *update) releaseOvertaken(ctx context.Context) error {
 		return fmt.Errorf("read what another has made of the update: %w", err)
 	}
 	now, u.overtaken = *now.Restored(), true
-	if now.Status.Node != nil && !finished(&now) && !beingMoved(&now) {
+	if (now.Status.Node != nil || len(now.Status.AtWork()) > 0) && !finished(&now) && !beingMoved(&now) {
 		return nil // whoever goes on needs it
 	}
 	// Where it was moved to, it goes on with a node that is drained.

@@ -45,7 +45,7 @@ func (u *update) writeRollback(ctx context.Context, machine *clusterv1.Machine) 
 	switch {
 	case !asked(machine):
 		return u.refuseRollback(ctx, "Cluster API does not have the Machine updated in place now, so that its owner is heard: change the template")
-	case u.mu.Status.Phase == refitv1.PhaseApplying || u.mu.Status.Phase == refitv1.PhaseVerifying:
+	case (u.mu.Status.Phase == refitv1.PhaseApplying || u.mu.Status.Phase == refitv1.PhaseVerifying) && len(u.mu.Status.AtWork()) == 0:
 		return ctrl.Result{}, true, nil // what runs on the node ends first
 	}
 	r := &rollback.Rollback{Writer: u.Client, Live: u.Live}

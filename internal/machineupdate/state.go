@@ -10,7 +10,6 @@ import (
 
 // state is what is known of the update now.
 func (u *update) state() flow.State {
-	s := &u.mu.Status
 	seen := u.seen
 	if u.closed == nil && seen.Window != "" { // what it was closed by does not matter any more
 		seen.Window = flow.Open
@@ -18,7 +17,13 @@ func (u *update) state() flow.State {
 	if w := u.waits(); w != nil {
 		seen.Preempted = w.releases || w.decision != nil
 	}
-	return flow.State{Seen: seen, Record: flow.Record{
+	return flow.State{Seen: seen, Record: u.recorded()}
+}
+
+// recorded is what the MachineUpdate says.
+func (u *update) recorded() flow.Record {
+	s := &u.mu.Status
+	return flow.Record{
 		Deleted:   !u.mu.DeletionTimestamp.IsZero(),
 		Finished:  finished(u.mu),
 		New:       s.ObservedDigest != u.mu.Spec.Digest || retryAsked(u.mu),
@@ -35,11 +40,12 @@ func (u *update) state() flow.State {
 		Planned:   plannedEffect(s.Plan),
 		Admission: admittedEffect(s.Admission),
 		Marked:    s.Node != nil,
+		Updaters:  updatersOf(s),
 		Stalled:   u.isStalled(),
 		Lost:      u.isLost(),
 		Reboots:   u.reboots(),
 		Overdue:   s.RebootingSince != nil && u.Clock.Since(s.RebootingSince.Time) > u.rebootPatience(),
-	}}
+	}
 }
 
 func plannedEffect(p *refitv1.PlannedWork) flow.Effect {

@@ -89,6 +89,10 @@ func (u *update) wait(ctx context.Context) (ctrl.Result, error) {
 		w = w.afterRun()
 	case u.seen.Work == flow.Unknown:
 		w = w.unknownRun()
+	case w.releases && !u.seen.Released && !u.freed():
+		if atWork := u.mu.Status.AtWork(); len(atWork) > 0 {
+			w = w.whileUpdater(atWork[0], u.giveUpOffer())
+		}
 	}
 	return u.show(ctx, w, u.seen.Released)
 }
@@ -192,14 +196,14 @@ func endStart(s *refitv1.MachineUpdateStatus) {
 // fail ends the update until a person asks for another try or the desired specs change. It keeps its slot, so that what made it
 // fail does not walk through the fleet; and a node that may be half changed stays cordoned.
 func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result, error) {
-	changed := u.mu.Status.ApplyingSince != nil && !u.replaced && (u.failedRun == nil || !u.failedRun.RolledBack)
+	changed := u.mu.Status.ApplyingSince != nil && !u.replaced && (u.failedRun == nil || !u.failedRun.RolledBack || len(u.mu.Status.Updaters) > 0)
 	if err := u.releaseNode(ctx, changed); err != nil {
 		return u.show(ctx, u.notReleased(ctx, err), false)
 	}
 	if d := u.mu.Status.Drain; changed && d != nil && d.Cordoned {
 		message += "; the node stays cordoned, since it may be half changed"
 	}
-	message += u.waysOn(reason)
+	message += u.byUpdaters() + u.waysOn(reason)
 	at := u.now()
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Message, s.FinishedAt = refitv1.PhaseFailed, reason, message, &at

@@ -119,7 +119,7 @@ func (u *update) readRequest(ctx context.Context) (w *wait, err error) {
 	if w == nil && err == nil {
 		w = u.findRegistered(ctx)
 	}
-	u.seen.Specs = w == nil
+	u.seen.Specs, u.seen.Due = w == nil, u.isDue()
 	return w, err
 }
 
@@ -169,7 +169,7 @@ func (u *update) beginStatus(s *refitv1.MachineUpdateStatus, message string) {
 		Slot: s.Slot, Node: s.Node, Drain: restartedDrain(s.Drain, now), ApplyingSince: s.ApplyingSince, RebootingSince: s.RebootingSince,
 		SoakingSince: soaking, // what the node has is still not known to work
 		Token:        s.Token, FailedToken: s.FailedToken, ObservedAbandon: s.ObservedAbandon, RecordRevision: s.RecordRevision,
-		Rollback: s.Rollback, WantedSince: wanted,
+		Rollback: s.Rollback, WantedSince: wanted, Updaters: unfinished(s.Updaters),
 	}
 }
 
@@ -231,7 +231,10 @@ func (u *update) machineID(machine *clusterv1.Machine) node.MachineID {
 }
 
 // started reports whether the update is past the point where a policy can hold it back.
-func (u *update) started() bool { return u.mu.Status.Attempts > 0 || u.mu.Status.Drain != nil }
+func (u *update) started() bool {
+	r := u.recorded()
+	return r.Begun()
+}
 
 // underWay reports whether the node is being disturbed, so that others stay off it while the update waits.
 func (u *update) underWay() bool {

@@ -40,7 +40,7 @@ func (u *update) claim(ctx context.Context, admission refitv1.Admission, slot *r
 		if admission.Reason != refitv1.NotMaterial {
 			s.Node = &refitv1.NodeReference{Name: u.regarding.Status.NodeRef.Name, UID: u.occupied.held.NodeUID()}
 		}
-		if s.Phase != refitv1.PhaseDraining && (s.Phase != refitv1.PhaseApplying || u.seen.Last != flow.Running && !registeredAtWork(s)) {
+		if s.Phase != refitv1.PhaseDraining && (s.Phase != refitv1.PhaseApplying || u.seen.Last != flow.Running) {
 			s.Phase, s.Reason, s.Step, s.Message = refitv1.PhaseApplying, "", "apply", describe(u.plan)
 		}
 	})
@@ -67,13 +67,7 @@ const longestFollow = time.Minute
 
 // work has the node do its work. What is still under way after a while is followed in the next reconciliation.
 func (u *update) work(ctx context.Context) (ctrl.Result, bool, error) {
-	w, again, err := u.workRegistered(ctx)
-	if err != nil || again > 0 {
-		return ctrl.Result{RequeueAfter: again}, false, err
-	}
-	if w == nil {
-		w, err = u.doWork(ctx)
-	}
+	w, err := u.doWork(ctx)
 	switch {
 	case err != nil:
 		return ctrl.Result{}, false, err

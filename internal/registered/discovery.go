@@ -2,6 +2,8 @@ package registered
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -24,7 +26,8 @@ const (
 )
 
 // Discovery asks extensions for their handlers, and keeps them in the status of each registration. Handlers that were discovered stay while an
-// extension is away: who asks it then learns that it is.
+// extension is away, or leaves them out: who asks it then learns that it is, and no machine is replaced because it claims nothing. Only another spec
+// has them forgotten.
 type Discovery struct {
 	Client   client.Client
 	Registry *Registry
@@ -53,6 +56,12 @@ func (d *Discovery) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 		Message: "its handlers are known, and asked",
 	}
 	switch {
+	case err == nil && u.Status.ObservedGeneration == u.Generation:
+		if missing := keepKnown(&u.Status.Handlers, handlers); len(missing) > 0 {
+			again, ready.Status, ready.Reason = retryDiscovery, metav1.ConditionFalse, "HandlersMissing"
+			ready.Message = fmt.Sprintf("it has had a handler for %s and names it no more; that is asked all the same, so that no machine is replaced for it; "+
+				"if it is gone for good, change the spec of the UpdaterRegistration, and the handlers are discovered anew", strings.Join(missing, " and "))
+		}
 	case err == nil:
 		u.Status.Handlers = handlers
 	case u.Status.ObservedGeneration != u.Generation:
@@ -67,6 +76,27 @@ func (d *Discovery) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 		return ctrl.Result{RequeueAfter: again}, nil
 	}
 	return ctrl.Result{RequeueAfter: again}, d.Client.Status().Update(ctx, &u)
+}
+
+// keepKnown takes over the handlers that were found. One that was known and was not found stays, and its hook is returned.
+func keepKnown(known *refitv1.UpdaterHandlers, found refitv1.UpdaterHandlers) (missing []string) {
+	for _, h := range []struct {
+		hook  string
+		known *string
+		found string
+	}{
+		{CanUpdateMachine, &known.CanUpdateMachine, found.CanUpdateMachine},
+		{CanUpdateMachineSet, &known.CanUpdateMachineSet, found.CanUpdateMachineSet},
+		{UpdateMachine, &known.UpdateMachine, found.UpdateMachine},
+	} {
+		switch {
+		case h.found != "":
+			*h.known = h.found
+		case *h.known != "":
+			missing = append(missing, h.hook)
+		}
+	}
+	return missing
 }
 
 func (d *Discovery) ask(ctx context.Context, u *refitv1.UpdaterRegistration) (refitv1.UpdaterHandlers, error) {

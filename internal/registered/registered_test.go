@@ -71,6 +71,32 @@ func TestHandlersStayWhileAnExtensionIsAway(t *testing.T) {
 	require.Equal(t, handlers, got.Status.Handlers)
 }
 
+// TestHandlersStayThatDiscoveryLeavesOut has an extension that starts, of which not all answers yet. Another spec is discovered anew.
+func TestHandlersStayThatDiscoveryLeavesOut(t *testing.T) {
+	found := handler(UpdateMachine, "update") + "," + handler(CanUpdateMachineSet, "can-set")
+	u := registeredtest.Extension(t, "x", func(string, []byte) any { return `{"status": "Success", "handlers": [` + found + `]}` })
+	c := managementtest.New(u)
+	d := &Discovery{Client: c, Registry: &Registry{Client: c, Live: c}}
+	discovered := func() *refitv1.UpdaterRegistration {
+		_, err := d.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "x"}})
+		require.NoError(t, err)
+		var got refitv1.UpdaterRegistration
+		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "x"}, &got))
+		return &got
+	}
+	got := discovered()
+	require.Equal(t, "can", got.Status.Handlers.CanUpdateMachine)
+	ready := meta.FindStatusCondition(got.Status.Conditions, refitv1.UpdaterReady)
+	require.Equal(t, metav1.ConditionFalse, ready.Status)
+	require.Contains(t, ready.Message, "a handler for CanUpdateMachine and names it no more")
+
+	got.Generation++
+	require.NoError(t, c.Update(t.Context(), got))
+	got = discovered()
+	require.Equal(t, refitv1.UpdaterHandlers{CanUpdateMachineSet: "can-set", UpdateMachine: "update"}, got.Status.Handlers)
+	require.True(t, meta.IsStatusConditionTrue(got.Status.Conditions, refitv1.UpdaterReady))
+}
+
 func TestSelectors(t *testing.T) {
 	of := func(key, value string) metav1.LabelSelector {
 		return metav1.LabelSelector{MatchLabels: map[string]string{key: value}}

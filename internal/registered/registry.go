@@ -53,6 +53,9 @@ type Subject struct {
 	inplace.Subject
 	// Infrastructure is the kind of its infrastructure machine.
 	Infrastructure string
+	// Becomes are the labels that it is to have, where it is asked who makes a change. A selector has to match these, too: the update goes by the
+	// labels that the machine has then, be they these or still those of before, and has to call whoever has claimed. Nil: they do not change.
+	Becomes map[string]string
 }
 
 // Basis returns what changes when the registrations do, or what was discovered.
@@ -130,6 +133,9 @@ func (r *Registry) selects(ctx context.Context, spec *refitv1.UpdaterRegistratio
 		of, err := part.of()
 		if err != nil || !selector.Matches(labels.Set(of)) {
 			return false, err
+		}
+		if part.selector == &spec.MachineSelector && s.Becomes != nil && !selector.Matches(labels.Set(s.Becomes)) {
+			return false, nil
 		}
 	}
 	return true, nil

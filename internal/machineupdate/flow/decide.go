@@ -62,6 +62,10 @@ const (
 	Connect Command = "Connect"
 	// Look has the node compare itself with what is desired.
 	Look Command = "Look"
+	// CallUpdater calls the registered updater whose turn it is, or finds out why it can't be.
+	CallUpdater Command = "CallUpdater"
+	// AwaitNode has the update wait for the end of the node's work for other specs.
+	AwaitNode Command = "AwaitNode"
 	// AskNode asks the node how its last work stands.
 	AskNode Command = "AskNode"
 	// RefuseDrift has the update wait until a node is put back as it was applied.
@@ -122,7 +126,7 @@ func Decide(s State) (Command, Reason) {
 }
 
 func decide(s State) Command {
-	for _, part := range []func(*State) Command{asked, blocked, prepared, occupied, looked, admitted, worked, proven} {
+	for _, part := range []func(*State) Command{asked, blocked, prepared, occupied, called, looked, admitted, worked, proven} {
 		if c := part(&s); c != "" {
 			return c
 		}
@@ -196,7 +200,7 @@ func prepared(s *State) Command {
 		return AskPolicies
 	case s.heldBack():
 		return waiting(s)
-	case !s.Access:
+	case !s.Access && s.Updaters != AtWork:
 		return FindAccess
 	}
 	return ""
@@ -220,6 +224,18 @@ func occupied(s *State) Command {
 	return Lock
 }
 
+// called has a registered updater go on that is at work. It does not ask the node, which may be down by that. What was begun goes on without a
+// lease, too, where the workload cluster's API server is away: that may be the reason.
+func called(s *State) Command {
+	switch {
+	case s.Updaters != AtWork:
+		return ""
+	case s.Leased && !s.Allowed:
+		return Check
+	}
+	return CallUpdater
+}
+
 // looked asks the node. Without its lease that is only about work which is under way.
 func looked(s *State) Command { //nolint:cyclop // a table: one question after the other
 	switch {
@@ -229,6 +245,8 @@ func looked(s *State) Command { //nolint:cyclop // a table: one question after t
 		return AskNode
 	case !s.Leased:
 		return withoutLease(s)
+	case s.Busy && s.Due: // what runs there ends before others change the machine
+		return AwaitNode
 	case !s.Plan.Known:
 		return Look
 	case s.Plan.Refused && s.Last == Idle && !s.Draining:
@@ -271,7 +289,7 @@ func admitted(s *State) Command { //nolint:cyclop // a table: one question after
 // not have been reached after it. And who was admitted for what does not disturb the node is not admitted for more; what runs on
 // the node ends in any case.
 func (s *State) goesOn() bool {
-	begun := s.Last != Idle || s.Draining
+	begun := s.Last != Idle || s.Draining || s.Updaters == Done
 	more := s.Admission == Quiet && s.Plan.Effect == Disturbing && s.Last != Running
 	return begun && s.Admission != "" && !more
 }
@@ -287,13 +305,21 @@ func worked(s *State) Command { //nolint:cyclop // a table: one question after t
 	case !s.Allowed:
 		return Check
 	case !s.Marked:
-		return work(s)
+		return next(s)
 	case !begun && !s.Spared:
 		return Spare
 	case !s.Protected:
 		return Protect
 	case !begun && s.Plan.Drains && !s.Drained:
 		return Drain
+	}
+	return next(s)
+}
+
+// next has the node do its part when the registered updaters have done theirs. They begin nothing while it is at work.
+func next(s *State) Command {
+	if s.Due && s.Last != Running {
+		return CallUpdater
 	}
 	return work(s)
 }

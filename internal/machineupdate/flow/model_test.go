@@ -31,6 +31,7 @@ type record struct {
 	deleting, gone, repair                                                 bool
 	rebootingSince                                                         int
 	planned, admission                                                     flow.Effect
+	updaters                                                               [updaters]int
 }
 
 // clean reports whether nothing of refit's is on the Machine, on the Node and on the node itself.
@@ -38,7 +39,7 @@ func (r *record) clean() bool { return !r.marked && !r.draining && !r.changed }
 
 // abandonable reports whether a person may give the update up.
 func (r *record) abandonable() bool {
-	return r.observed == r.asked && (r.failed || r.waits && (r.changed || r.slot))
+	return r.observed == r.asked && (r.failed || r.waits && (r.changed || r.slot) || r.atWork() && !r.succeeded)
 }
 
 // machine is a node with its lease, and what is asked for.
@@ -65,10 +66,11 @@ type machine struct {
 	down               int  // until when it does
 	freed              bool // by a person, although work may go on there
 	trouble
+	extensions
 }
 
 // answers reports whether the node can be logged in to.
-func (m *model) answers(n *machine) bool { return !n.unreachable && n.down <= m.now }
+func (m *model) answers(n *machine) bool { return !n.unreachable && n.down <= m.now && !n.dark() }
 
 // work is a reconciliation that is under way.
 type work struct {
@@ -80,6 +82,7 @@ type work struct {
 	unasked         bool // as the Machine was read
 	underWay        bool // the work of this try was seen under way
 	lost            bool // the answer to what it has asked for
+	registered      [updaters]bool
 	stalled         bool // it has waited for long
 	commands        int
 }
@@ -138,7 +141,7 @@ func (m *model) state(w *work) flow.State {
 		Reboots:   r.changed && m.machines[w.machine].reboots,
 		Overdue:   r.rebootingSince != 0 && m.clock(w.server)-r.rebootingSince > overdue,
 		Attempted: r.attempted, Draining: r.draining, Drained: r.drained,
-		Planned: r.planned, Admission: r.admission, Marked: r.marked,
+		Planned: r.planned, Admission: r.admission, Marked: r.marked, Updaters: r.updatersNow(),
 	}}
 }
 
@@ -222,7 +225,7 @@ func (n *machine) finishRun() {
 // something happens that no server does.
 func (m *model) something() {
 	n := &m.machines[m.IntN(machines)]
-	switch m.IntN(20) {
+	switch m.IntN(22) {
 	case 0:
 		m.kill(1 + m.IntN(servers))
 	case 1:
@@ -263,6 +266,8 @@ func (m *model) something() {
 		m.deleteUpdate(n)
 	case 13:
 		n.deleted = n.deleted || m.IntN(3) == 0
+	case 20, 21:
+		m.register(n)
 	case 14, 15, 16:
 		m.happens(n)
 	default:
@@ -336,6 +341,7 @@ func (m *model) settle() string {
 	for i := range m.machines {
 		n := &m.machines[i]
 		n.withdrawn, n.unreachable, n.fails, n.lies = false, false, false, false
+		n.registered, n.silent = [updaters]bool{true, true}, false
 		n.clear()
 		if n.holder == -1 {
 			n.holder = 0
@@ -382,7 +388,9 @@ var histories = flag.Int("histories", 1000, "how many histories TestModel has up
 // MachineUpdates and of Machines, holds, closed windows, reboots and clocks that jump, made by two servers at once: never is a node
 // disturbed without lease, slot, admission or with its pods, never are more disturbed than there are slots, nothing succeeds without
 // proof, nothing of refit's outlives its MachineUpdate, and all comes to an end when nothing is in the way any more. Nodes are ill, drift and
-// are brought back, and fetch what they need; Machines are paused.
+// are brought back, and fetch what they need; Machines are paused. Registered updaters come and go, do not answer, and take nodes down: none begins
+// without lease, admission and what it asks of slot and pods, nor while the node is at work; none is called again after it was done; and no
+// node is left on which one is at work, unless a person gives it up.
 func TestModel(t *testing.T) {
 	for seed := range uint64(*histories) {
 		requireLawful(t, seed)

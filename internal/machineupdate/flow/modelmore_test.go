@@ -90,6 +90,8 @@ func (m *model) mayNotBegin(w *work, disturbs bool) string {
 		return "a node was disturbed without the question whether the cluster can do without it"
 	case plan.Refused && w.seen.Last == flow.Idle && !w.rec.draining:
 		return "work began on a node that has drifted, which a policy refuses"
+	case w.rec.atWork() || w.seen.Due:
+		return "work began on the node before its updaters were done"
 	case n.mustStage(w.rec.asked):
 		return "work began before what it needs was on the node's disk"
 	}

@@ -43,6 +43,7 @@ func (m *model) releaseNode(w *work, keepCordon bool) bool {
 // release releases the lease, be it that of an earlier reconciliation.
 func (m *model) release(w *work) {
 	n := &m.machines[w.machine]
+	m.leaves(w)
 	if own := n.holder == w.server && n.token == w.token; own || !w.seen.Leased && n.holder > 0 {
 		n.holder = 0
 	}
@@ -50,7 +51,7 @@ func (m *model) release(w *work) {
 
 // releaseOvertaken releases the lease of a reconciliation that was overtaken, if nobody goes on who needs it.
 func (m *model) releaseOvertaken(w *work) {
-	if w.seen.Leased && !m.machines[w.machine].marked {
+	if n := &m.machines[w.machine]; w.seen.Leased && !n.marked && !n.atWork() {
 		m.release(w)
 	}
 }
@@ -62,6 +63,9 @@ func (m *model) laws() string {
 		n := &m.machines[i]
 		if n.slot {
 			taken++
+		}
+		if n.left != "" {
+			return n.left
 		}
 		if n.gone && n.deleted {
 			continue // nobody has its node any more

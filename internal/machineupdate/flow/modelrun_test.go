@@ -34,8 +34,9 @@ func (m *model) step(w *work) (broken string) {
 	case flow.ReleaseMachine:
 		n.freed = true
 		ok = m.releaseNode(w, true) && m.write(w, func(r *record) {
-			r.slot, r.marked, r.draining, r.drained, r.changed, r.admission = false, false, false, false, false, ""
+			r.slot, r.marked, r.draining, r.drained, r.changed, r.admission, r.updaters = false, false, false, false, false, "", [updaters]int{}
 		})
+		n.working = [updaters]bool{}
 		w.seen.Released = ok
 	case flow.AwaitWorkload:
 		w.seen.Waits = "Workload"
@@ -45,11 +46,16 @@ func (m *model) step(w *work) (broken string) {
 		ok = m.write(w, func(r *record) {
 			*r = record{
 				version: r.version, asked: r.asked, observed: r.asked, kept: r.kept, slot: r.slot, marked: r.marked, draining: r.draining, changed: r.changed,
-				repair: r.repair && r.observed == r.asked,
+				repair: r.repair && r.observed == r.asked, updaters: r.unfinished(),
 			}
 		})
 	case flow.ReadSpecs:
-		w.seen.Specs = true
+		w.registered = n.registered
+		w.seen.Specs, w.seen.Due = true, m.due(w)
+	case flow.CallUpdater:
+		ok, ends, broken = m.callUpdater(w)
+	case flow.AwaitNode:
+		w.seen.Waits = "Busy"
 	case flow.AskPolicies:
 		w.seen.Window, w.seen.Current = flow.Open, true
 		if m.closed != "" {
@@ -89,12 +95,16 @@ func (m *model) step(w *work) (broken string) {
 		if n.shows != w.rec.asked || n.acted {
 			e = n.effect
 		}
+		drains := e == flow.Disturbing && n.drains
+		if m.drainsFor(w) {
+			e, drains = flow.Disturbing, true
+		}
 		w.seen.Plan = flow.Plan{
-			Known: true, Effect: e, Drains: e == flow.Disturbing && n.drains,
+			Known: true, Effect: e, Drains: drains,
 			Stages: n.mustStage(w.rec.asked), Source: true, Early: n.early, Refused: n.drifted && n.refuses && !w.rec.repair,
 		}
 	case flow.AskNode:
-		w.seen.Last = n.last(w.rec)
+		w.seen.Last, w.seen.Busy = n.last(w.rec), n.run == flow.Running && n.runOf != w.rec.asked
 	case flow.Note:
 		w.seen.Noted = true
 		ok = m.write(w, func(r *record) {
@@ -103,7 +113,7 @@ func (m *model) step(w *work) (broken string) {
 			}
 		})
 	case flow.GoOn:
-		if w.seen.Last == flow.Idle && !w.rec.draining {
+		if w.seen.Last == flow.Idle && !w.rec.draining && w.rec.updatersNow() == "" {
 			return "an admission was used for work that had not begun"
 		}
 		w.seen.Admitted, w.seen.Window = true, flow.Open
@@ -337,7 +347,7 @@ func (m *model) conclude(w *work, c flow.Command) (bool, string) {
 		}), ""
 	case flow.RemoveFinalizer:
 		if n.deleting && !n.deleted {
-			n.acted = true // whoever deletes it abandons it
+			n.acted, n.working = true, [updaters]bool{} // whoever deletes it abandons it
 		}
 		return m.write(w, func(r *record) {
 			if r.kept = false; r.deleting {
@@ -356,9 +366,10 @@ func (m *model) conclude(w *work, c flow.Command) (bool, string) {
 			}
 		}), ""
 	case flow.Abandon:
-		n.freed, n.told = true, true
+		n.freed, n.told, n.working = true, true, [updaters]bool{} // whoever abandons it looks after what is left
 		return m.write(w, func(r *record) {
 			r.abandon, r.slot, r.marked, r.draining, r.drained, r.changed, r.admission = false, false, false, false, false, false, ""
+			r.updaters = [updaters]int{}
 			r.failed, r.waits, r.rebootingSince = true, false, 0 // who abandons it knows that it has not ended well
 		}), ""
 	case flow.Succeed:

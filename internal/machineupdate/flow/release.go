@@ -17,12 +17,16 @@ func (s *State) unfollowed() bool {
 	return s.Attempted && s.Last == "" && s.Work == "" && s.Machine == Present && s.Waits != Unreachable
 }
 
-// released has the node released before what comes then. What runs there ends first, for which the update waits.
+// released has the node released before what comes then. What runs there ends first, for which the update waits, and so does the work of a
+// registered updater, unless a person gives it up: nobody else can end it.
 func released(s *State, then Command) Command {
+	atWork := s.Updaters == AtWork // and so the node is not
 	switch {
 	case s.Released:
 		return then
-	case s.Changed && s.Work == "":
+	case atWork && !s.Abandon && !s.Deleted:
+		return Wait
+	case s.Changed && s.Work == "" && !atWork:
 		return AskWork
 	case s.Work == UnderWay || s.Work == Unknown || s.Work == Unreleased:
 		return Wait

@@ -40,6 +40,8 @@ type Record struct {
 	Admission Effect
 	// Marked reports whether others are to be kept off the Node.
 	Marked bool
+	// Updaters is how far the registered updaters are that were called in this update.
+	Updaters Updaters
 	// Stalled reports whether the update has waited for long with a node that it was to drain, and has not changed.
 	Stalled bool
 	// Lost reports whether a node that may be half changed has for too long not answered, or not been as it must be for the work to go on.
@@ -48,8 +50,11 @@ type Record struct {
 	Reboots, Overdue bool
 }
 
-// Begun reports whether the update is past the point where a policy can hold it back.
-func (r *Record) Begun() bool { return r.Attempted || r.Draining }
+// Begun reports whether the update is past the point where a policy can hold it back. Registered updaters that are done have begun it only by
+// the admission that they were called with: other specs take that away.
+func (r *Record) Begun() bool {
+	return r.Attempted || r.Draining || r.Updaters == AtWork || r.Updaters == Done && r.Admission != ""
+}
 
 // Seen is what was seen in this reconciliation. Its zero value is that nothing was.
 type Seen struct {
@@ -60,8 +65,9 @@ type Seen struct {
 	RolledBack bool
 	// Wanted reports whether a repair is still to be made.
 	Wanted bool
-	// Specs reports whether the desired specs are known, and are those that were asked for.
-	Specs bool
+	// Specs reports whether the desired specs are known, and are those that were asked for. Due reports whether a registered updater is to be
+	// called for them.
+	Specs, Due bool
 	// Window is what policies say.
 	Window Window
 	// Current reports whether the recorded plan was made by the rules that hold now.
@@ -77,8 +83,9 @@ type Seen struct {
 	Connected bool
 	// Plan is what the node says that is to be done.
 	Plan Plan
-	// Last is how the last work on the node for these specs stands.
+	// Last is how the last work on the node for these specs stands, and Busy reports whether work for others is under way there.
 	Last Run
+	Busy bool
 	// Noted reports whether the plan is recorded.
 	Noted bool
 	// Admitted reports whether it is recorded that the work starts.
@@ -133,6 +140,16 @@ const (
 	Unknown NodeWork = "Unknown"
 	// Unreleased nodes could not be released.
 	Unreleased NodeWork = "Unreleased"
+)
+
+// Updaters is how far the registered updaters are that were called in an update. The zero value is that none was.
+type Updaters string
+
+const (
+	// AtWork is one that has not said that it is done. What it does to the machine only it knows: it may have taken the node down.
+	AtWork Updaters = "AtWork"
+	// Done is that all that were called have said so.
+	Done Updaters = "Done"
 )
 
 // Effect is what work does to a node.
