@@ -79,6 +79,20 @@ func (e *Engine) Explain(ctx context.Context, request []byte) (*Explanation, err
 	return v.explanation(head.Kind), nil
 }
 
+// Left returns the first field of a CanUpdateMachineRequest that can't be made in place, and why; empty if all can.
+func (e *Engine) Left(ctx context.Context, request []byte) (string, error) {
+	x, err := e.Explain(ctx, request)
+	if err != nil {
+		return "", err
+	}
+	for _, f := range x.Fields {
+		if !f.Covered {
+			return fmt.Sprintf("%s of the %s: %s", f.Path, f.Object, f.Reason), nil
+		}
+	}
+	return "", nil
+}
+
 // ExplainChange judges a change of machines like the subject, as the hooks do. There is no response.
 func (e *Engine) ExplainChange(ctx context.Context, s inplace.Subject, change fieldset.Change) (*Explanation, error) {
 	decision, err := e.hear(ctx, s, change)

@@ -56,6 +56,17 @@ func TestRegisteredUpdaterIsAskedAboutWhatIsLeft(t *testing.T) {
 	require.True(t, clusterAPIAgrees(t, body, response))
 }
 
+// TestWhatIsLeft is what a rollback asks.
+func TestWhatIsLeft(t *testing.T) {
+	body := recorded(t, canUpdateUsers)
+	left, err := asking(t).Left(t.Context(), body)
+	require.NoError(t, err)
+	require.Contains(t, left, "spec.users")
+	left, err = asking(t, registeredtest.Extension(t, "users", func(_ string, request []byte) any { return claims(request) })).Left(t.Context(), body)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
 func TestRegisteredUpdaterThatDrains(t *testing.T) {
 	r := registeredtest.Extension(t, "users", func(_ string, request []byte) any { return claims(request) })
 	r.Spec.Disturbs = refitv1.UpdaterDisturbsDrain

@@ -55,7 +55,7 @@ var passes = map[string]bool{
 	refitv1.ReasonNodeAccess: false, refitv1.ReasonUnreachable: false, refitv1.ReasonHostKey: false, refitv1.ReasonSpecs: false,
 	refitv1.ReasonBlocked: false, refitv1.ReasonAgent: false, refitv1.ReasonWorkload: false, refitv1.ReasonAudit: false, refitv1.ReasonNode: false,
 	refitv1.ReasonBusy:    false, // a run that does not end
-	refitv1.ReasonUpdater: false, // a selector to correct
+	refitv1.ReasonUpdater: false, // an extension that does not go on, or a selector to correct
 	refitv1.ReasonLease:   false, // clocks that are apart, or a holder who is gone
 	refitv1.ReasonPaused:  true, refitv1.ReasonDeleting: true, refitv1.ReasonTaken: true, refitv1.ReasonHold: true,
 	refitv1.ReasonHealth: true, // it has an alert of its own, which names the gate

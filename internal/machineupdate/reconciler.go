@@ -49,6 +49,8 @@ type Reconciler struct {
 	Releases Releases
 	// Registered has the extensions that are updaters, too. Nil: there are none.
 	Registered Registered
+	// Judge asks them, too, whether what is to be rolled back can be made in place. Nil: they are not asked.
+	Judge Judge
 	// OnConflict says what to do with a file that was changed on the node as well.
 	OnConflict node.ConflictPolicy
 	Dialer     remote.Dialer

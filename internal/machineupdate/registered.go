@@ -34,6 +34,12 @@ type Registered interface {
 	For(ctx context.Context, s registered.Subject) ([]*registered.Remote, error)
 }
 
+// Judge judges changes as the hooks do, with the extensions that are updaters.
+type Judge interface {
+	// Left returns the first field of a CanUpdateMachineRequest that can't be made in place, and why; empty if all can.
+	Left(ctx context.Context, request []byte) (string, error)
+}
+
 // retryRegistered is when an updater is asked again that could not be. The node's lease is kept at least that often.
 const retryRegistered = 10 * time.Second
 
@@ -278,6 +284,26 @@ func (u *update) recordRegistered(ctx context.Context, run refitv1.UpdaterRun) e
 
 // registeredRequest returns the request that Cluster API would make: the objects as they are now, if they are still those that were asked for.
 func (u *update) registeredRequest(ctx context.Context) ([]byte, error) {
+	objects, err := u.readObjects(ctx)
+	if err != nil {
+		return nil, err
+	}
+	specs := map[fieldset.Object]any{fieldset.Machine: nil, fieldset.InfrastructureMachine: nil, fieldset.BootstrapConfig: nil}
+	for of, o := range objects {
+		specs[of] = o.Object["spec"]
+	}
+	digest, err := fieldset.Digest(specs)
+	if err != nil {
+		return nil, err
+	}
+	if digest != u.mu.Spec.Digest {
+		return nil, fmt.Errorf("the specs of Machine %s have changed since they were read; they are read again", u.regarding.Name)
+	}
+	return json.Marshal(map[string]any{"apiVersion": runtimehooksv1.GroupVersion.String(), "kind": "UpdateMachineRequest", "desired": asAsked(objects)})
+}
+
+// readObjects reads the Machine and what it refers to, as they are now.
+func (u *update) readObjects(ctx context.Context) (map[fieldset.Object]*unstructured.Unstructured, error) {
 	m := &unstructured.Unstructured{}
 	m.SetGroupVersionKind(clusterv1.GroupVersion.WithKind("Machine"))
 	if err := u.Live.Get(ctx, client.ObjectKeyFromObject(u.regarding), m); err != nil {
@@ -287,27 +313,55 @@ func (u *update) registeredRequest(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the infrastructure machine: %w", err)
 	}
-	specs := map[fieldset.Object]any{fieldset.Machine: m.Object["spec"], fieldset.InfrastructureMachine: infrastructure.Object["spec"], fieldset.BootstrapConfig: nil}
-	desired := map[string]any{"machine": asAsked(m), "infrastructureMachine": asAsked(infrastructure)}
+	objects := map[fieldset.Object]*unstructured.Unstructured{fieldset.Machine: m, fieldset.InfrastructureMachine: infrastructure}
 	if ref := u.regarding.Spec.Bootstrap.ConfigRef; ref.IsDefined() {
-		config, err := external.GetObjectFromContractVersionedRef(ctx, u.Live, ref, u.regarding.Namespace)
-		if err != nil {
+		if objects[fieldset.BootstrapConfig], err = external.GetObjectFromContractVersionedRef(ctx, u.Live, ref, u.regarding.Namespace); err != nil {
 			return nil, fmt.Errorf("read the bootstrap config: %w", err)
 		}
-		specs[fieldset.BootstrapConfig], desired["bootstrapConfig"] = config.Object["spec"], asAsked(config)
 	}
-	digest, err := fieldset.Digest(specs)
+	return objects, nil
+}
+
+// canRollBack returns the request by which Cluster API would ask whether the Machine can be brought in place to what is wanted.
+func (u *update) canRollBack(ctx context.Context, change fieldset.Change) ([]byte, error) {
+	current, err := u.readObjects(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if digest != u.mu.Spec.Digest {
-		return nil, fmt.Errorf("the specs of Machine %s have changed since they were read; they are read again", u.regarding.Name)
+	desired := map[fieldset.Object]*unstructured.Unstructured{}
+	for of, o := range current {
+		o = o.DeepCopy()
+		desired[of] = o
+		switch oc, differs := change.Object(of); {
+		case !differs:
+		case of == fieldset.Machine: // nothing else of it is ever written
+			wanted, _ := oc.Desired.Value.(map[string]any)
+			if err := unstructured.SetNestedField(o.Object, wanted["version"], "spec", "version"); err != nil {
+				return nil, fmt.Errorf("have the Machine be as it is wanted: %w", err)
+			}
+		default:
+			o.Object["spec"] = oc.Desired.Value
+		}
 	}
-	return json.Marshal(map[string]any{"apiVersion": runtimehooksv1.GroupVersion.String(), "kind": "UpdateMachineRequest", "desired": desired})
+	return json.Marshal(map[string]any{
+		"apiVersion": runtimehooksv1.GroupVersion.String(), "kind": "CanUpdateMachineRequest", "current": asAsked(current), "desired": asAsked(desired),
+	})
 }
 
-// asAsked is what Cluster API sends of an object.
-func asAsked(o *unstructured.Unstructured) map[string]any {
+// asAsked are objects by the fields of a request.
+func asAsked(objects map[fieldset.Object]*unstructured.Unstructured) map[string]any {
+	fields := map[fieldset.Object]string{
+		fieldset.Machine: "machine", fieldset.InfrastructureMachine: "infrastructureMachine", fieldset.BootstrapConfig: "bootstrapConfig",
+	}
+	out := map[string]any{}
+	for of, o := range objects {
+		out[fields[of]] = objectAsAsked(o)
+	}
+	return out
+}
+
+// objectAsAsked is what Cluster API sends of an object.
+func objectAsAsked(o *unstructured.Unstructured) map[string]any {
 	annotations := o.GetAnnotations()
 	delete(annotations, corev1.LastAppliedConfigAnnotation)
 	metadata := map[string]any{"name": o.GetName(), "namespace": o.GetNamespace()}

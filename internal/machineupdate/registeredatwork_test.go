@@ -1,15 +1,19 @@
 package machineupdate
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/workload"
 )
@@ -316,4 +320,43 @@ func TestRollbackRedirectsAnUpdaterAtWork(t *testing.T) {
 	require.Len(t, *calls, 2)
 	require.Contains(t, (*calls)[1], secretContent)
 	w.requirePhase(refitv1.PhaseSucceeded)
+}
+
+// judge says what of a change is left, and keeps what it was asked.
+type judge struct {
+	left  string
+	err   error
+	asked []byte
+}
+
+func (j *judge) Left(_ context.Context, request []byte) (string, error) {
+	j.asked = request
+	return j.left, j.err
+}
+
+// TestRollbackAsksRegisteredUpdaters whether they take back what refit's own updaters do not cover.
+func TestRollbackAsksRegisteredUpdaters(t *testing.T) {
+	for name, tc := range map[string]struct {
+		judge judge
+		state refitv1.RollbackState
+		says  string
+	}{
+		"they do":          {judge{}, refitv1.RollbackWriting, ""},
+		"they do not":      {judge{left: "spec.memory of the infrastructureMachine: no updater covers it"}, refitv1.RollbackRefused, "spec.memory of the infrastructureMachine"},
+		"one is not there": {judge{err: errors.New("UpdaterRegistration memory: it is away")}, refitv1.RollbackPending, "it is away"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := failedWorker(t)
+			w.reconciler.Disruptions = fixedRules(t, disruption.Rules{}) // nothing is known of the file
+			w.reconciler.Judge = &tc.judge
+			w.askRollback("2026-10-03T20:00:00Z alice")
+			w.reconcile()
+			st := w.update().Status
+			require.Equal(t, tc.state, st.Rollback.State, st.Rollback.Message)
+			require.Contains(t, st.Rollback.Message, tc.says)
+			require.Equal(t, badContent, gjson.GetBytes(tc.judge.asked, "current.bootstrapConfig.spec.files.0.content").Str)
+			require.Equal(t, secretContent+"\n", gjson.GetBytes(tc.judge.asked, "desired.bootstrapConfig.spec.files.0.content").Str)
+			require.Equal(t, "m1", gjson.GetBytes(tc.judge.asked, "desired.machine.metadata.name").Str)
+		})
+	}
 }

@@ -147,8 +147,18 @@ func (u *update) coverRollback(ctx context.Context, machine *clusterv1.Machine, 
 	if decision.InPlace() {
 		return nil
 	}
+	left := uncovered(decision)
+	if u.Judge != nil {
+		request, err := u.canRollBack(ctx, plan.Change)
+		if err != nil {
+			return err
+		}
+		if left, err = u.Judge.Left(ctx, request); err != nil || left == "" {
+			return err
+		}
+	}
 	return &rollback.RefusedError{Reason: fmt.Sprintf("what %s wants can't be brought to the node in place (%s): delete the Machine, and Cluster API makes a new one",
-		plan.Owner, uncovered(decision))}
+		plan.Owner, left)}
 }
 
 // uncovered names the first field that can't be updated in place, and says why.

@@ -91,7 +91,9 @@ func (u *update) wait(ctx context.Context) (ctrl.Result, error) {
 		w = w.unknownRun()
 	case w.releases && !u.seen.Released && !u.freed():
 		if atWork := u.mu.Status.AtWork(); len(atWork) > 0 {
-			w = w.whileUpdater(atWork[0], u.giveUpOffer())
+			if w = w.whileUpdater(atWork[0], u.giveUpOffer()); w.reason == refitv1.ReasonWithdrawn {
+				w.reason = refitv1.ReasonUpdater // a person has to end it
+			}
 		}
 	}
 	return u.show(ctx, w, u.seen.Released)

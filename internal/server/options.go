@@ -109,7 +109,7 @@ func (o *options) add(fs *pflag.FlagSet) {
 	fs.StringVar(&o.agentSignatures, "agent-signature-dir", "", "Directory with the agents' signatures, refit-node-linux-amd64.sig and refit-node-linux-arm64.sig, for nodes with a gate. Unset: --agent-dir.")
 	fs.IntVar(&o.maxUpdates, "max-concurrent-updates", 500, "How many machines to update at once, over all clusters.")
 	fs.IntVar(&o.maxUpdatesOfCluster, "max-concurrent-updates-per-cluster", 100, "How many machines of one cluster to update at once. One whose nodes don't answer leaves the others to other clusters.")
-	fs.BoolVar(&o.registeredUpdaters, "registered-updaters", false, "Alpha, with faults that are known: docs/write-a-remote.md. Have the extensions that UpdaterRegistrations name be updaters beside refit's own.")
+	fs.BoolVar(&o.registeredUpdaters, "registered-updaters", false, "Alpha: docs/write-a-remote.md. Have the extensions that UpdaterRegistrations name be updaters beside refit's own.")
 	fs.BoolVar(&o.watchSecrets, "watch-secrets", false, "Go on at once when a Secret changes that an update may wait for, instead of looking again every ten seconds. It takes the right to list and watch Secrets: config/components/watch-secrets.")
 	fs.StringVar(&o.onConflict, "on-conflict", string(node.Overwrite), "What to do with a file that was changed both in the specs and on the node: Overwrite (a copy is kept on the node) or Refuse (the update waits).")
 	fs.DurationVar(&o.shutdownDeadline, "shutdown-timeout", 30*time.Second, "How long to wait at the end for hooks and controllers that are under way. Work on nodes goes on without refit and is taken up again.")

@@ -231,6 +231,7 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 			return err
 		}
 		reconciler.Registered, engine = extensions, engine.With(extensions)
+		reconciler.Judge = engine
 	}
 	if err := o.exclusive.addTo(ctx, mgr, reconciler, "refit/"+o.version, handOver); err != nil {
 		return err

@@ -105,6 +105,7 @@ func newModel(seed uint64) *model {
 		m.machines[i].latest = 1
 		m.machines[i].asked = 1
 		m.change(&m.machines[i])
+		m.register(&m.machines[i])
 	}
 	return m
 }

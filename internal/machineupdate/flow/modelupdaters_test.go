@@ -144,7 +144,7 @@ func (m *model) callUpdater(w *work) (ok, ends bool, broken string) {
 		w.seen.Waits = "Updater"
 		return true, false, ""
 	}
-	if n.working[i] = m.IntN(3) == 0; n.working[i] {
+	if n.working[i] = m.IntN(3) > 0; n.working[i] {
 		return true, true, ""
 	}
 	ok = m.write(w, func(r *record) { r.updaters[i] = done })
