@@ -97,21 +97,19 @@ func (v *verdict) hearOne(ctx context.Context, l layout, current map[fieldset.Ob
 	if v.template {
 		hook = registered.CanUpdateMachineSet
 	}
-	patches, err := r.CanUpdate(ctx, hook, request, limit)
+	answers, err := r.CanUpdate(ctx, hook, request, limit)
 	if err != nil {
 		return err
 	}
-	var claimed []int
-	for _, m := range l {
-		p, ok := patches[m.object]
-		if !ok {
-			continue
-		}
-		fields, err := v.claimed(ctx, m, left[m.object], p)
-		if err != nil {
-			return &registered.Fault{Updater: r.Name(), Err: fmt.Errorf("its patch of %s %w", m.field, err)}
-		}
-		claimed = append(claimed, fields...)
+	claimed, err := v.claimedBy(ctx, l, left, r, answers[0])
+	if err != nil {
+		return err
+	}
+	switch again, err := v.claimedBy(ctx, l, left, r, answers[1]); {
+	case err != nil:
+		return err
+	case !slices.Equal(claimed, again): // the patches may differ, in the order of operations
+		return &registered.Fault{Updater: r.Name(), Err: fmt.Errorf("it has answered %s in two ways to the same question", hook)}
 	}
 	takes := []updaters.Action{{Type: disruption.None}}
 	if r.Drains() {
@@ -121,6 +119,23 @@ func (v *verdict) hearOne(ctx context.Context, l layout, current map[fieldset.Ob
 		v.decision[i] = updaters.Verdict{Field: v.decision[i].Field, Updater: "registered/" + r.Name(), Actions: takes}
 	}
 	return nil
+}
+
+// claimedBy returns the indices in the decision of the fields that an answer claims. An error is a Fault.
+func (v *verdict) claimedBy(ctx context.Context, l layout, left map[fieldset.Object]object, r *registered.Remote, patches registered.Patches) ([]int, error) {
+	var claimed []int
+	for _, m := range l {
+		p, ok := patches[m.object]
+		if !ok {
+			continue
+		}
+		fields, err := v.claimed(ctx, m, left[m.object], p)
+		if err != nil {
+			return nil, &registered.Fault{Updater: r.Name(), Err: fmt.Errorf("its patch of %s %w", m.field, err)}
+		}
+		claimed = append(claimed, fields...)
+	}
+	return claimed, nil
 }
 
 // leave returns the current objects as what is covered leaves them.
@@ -215,9 +230,8 @@ func checkOperations(patch []byte) error {
 
 // claimed returns the indices in the decision of the fields that a patch brings to what is desired. It may change nothing else.
 func (v *verdict) claimed(ctx context.Context, m member, left object, p runtimehooksv1.Patch) ([]int, error) {
-	oc, differs := v.change.Object(m.object)
-	if left.raw == "" || !differs {
-		return nil, errors.New("is of an object that does not change")
+	if left.raw == "" {
+		return nil, errors.New("is of an object that was not in the question")
 	}
 	patched, err := apply([]byte(left.raw), p)
 	if err != nil {
@@ -234,13 +248,20 @@ func (v *verdict) claimed(ctx context.Context, m member, left object, p runtimeh
 	if err != nil {
 		return nil, errors.New("makes an object that can't be read")
 	}
+	moved, moves, err := fieldset.Compare(ctx, m.object, before, after)
+	if err != nil {
+		return nil, fmt.Errorf("makes an object that can't be compared with the current one: %w", err)
+	}
+	oc, differs := v.change.Object(m.object)
+	switch {
+	case !differs && moves:
+		return nil, errors.New("changes an object that does not change")
+	case !differs: // some send an empty patch of each object
+		return nil, nil
+	}
 	remaining, _, err := fieldset.Compare(ctx, m.object, after, oc.Desired)
 	if err != nil {
 		return nil, fmt.Errorf("makes an object that can't be compared with the desired one: %w", err)
-	}
-	moved, _, err := fieldset.Compare(ctx, m.object, before, after)
-	if err != nil {
-		return nil, fmt.Errorf("makes an object that can't be compared with the current one: %w", err)
 	}
 	return v.covers(m.object, moved, remaining)
 }
@@ -296,7 +317,7 @@ func sameBesideSpec(a, b string, m member) bool {
 	return ok && ok2 && reflect.DeepEqual(one, other)
 }
 
-// withoutSpec decodes an object without its spec.
+// withoutSpec decodes an object without its spec, and without its status, of which Cluster API takes nothing over.
 func (m member) withoutSpec(raw string) (any, bool) {
 	object, err := fieldset.Decode([]byte(raw))
 	if err != nil {
@@ -304,6 +325,7 @@ func (m member) withoutSpec(raw string) (any, bool) {
 	}
 	fields := strings.Split(strings.TrimPrefix(m.root(), "/"), "/")
 	at, ok := object.(map[string]any)
+	delete(at, "status")
 	for _, f := range fields[:len(fields)-1] {
 		if ok {
 			at, ok = at[f].(map[string]any)

@@ -135,6 +135,25 @@ func TestRegisteredUpdaterClaimsWhereItIsCalled(t *testing.T) {
 	}
 }
 
+// TestPatchesOfWhatDoesNotChange: Cluster API's reference extension sends an empty patch of each object, and one of the infrastructure machine's status.
+func TestPatchesOfWhatDoesNotChange(t *testing.T) {
+	patch := func(p string) any { return map[string]any{"patchType": "JSONPatch", "patch": []byte(p)} }
+	answer := func(infrastructure string) registeredtest.Answer {
+		return func(_ string, request []byte) any {
+			a := claims(request).(map[string]any)
+			a["machinePatch"], a["infrastructureMachinePatch"] = patch("[]"), patch(infrastructure)
+			return a
+		}
+	}
+	body := recorded(t, canUpdateUsers)
+	x, err := asking(t, registeredtest.Extension(t, "users", answer(`[{"op": "add", "path": "/status", "value": {}}]`))).Explain(t.Context(), body)
+	require.NoError(t, err)
+	require.Equal(t, VerdictInPlace, x.Verdict)
+
+	_, err = asking(t, registeredtest.Extension(t, "users", answer(`[{"op": "add", "path": "/spec/more", "value": 1}]`))).Explain(t.Context(), body)
+	require.ErrorContains(t, err, "its patch of infrastructureMachine changes an object that does not change")
+}
+
 // TestLiesOfRegisteredUpdaters: whatever one does, nothing is decided, so that nothing is replaced; and the message names whose fault it is. Another one that
 // covers what is left is not kept from it.
 func TestLiesOfRegisteredUpdaters(t *testing.T) {

@@ -122,6 +122,15 @@ func TestNodeIsKeptWhileAnUpdaterIsAtWork(t *testing.T) {
 	}
 }
 
+// TestSweepLeavesTheLeaseOfAnUpdaterAtWork, which may be all that there is on the node.
+func TestSweepLeavesTheLeaseOfAnUpdaterAtWork(t *testing.T) {
+	w, _, _ := atWork(t, unchanged)
+	require.Nil(t, w.update().Status.Node)
+	idle, err := (&update{Reconciler: w.reconciler}).idle(t.Context(), w.currentMachine())
+	require.NoError(t, err)
+	require.False(t, idle)
+}
+
 // TestWindowThatClosesWhileAnUpdaterIsAtWork neither holds that back nor the node's part, and there was one start.
 func TestWindowThatClosesWhileAnUpdaterIsAtWork(t *testing.T) {
 	for disturbs, change := range map[string]func(*refitv1.UpdaterRegistration){"None": unchanged, "Drain": drains} {

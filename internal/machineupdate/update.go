@@ -232,11 +232,12 @@ func (u *update) machineID(machine *clusterv1.Machine) node.MachineID {
 
 // started reports whether the update is past the point where a policy can hold it back.
 func (u *update) started() bool {
-	r := u.recorded()
+	s := &u.mu.Status
+	r := flow.Record{Attempted: s.Attempts > 0, Draining: s.Drain != nil, Admission: admittedEffect(s.Admission), Updaters: updatersOf(s)}
 	return r.Begun()
 }
 
 // underWay reports whether the node is being disturbed, so that others stay off it while the update waits.
 func (u *update) underWay() bool {
-	return u.started() && u.mu.Status.Admission != nil
+	return u.started() && u.mu.Status.Admission != nil || len(u.mu.Status.AtWork()) > 0
 }

@@ -35,7 +35,7 @@ current-context: none
 func TestReferenceExtension(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
-	s, p := startReference(ctx, t)
+	s, p, _ := startReference(ctx, t)
 	report := untilItAnswers(ctx, t, s, p)
 	for _, f := range report.Findings {
 		t.Logf("%s: %s: %s", f.Name, f.Result, strings.Join(append(f.Evidence, f.Reason), "\n    "))
@@ -52,12 +52,13 @@ func TestReferenceExtension(t *testing.T) {
 	require.ElementsMatch(t, documented, report.Broken())
 }
 
-func startReference(ctx context.Context, t *testing.T) (*conformance.Suite, *process.Process) {
+// startReference starts it, and returns by which certificate it is known.
+func startReference(ctx context.Context, t *testing.T) (s *conformance.Suite, p *process.Process, bundle []byte) {
 	t.Helper()
 	programs, err := lab.Build(ctx, os.Stderr, lab.ReferenceExtension)
 	require.NoError(t, err)
 	dir := t.TempDir()
-	bundle, err := webhook.WriteSelfSigned(dir, []string{"127.0.0.1"}, time.Now())
+	bundle, err = webhook.WriteSelfSigned(dir, []string{"127.0.0.1"}, time.Now())
 	require.NoError(t, err)
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	require.NoError(t, os.WriteFile(kubeconfig, []byte(nowhere), 0o600))
@@ -66,7 +67,7 @@ func startReference(ctx context.Context, t *testing.T) (*conformance.Suite, *pro
 	at := func(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 	launcher := process.NewLauncher()
 	t.Cleanup(launcher.Close)
-	p, err := launcher.Start("reference extension", filepath.Join(dir, "log"), programs[lab.ReferenceExtension], []string{
+	p, err = launcher.Start("reference extension", filepath.Join(dir, "log"), programs[lab.ReferenceExtension], []string{
 		"--kubeconfig=" + kubeconfig, "--webhook-port=" + strconv.Itoa(ports[0]), "--webhook-cert-dir=" + dir,
 		"--health-addr=" + at(ports[1]), "--diagnostics-address=" + at(ports[2]), "--insecure-diagnostics",
 	}, os.Environ())
@@ -74,7 +75,7 @@ func startReference(ctx context.Context, t *testing.T) (*conformance.Suite, *pro
 	t.Cleanup(func() { require.NoError(t, p.Stop(time.Minute)) })
 	client, err := conformance.NewClient(bundle, nil, "")
 	require.NoError(t, err)
-	return &conformance.Suite{Client: client, URL: &url.URL{Scheme: "https", Host: at(ports[0])}, UpdateMachine: true}, p
+	return &conformance.Suite{Client: client, URL: &url.URL{Scheme: "https", Host: at(ports[0])}, UpdateMachine: true}, p, bundle
 }
 
 // untilItAnswers waits until the extension serves, and returns what was found about it.

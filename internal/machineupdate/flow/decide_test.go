@@ -21,6 +21,17 @@ func planned() flow.State {
 	return s
 }
 
+// atWorkNow has an updater be at work, and the node's lease be held.
+func atWorkNow(s *flow.State) {
+	s.Changed, s.Clean, s.Specs, s.Window, s.Workload, s.Leased, s.Allowed, s.Due = true, false, true, flow.Open, flow.Reached, true, true, true
+	s.Updaters, s.Admission = flow.AtWork, flow.Disturbing
+}
+
+// begins has all questions of a start be answered.
+func begins(s *flow.State) {
+	s.Admitted, s.Marked, s.Protected, s.Draining, s.Drained, s.Allowed, s.Spared = true, true, true, true, true, true, true
+}
+
 // TestDecide has the cases that a history comes to seldom.
 func TestDecide(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -48,6 +59,19 @@ func TestDecide(t *testing.T) {
 		"after a drain the lease is asked once more": {planned(), func(s *flow.State) {
 			s.Admitted, s.Marked, s.Protected, s.Draining, s.Drained = true, true, true, true, true
 		}, flow.Check},
+		"an updater at work goes on before the node is asked":  {present(), atWorkNow, flow.CallUpdater},
+		"with the question whether somebody holds the node":    {present(), func(s *flow.State) { atWorkNow(s); s.Allowed = false }, flow.Check},
+		"and without the lease while the API server is away":   {present(), func(s *flow.State) { atWorkNow(s); s.Leased, s.Workload = false, flow.Away }, flow.CallUpdater},
+		"no policy holds it back":                              {present(), func(s *flow.State) { atWorkNow(s); s.Window, s.Planned = flow.ClosedToAll, flow.Disturbing }, flow.CallUpdater},
+		"its node is kept during a hold":                       {present(), func(s *flow.State) { atWorkNow(s); s.Waits, s.Preempted = "Hold", true }, flow.Wait},
+		"and when nobody asks any more":                        {present(), func(s *flow.State) { atWorkNow(s); s.Asked = false }, flow.Wait},
+		"but not from who gives it up":                         {present(), func(s *flow.State) { atWorkNow(s); s.Abandon = true }, flow.ReleaseNode},
+		"none begins while the node works for other specs":     {planned(), func(s *flow.State) { s.Due, s.Busy, s.Plan = true, true, flow.Plan{} }, flow.AwaitNode},
+		"nor before the pods have left":                        {planned(), func(s *flow.State) { s.Due = true; begins(s); s.Drained = false }, flow.Drain},
+		"then it begins before the node":                       {planned(), func(s *flow.State) { s.Due = true; begins(s) }, flow.CallUpdater},
+		"but not before the end of what the node is at":        {planned(), func(s *flow.State) { s.Due, s.Last = true, flow.Running; begins(s) }, flow.Work},
+		"the node's part goes on by the admission of updaters": {planned(), func(s *flow.State) { s.Updaters, s.Admission, s.Window = flow.Done, flow.Disturbing, flow.Closed }, flow.GoOn},
+		"and for other specs policies are asked":               {planned(), func(s *flow.State) { s.Updaters = flow.Done }, flow.Note},
 		"and the other nodes": {planned(), func(s *flow.State) {
 			s.Admitted, s.Marked, s.Protected, s.Drained, s.Allowed = true, true, true, true, true
 		}, flow.Spare},

@@ -383,7 +383,7 @@ func requireLawful(t *testing.T, seed uint64) {
 	}
 }
 
-var histories = flag.Int("histories", 1000, "how many histories TestModel has updates live through")
+var histories = flag.Int("histories", 1500, "how many histories TestModel has updates live through")
 
 // TestModel has updates live through random histories of kills, lost answers and connections, edits, withdrawals, deletions of
 // MachineUpdates and of Machines, holds, closed windows, reboots and clocks that jump, made by two servers at once: never is a node

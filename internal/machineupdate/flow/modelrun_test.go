@@ -13,6 +13,9 @@ func (m *model) step(w *work) (broken string) {
 	if (c == flow.Wait || c == flow.Fail) && reason == "" {
 		return fmt.Sprintf("%s without a reason: %+v", c, s)
 	}
+	if c == flow.Wait && s.Updaters == flow.AtWork && s.Asked && s.Waits == "" {
+		return fmt.Sprintf("an updater that is at work is held back by a policy: %+v", s)
+	}
 	if w.commands++; w.commands > 100 {
 		return fmt.Sprintf("the decision does not end: %s, %+v", c, s)
 	}
