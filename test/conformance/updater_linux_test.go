@@ -30,8 +30,8 @@ import (
 func TestReferenceExtensionIsAnUpdater(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
-	s, p, bundle := startReference(ctx, t)
-	extensions := discovered(ctx, t, s.URL.String(), bundle)
+	r := startReference(ctx, t)
+	extensions := discovered(ctx, t, "https://"+r.Host, r.Bundle)
 	rules, err := disruption.AllowPaths([]string{"/etc/demo.conf"})
 	require.NoError(t, err)
 	own, err := updaters.NewRegistry(files.New(disruption.Rules{Files: rules}))
@@ -68,7 +68,7 @@ func TestReferenceExtensionIsAnUpdater(t *testing.T) {
 		}
 	}
 
-	require.NoError(t, p.Stop(time.Minute))
+	require.NoError(t, r.Stop(time.Minute))
 	_, err = engine.With(extensions).Explain(ctx, request)
 	require.ErrorContains(t, err, "so no machine is replaced")
 	require.ErrorContains(t, err, "UpdaterRegistration reference: ")

@@ -84,6 +84,9 @@ func (s *System) Restart(ctx context.Context, r *Replica) error {
 		"--soak=" + s.options.Soak.String(), "--watch-secrets", fmt.Sprintf("--shards=%d", max(1, s.options.Shards)),
 		"--audit-log=" + filepath.Join(s.Lab.LogDir, r.name+".audit"), "--audit-namespace=" + leaderNamespace,
 	}
+	if s.options.Registered {
+		args = append(args, "--registered-updaters")
+	}
 	args = append(args, s.clients.refitArgs()...)
 	if r.Process, err = s.launcher.Start(r.name, log, filepath.Join(s.options.BinDir, "refit"), args, os.Environ()); err != nil {
 		return err

@@ -47,6 +47,8 @@ type Options struct {
 	Soak time.Duration
 	// Shards are refit's --shards; 0 for one.
 	Shards int
+	// Registered has other extensions be updaters: refit's --registered-updaters.
+	Registered bool
 	// More are further clusters beside the first one. Each needs a namespace of its own. Those of the Docker backend are real
 	// ones.
 	More []lab.ClusterOptions
