@@ -1,0 +1,109 @@
+package machineupdate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
+	"sigs.k8s.io/cluster-api/controllers/external"
+
+	"github.com/capi-refit/refit/internal/fieldset"
+)
+
+// registeredRequest returns the request that Cluster API would make: the objects as they are now, if they are still those that were asked for.
+func (u *update) registeredRequest(ctx context.Context) ([]byte, error) {
+	objects, err := u.readObjects(ctx)
+	if err != nil {
+		return nil, err
+	}
+	specs := map[fieldset.Object]any{fieldset.Machine: nil, fieldset.InfrastructureMachine: nil, fieldset.BootstrapConfig: nil}
+	for of, o := range objects {
+		specs[of] = o.Object["spec"]
+	}
+	digest, err := fieldset.Digest(specs)
+	if err != nil {
+		return nil, err
+	}
+	if digest != u.mu.Spec.Digest {
+		return nil, fmt.Errorf("the specs of Machine %s have changed since they were read; they are read again", u.regarding.Name)
+	}
+	return json.Marshal(map[string]any{"apiVersion": runtimehooksv1.GroupVersion.String(), "kind": "UpdateMachineRequest", "desired": asAsked(objects)})
+}
+
+// readObjects reads the Machine and what it refers to, as they are now.
+func (u *update) readObjects(ctx context.Context) (map[fieldset.Object]*unstructured.Unstructured, error) {
+	m := &unstructured.Unstructured{}
+	m.SetGroupVersionKind(clusterv1.GroupVersion.WithKind("Machine"))
+	if err := u.Live.Get(ctx, client.ObjectKeyFromObject(u.regarding), m); err != nil {
+		return nil, fmt.Errorf("read the Machine: %w", err)
+	}
+	infrastructure, err := external.GetObjectFromContractVersionedRef(ctx, u.Live, u.regarding.Spec.InfrastructureRef, u.regarding.Namespace)
+	if err != nil {
+		return nil, fmt.Errorf("read the infrastructure machine: %w", err)
+	}
+	objects := map[fieldset.Object]*unstructured.Unstructured{fieldset.Machine: m, fieldset.InfrastructureMachine: infrastructure}
+	if ref := u.regarding.Spec.Bootstrap.ConfigRef; ref.IsDefined() {
+		if objects[fieldset.BootstrapConfig], err = external.GetObjectFromContractVersionedRef(ctx, u.Live, ref, u.regarding.Namespace); err != nil {
+			return nil, fmt.Errorf("read the bootstrap config: %w", err)
+		}
+	}
+	return objects, nil
+}
+
+// canRollBack returns the request by which Cluster API would ask whether the Machine can be brought in place to what is wanted.
+func (u *update) canRollBack(ctx context.Context, change fieldset.Change) ([]byte, error) {
+	current, err := u.readObjects(ctx)
+	if err != nil {
+		return nil, err
+	}
+	desired := map[fieldset.Object]*unstructured.Unstructured{}
+	for of, o := range current {
+		o = o.DeepCopy()
+		desired[of] = o
+		switch oc, differs := change.Object(of); {
+		case !differs:
+		case of == fieldset.Machine: // nothing else of it is ever written
+			wanted, _ := oc.Desired.Value.(map[string]any)
+			if err := unstructured.SetNestedField(o.Object, wanted["version"], "spec", "version"); err != nil {
+				return nil, fmt.Errorf("have the Machine be as it is wanted: %w", err)
+			}
+		default:
+			o.Object["spec"] = oc.Desired.Value
+		}
+	}
+	return json.Marshal(map[string]any{
+		"apiVersion": runtimehooksv1.GroupVersion.String(), "kind": "CanUpdateMachineRequest", "current": asAsked(current), "desired": asAsked(desired),
+	})
+}
+
+// asAsked are objects by the fields of a request.
+func asAsked(objects map[fieldset.Object]*unstructured.Unstructured) map[string]any {
+	fields := map[fieldset.Object]string{
+		fieldset.Machine: "machine", fieldset.InfrastructureMachine: "infrastructureMachine", fieldset.BootstrapConfig: "bootstrapConfig",
+	}
+	out := map[string]any{}
+	for of, o := range objects {
+		out[fields[of]] = objectAsAsked(o)
+	}
+	return out
+}
+
+// objectAsAsked is what Cluster API sends of an object.
+func objectAsAsked(o *unstructured.Unstructured) map[string]any {
+	annotations := o.GetAnnotations()
+	delete(annotations, corev1.LastAppliedConfigAnnotation)
+	metadata := map[string]any{"name": o.GetName(), "namespace": o.GetNamespace()}
+	if l := o.GetLabels(); len(l) > 0 {
+		metadata["labels"] = l
+	}
+	if len(annotations) > 0 {
+		metadata["annotations"] = annotations
+	}
+	return map[string]any{"apiVersion": o.GetAPIVersion(), "kind": o.GetKind(), "metadata": metadata, "spec": o.Object["spec"]}
+}
