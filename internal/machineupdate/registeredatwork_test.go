@@ -96,7 +96,7 @@ func TestNodeIsKeptWhileAnUpdaterIsAtWork(t *testing.T) {
 		begin, end func(*world)
 	}{
 		"a hold":                   {refitv1.ReasonHold, func(w *world) { w.hold(true) }, func(w *world) { w.hold(false) }},
-		"Cluster API asks no more": {refitv1.ReasonWithdrawn, func(w *world) { w.mark(false) }, func(w *world) { w.mark(true) }},
+		"Cluster API asks no more": {refitv1.ReasonUpdater, func(w *world) { w.mark(false) }, func(w *world) { w.mark(true) }},
 		"Cluster API takes the Machine": {refitv1.ReasonTaken, annotateWith(clusterv1.RemediateMachineAnnotation), func(w *world) {
 			w.machine(func(m *clusterv1.Machine) { delete(m.Annotations, clusterv1.RemediateMachineAnnotation) })
 		}},
