@@ -116,7 +116,7 @@ func (u *update) fence(request *node.Request) {
 
 // lastRun asks what the node did last for these specs. Without an attempt it has done nothing, but what an attempt before this try
 // has begun may still be under way. A run that waits for a login gets one, also if it is for specs that were asked for before.
-func (u *update) lastRun(ctx context.Context) (node.Status, error) {
+func (u *update) lastRun(ctx context.Context) (node.Status, error) { //nolint:cyclop // one reason why a run says nothing after the other
 	request, first := u.request, u.mu.Status.Attempts == 0
 	if first && u.mu.Status.ApplyingSince == nil && !u.seen.Due {
 		return node.Status{State: node.Idle}, nil

@@ -148,7 +148,7 @@ func (u *update) callNext(ctx context.Context) (*wait, time.Duration, error) {
 }
 
 // callRegistered calls an updater when it is time, and records what it says.
-func (u *update) callRegistered(ctx context.Context, r *registered.Remote, run refitv1.UpdaterRun) (*wait, time.Duration, error) {
+func (u *update) callRegistered(ctx context.Context, r *registered.Remote, run refitv1.UpdaterRun) (*wait, time.Duration, error) { //nolint:cyclop // one step after the other
 	if at := run.AskAgainAt; at != nil {
 		if left := at.Sub(u.Clock.Now()); left > 0 {
 			return nil, min(left, retryRegistered), u.showRegistered(ctx, run)

@@ -103,7 +103,7 @@ func (r *Registry) list(ctx context.Context) ([]refitv1.UpdaterRegistration, err
 }
 
 // selects reports whether a registration is for a machine.
-func (r *Registry) selects(ctx context.Context, spec *refitv1.UpdaterRegistrationSpec, s Subject) (bool, error) {
+func (r *Registry) selects(ctx context.Context, spec *refitv1.UpdaterRegistrationSpec, s Subject) (bool, error) { //nolint:cyclop // a table: one selector after the other
 	if len(spec.InfrastructureKinds) > 0 && !slices.Contains(spec.InfrastructureKinds, s.Infrastructure) ||
 		len(spec.BootstrapKinds) > 0 && !slices.Contains(spec.BootstrapKinds, s.Bootstrap.Kind) {
 		return false, nil
