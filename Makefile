@@ -99,7 +99,7 @@ e2e-programs: build ## Build the programs that e2e needs, for all checkouts: som
 	go run ./test/lab/cmd/lab build
 
 .PHONY: e2e
-e2e: e2e-scenarios e2e-shards e2e-leases e2e-updates e2e-move e2e-packages e2e-install first-hour e2e-conformance ## The real Cluster API managers against real nodes: every scenario; node leases, and what operators may, against a real API server; each updater on real Debian; a move; what is installed by kubectl, Helm and clusterctl; a new user's way; what others' extensions keep.
+e2e: e2e-scenarios e2e-shards e2e-others e2e-leases e2e-updates e2e-move e2e-packages e2e-install first-hour e2e-conformance ## The real Cluster API managers against real nodes: every scenario; node leases, and what operators may, against a real API server; each updater on real Debian; a move; what is installed by kubectl, Helm and clusterctl; a new user's way; what others' extensions keep.
 
 .PHONY: e2e-scenarios
 e2e-scenarios: build
