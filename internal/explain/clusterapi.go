@@ -15,19 +15,22 @@ func (e *Explainer) rollAfter(o *Owner, was, will *side) {
 	if will.after != nil && (was.after == nil || !was.after.Equal(*will.after)) {
 		at := will.after.UTC().Format(time.RFC3339)
 		if will.after.After(e.Now) {
+			o.causes = append(o.causes, CauseRolloutAfter)
 			o.Adds = append(o.Adds, fmt.Sprintf("from %s on it replaces all machines that were made before (rollout.after), whatever could be made in place", at))
 		} else if o.Because = append(o.Because, "spec.rollout.after"); !o.onDelete(will) {
 			o.Adds = append(o.Adds, fmt.Sprintf("it replaces all machines that were made before %s (rollout.after), whatever could be made in place", at))
-			o.replaceUnasked()
+			o.replaceUnasked(CauseRolloutAfter)
 		}
 	}
 	if will.before > 0 && will.before != was.before {
+		o.causes = append(o.causes, CauseRolloutBefore)
 		o.Adds = append(o.Adds, fmt.Sprintf("it replaces machines %d days before their certificates end (rollout.before), whatever could be made in place", will.before))
 	}
 }
 
 // replaceUnasked has Cluster API replace the machines without asking anybody.
-func (o *Owner) replaceUnasked() {
+func (o *Owner) replaceUnasked(cause Cause) {
+	o.causes = append(o.causes, cause)
 	o.Verdict, o.Disruption, o.unasked, o.Actions = Replace, disruption.Replace, true, []string{}
 	o.Notes = append(o.Notes, "Cluster API asks nobody before this replacement, so that no policy holds it back")
 }
@@ -59,9 +62,10 @@ func (o *Owner) countInPlace(n int, will *side) {
 		o.Machines.InPlace, o.AtOnce = n, min(n, will.limits.InPlace())
 	case n == 1:
 		o.Adds = append(o.Adds, will.surge("makes a machine beside the only one, which it deletes then: nothing is updated in place"))
-		o.replaceUnasked()
+		o.replaceUnasked(CauseSingle)
 		o.Machines.Replaced, o.AtOnce = 1, 1
 	default:
+		o.causes = append(o.causes, CauseSurge)
 		o.Adds = append(o.Adds, will.surge("makes one machine more, and deletes the last old one: the others are updated in place"))
 		o.Machines.InPlace, o.Machines.Replaced, o.AtOnce = n-1, 1, will.limits.InPlace()
 	}
@@ -73,6 +77,7 @@ func (o *Owner) onDelete(will *side) bool {
 		return false
 	}
 	o.Verdict, o.Disruption = OnDelete, disruption.None
+	o.causes = append(o.causes, CauseOnDelete)
 	o.Adds = append(o.Adds, "asks nobody with the strategy OnDelete: each machine stays as it is until somebody deletes it, and the next one has the change")
 	return true
 }

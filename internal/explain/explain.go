@@ -251,7 +251,7 @@ func (e *Explainer) judge(ctx context.Context, o *Owner, was *side, now, wanted 
 // unsure says why a change can't be judged. One for which Cluster API asks nobody replaces the machines.
 func (o *Owner) unsure(err error) {
 	if errors.Is(err, rollout.ErrBootstrap) {
-		o.replaceUnasked()
+		o.replaceUnasked(CauseBootstrap)
 		o.Adds = append(o.Adds, "asks nobody where machines come to have a bootstrap config, or have none any more: it replaces them")
 		return
 	}

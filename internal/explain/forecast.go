@@ -81,7 +81,37 @@ type Owner struct {
 	unasked bool
 	// untold reports that there are updates of which the nodes have not said what they take.
 	untold bool
+	// causes are for what Cluster API replaces machines without asking.
+	causes []Cause
 }
+
+// Cause is for what Cluster API replaces machines without asking anybody, now or later.
+type Cause string
+
+// The causes.
+const (
+	// CauseSurge: a rollout makes a machine more, and deletes the last old one.
+	CauseSurge Cause = "surge"
+	// CauseSingle: there is one machine, and a rollout makes another one beside it.
+	CauseSingle Cause = "single"
+	// CauseRolloutAfter: all machines that were made before an instant are replaced.
+	CauseRolloutAfter Cause = "rollout_after"
+	// CauseRolloutBefore: machines are replaced some time before their certificates end.
+	CauseRolloutBefore Cause = "rollout_before"
+	// CauseOnDelete: machines stay until somebody deletes them, and the next ones have the change.
+	CauseOnDelete Cause = "on_delete"
+	// CauseBootstrap: machines come to have a bootstrap config, or have none any more.
+	CauseBootstrap Cause = "bootstrap"
+)
+
+// Causes returns for what Cluster API replaces machines of the owner without asking anybody, now or later.
+func (o *Owner) Causes() []Cause { return o.causes }
+
+// Unasked reports whether Cluster API replaces all machines of the owner now without asking anybody.
+func (o *Owner) Unasked() bool { return o.unasked }
+
+// Class is what the change is, as far as that is known.
+func (o *Owner) Class() schedule.Class { return o.class }
 
 // Counts are how many machines there are, and what becomes of them. One that is replaced is counted once.
 type Counts struct {

@@ -148,7 +148,7 @@ func (e *Explainer) decideLot(ctx context.Context, part *Owner, of *side, lot Lo
 	upToDate, outdated := lot.said()
 	switch {
 	case of.expired(e.Now, lot):
-		part.replaceUnasked()
+		part.replaceUnasked(CauseRolloutAfter)
 		part.Adds = append(part.Adds, fmt.Sprintf("it replaces all machines that were made before %s (rollout.after), whatever could be made in place", of.after.UTC().Format(time.RFC3339)))
 		return nil
 	case upToDate && (lot.Err != nil || of.controlPlane):
@@ -161,7 +161,7 @@ func (e *Explainer) decideLot(ctx context.Context, part *Owner, of *side, lot Lo
 	case !outdated:
 		return nil
 	case of.controlPlane:
-		part.replaceUnasked()
+		part.replaceUnasked(CauseRolloutAfter)
 		part.Notes = append([]string{"the owner wants another machine without another specification"}, part.Notes...)
 		return nil
 	}

@@ -400,3 +400,6 @@ func (o *Owner) Topology() string {
 	}
 	return name
 }
+
+// IsControlPlane reports whether the owner is the control plane of a topology.
+func (o *Owner) IsControlPlane() bool { return o.Part == controlPlanePart }

@@ -93,10 +93,10 @@ func (c *Cluster) Diff(ctx context.Context, files *explain.Set) (from, to *expla
 	if err := c.users(ctx, files, from, to); err != nil {
 		return nil, nil, err
 	}
-	if err := c.complete(ctx, from); err != nil {
+	if err := c.Complete(ctx, from); err != nil {
 		return nil, nil, err
 	}
-	return from, to, c.complete(ctx, to)
+	return from, to, c.Complete(ctx, to)
 }
 
 // dryRun returns what an object would be.
@@ -209,8 +209,8 @@ func (c *Cluster) ofClass(ctx context.Context, key explain.Key, files, from, to 
 	return nil
 }
 
-// complete adds to a side what its owners point to and is not there yet. What is gone is left out, and told by who compares.
-func (c *Cluster) complete(ctx context.Context, set *explain.Set) error {
+// Complete adds to a side what its owners point to and is not there yet. What is gone is left out, and told by who compares.
+func (c *Cluster) Complete(ctx context.Context, set *explain.Set) error {
 	for _, key := range set.Keys() {
 		if key.GroupKind != clusters.GroupKind() {
 			continue
@@ -256,7 +256,16 @@ func (c *Cluster) addClass(ctx context.Context, set *explain.Set, key explain.Ke
 
 // Machines returns those of an owner that is told, in order.
 func (c *Cluster) Machines(ctx context.Context, o *explain.Owner) ([]clusterv1.Machine, error) {
-	labels := client.MatchingLabels{clusterv1.ClusterNameLabel: o.Cluster}
+	labels := LabelsOf(o)
+	if labels == nil {
+		return nil, nil
+	}
+	return c.machines(ctx, o.Namespace, labels)
+}
+
+// LabelsOf returns the labels of the Machines of an owner that is told; nil if it is none.
+func LabelsOf(o *explain.Owner) map[string]string {
+	labels := map[string]string{clusterv1.ClusterNameLabel: o.Cluster}
 	switch {
 	case o.Kind == deployments.Kind:
 		labels[clusterv1.MachineDeploymentNameLabel] = o.Name
@@ -264,12 +273,12 @@ func (c *Cluster) Machines(ctx context.Context, o *explain.Owner) ([]clusterv1.M
 		labels[clusterv1.MachineControlPlaneLabel] = ""
 	case o.Topology() != "":
 		labels[clusterv1.ClusterTopologyMachineDeploymentNameLabel] = o.Topology()
-	case o.Kind == clusters.Kind:
+	case o.Kind == clusters.Kind && o.IsControlPlane():
 		labels[clusterv1.MachineControlPlaneLabel] = ""
 	default:
-		return nil, nil
+		return nil
 	}
-	return c.machines(ctx, o.Namespace, labels)
+	return labels
 }
 
 func (c *Cluster) machines(ctx context.Context, namespace string, labels client.MatchingLabels) ([]clusterv1.Machine, error) {
