@@ -15,7 +15,8 @@ import (
 	"github.com/capi-refit/refit/internal/jsonscan"
 )
 
-// The bounds of admission. API servers send one review for each policy that somebody writes; nobody else has a reason to ask.
+// The bounds of admission. API servers send one review for each policy that somebody writes, and for each edit that the guard looks at; nobody else has a
+// reason to ask.
 const (
 	// MaxReviewBytes is the largest body of a review. A policy with a full status has less than 400 KiB, and there are two of it.
 	MaxReviewBytes = 1 << 20
@@ -28,26 +29,32 @@ const (
 	// maxAdmissionConnections is how many connections there are at once.
 	maxAdmissionConnections = 64
 	// reviewPatience is how long a review waits for its turn, and reviewTimeout how long all of it may take. API servers wait as long.
-	reviewPatience = time.Second
+	reviewPatience = 2 * time.Second
 	reviewTimeout  = 5 * time.Second
 )
 
 // reviews answers reviews of objects, a few at once.
 type reviews struct {
 	next     http.Handler
-	turns    chan struct{}
+	turns    Turns
 	patience time.Duration
 }
+
+// Turns are those of reviews, whatever they are about: a few are read and answered at once.
+type Turns chan struct{}
+
+// NewTurns returns the turns of a process.
+func NewTurns() Turns { return make(Turns, maxReviews) }
 
 // NewAdmission returns what answers an API server's reviews (AdmissionReview v1) with what h says. path is the label of its metrics. A review that is
 // too large, too slow, or one of too many is answered with an HTTP error, which the webhook's failurePolicy is for, and not with a refusal. It does not
 // look at who asks.
-func NewAdmission(path string, h admission.Handler, log logr.Logger) (http.Handler, error) {
+func NewAdmission(path string, h admission.Handler, turns Turns, log logr.Logger) (http.Handler, error) {
 	next, err := admission.StandaloneWebhook(&admission.Webhook{Handler: h, RecoverPanic: ptr.To(true)}, admission.StandaloneOptions{Logger: log, MetricsPath: path})
 	if err != nil {
 		return nil, fmt.Errorf("serve admission: %w", err)
 	}
-	return &reviews{next: next, turns: make(chan struct{}, maxReviews), patience: reviewPatience}, nil
+	return &reviews{next: next, turns: turns, patience: reviewPatience}, nil
 }
 
 // ServeHTTP implements http.Handler.

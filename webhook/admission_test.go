@@ -43,7 +43,7 @@ func TestReviewsAreAnswered(t *testing.T) {
 			panic("oops")
 		}
 		return admission.ValidationResponse(r.Name == "good", "it is "+r.Name).WithWarnings("mind this")
-	}), logr.Discard())
+	}), NewTurns(), logr.Discard())
 	require.NoError(t, err)
 	for name, allowed := range map[string]bool{"good": true, "bad": false, "panics": false} {
 		w := post(t, h, reviewOf(t, name))
@@ -69,7 +69,7 @@ func TestReviewsThatCantBeAnsweredAreNoRefusals(t *testing.T) {
 		entered <- struct{}{}
 		<-leave
 		return admission.Allowed("")
-	}), logr.Discard())
+	}), NewTurns(), logr.Discard())
 	require.NoError(t, err)
 	bounded, ok := h.(*reviews)
 	require.True(t, ok)

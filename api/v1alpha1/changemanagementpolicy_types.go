@@ -40,6 +40,20 @@ const (
 	ForbidReplacement Replacement = "Forbid"
 )
 
+// Guard is what becomes of an edit by which machines would be replaced that a policy protects.
+// +kubebuilder:validation:Enum=Warn;Refuse;Strict
+type Guard string
+
+// What becomes of an edit by which protected machines would be replaced.
+const (
+	// WarnGuard: it is stored, and who makes it is warned.
+	WarnGuard Guard = "Warn"
+	// RefuseGuard: it is refused if replacement is Forbid, or if whenClosed is Refuse and the policy is closed.
+	RefuseGuard Guard = "Refuse"
+	// StrictGuard: so is one of which Cluster API asks nobody before it replaces machines, or of which it can't be told what it does.
+	StrictGuard Guard = "Strict"
+)
+
 // Held is which changes a policy holds back.
 // +kubebuilder:validation:Enum=Material;All
 type Held string
@@ -92,6 +106,13 @@ type ChangeManagementPolicySpec struct {
 	// +optional
 	// +kubebuilder:default=Allow
 	Replacement Replacement `json:"replacement,omitempty"`
+
+	// guard says what becomes of an edit of a Cluster, a KubeadmControlPlane or a MachineDeployment by which machines would be replaced, where refit's
+	// guard is installed. Refuse refuses it if replacement is Forbid, or if the policy is closed and whenClosed is Refuse; of all else it warns. Strict
+	// refuses it also if the policy is closed, and with it what Cluster API asks nobody about, and what can't be told. Warn refuses nothing.
+	// +optional
+	// +kubebuilder:default=Refuse
+	Guard Guard `json:"guard,omitempty"`
 
 	// hold says which changes wait while the policy is closed: those that disturb a node (Material), or All. To tell a change
 	// that does not, refit connects to the node and has it plan; with All it does not connect.

@@ -18,6 +18,7 @@ type component struct{ name, condition string }
 var components = []component{
 	{"mtls", ".Values.mtls.enabled"},
 	{"watch-secrets", ".Values.watchSecrets.enabled"},
+	{"guard", ".Values.guard.enabled"},
 }
 
 // lists of the container, or of the pod, that components add to, with how far their items are indented.

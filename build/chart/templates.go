@@ -24,6 +24,7 @@ var parts = []part{
 	{"prometheus", ".Values.prometheus.serviceMonitor.enabled", nil, []string{"Service", "ServiceMonitor"}},
 	{"prometheus", ".Values.prometheus.rules.enabled", nil, []string{"PrometheusRule"}},
 	{"default", ".Values.watchSecrets.enabled", []string{"watch-secrets"}, []string{"ClusterRole", "ClusterRoleBinding"}},
+	{"default", ".Values.guard.enabled", []string{"guard"}, []string{"ValidatingWebhookConfiguration"}},
 }
 
 // templates returns the chart's templates, by name.

@@ -1,6 +1,7 @@
 package changemanagement
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -44,6 +45,8 @@ type Policy struct {
 	Refuse bool
 	// Forbid has machines stay that can't be updated in place.
 	Forbid bool
+	// Guard is what becomes of an edit by which machines would be replaced.
+	Guard refitv1.Guard
 	// DeletionGrace is for how long it counts when it is deleted.
 	DeletionGrace time.Duration
 	// Gates are asked before each start, and while a node soaks.
@@ -78,7 +81,7 @@ func compile(p client.Object, s refitv1.ChangeManagementPolicySpec, title string
 	out := &Policy{
 		Header: policykind.HeaderOf(p, s.Selector), Strategy: s.Strategy, closed: lru.New(closedMost),
 		Refuse: s.WhenClosed == refitv1.RefuseWhenClosed, Forbid: s.Replacement == refitv1.ForbidReplacement,
-		HoldAll: s.Hold == refitv1.HoldAll,
+		HoldAll: s.Hold == refitv1.HoldAll, Guard: cmp.Or(s.Guard, refitv1.RefuseGuard),
 		Budget: Budget{
 			MaxConcurrent: int(s.Budget.MaxConcurrent), MaxStartsPerWindow: int(s.Budget.MaxStartsPerWindow),
 			StopAfterFailures: int(s.Budget.StopAfterFailures),
@@ -133,6 +136,7 @@ func (p *Policy) check(s *refitv1.ChangeManagementPolicySpec) error {
 	errs := []error{
 		policykind.Word("whenClosed", s.WhenClosed, "", refitv1.HoldWhenClosed, refitv1.RefuseWhenClosed),
 		policykind.Word("replacement", s.Replacement, "", refitv1.AllowReplacement, refitv1.ForbidReplacement),
+		policykind.Word("guard", s.Guard, "", refitv1.WarnGuard, refitv1.RefuseGuard, refitv1.StrictGuard),
 		policykind.Word("hold", s.Hold, "", refitv1.HoldMaterial, refitv1.HoldAll),
 	}
 	if b := p.Budget; min(b.MaxConcurrent, b.MaxStartsPerWindow, b.StopAfterFailures) < 0 {

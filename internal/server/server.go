@@ -217,9 +217,6 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 	if err != nil {
 		return err
 	}
-	if err := o.addAdmission(mgr, o.ownNamespace()); err != nil {
-		return err
-	}
 	reconciler, err := o.reconciler(mgr, judges, changes)
 	if err != nil {
 		return err
@@ -232,6 +229,9 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 		}
 		reconciler.Registered, engine = extensions, engine.With(extensions)
 		reconciler.Judge = engine
+	}
+	if err := o.addAdmission(mgr, o.ownNamespace(), changes.hooks, engine); err != nil {
+		return err
 	}
 	if err := o.exclusive.addTo(ctx, mgr, reconciler, "refit/"+o.version, handOver); err != nil {
 		return err
