@@ -47,13 +47,17 @@ func TestAnotherNamespaceIsNamedEverywhere(t *testing.T) {
 	layers[0] = strings.Replace(layers[0], "[../config/default]", "[../config/default, ../config/prometheus]", 1)
 	require.Contains(t, layers[0], "prometheus")
 	layers[1] = strings.Replace(layers[1], "components: [", "components: [../config/components/watch-secrets, ", 1)
+	layers[0] += "components: [../config/components/guard]\n"
+	guarded := false
 	built := build(t, layers...)
 	require.Greater(t, built.Size(), 20)
 	for _, r := range built.Resources() {
 		text, err := r.AsYAML()
 		require.NoError(t, err)
 		require.NotContains(t, string(text), "refit-system", "%s %s", r.GetKind(), r.GetName())
+		guarded = guarded || r.GetName() == "refit-guard"
 	}
+	require.True(t, guarded, "the guard's webhook is among them")
 	requireBindingsOfRolesThatAreThere(t, built, "my-refit")
 }
 

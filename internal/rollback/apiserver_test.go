@@ -3,9 +3,7 @@
 package rollback
 
 import (
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,14 +17,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/capi-refit/refit/internal/managementtest"
 	"github.com/capi-refit/refit/test/apiserver"
 	"github.com/capi-refit/refit/test/apiserver/apitest"
 )
 
 // TestOnARealAPIServer has a real API server merge, by Cluster API's own schemas, what is written with the rights that refit has.
 func TestOnARealAPIServer(t *testing.T) {
-	server := apitest.Start(t, envtest.CRDInstallOptions{CRDs: clusterAPITypes(t)})
+	server := apitest.Start(t, envtest.CRDInstallOptions{CRDs: apitest.ClusterAPI(t, infraKind)})
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{apiextensionsv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme} {
 		require.NoError(t, add(scheme))
@@ -70,32 +67,4 @@ func TestOnARealAPIServer(t *testing.T) {
 	p, err = r.Plan(t.Context(), machineKey)
 	require.NoError(t, err)
 	require.Empty(t, p.Change)
-}
-
-// clusterAPITypes are Cluster API's CRDs as its releases label them, and two of an infrastructure provider.
-func clusterAPITypes(t *testing.T) []*apiextensionsv1.CustomResourceDefinition {
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api").Output()
-	require.NoError(t, err)
-	dir := strings.TrimSpace(string(out))
-	options := envtest.CRDInstallOptions{ErrorIfPathMissing: true}
-	for _, part := range []string{"core", "bootstrap/kubeadm", "controlplane/kubeadm"} {
-		options.Paths = append(options.Paths, filepath.Join(dir, filepath.FromSlash(part), "config", "crd", "bases"))
-	}
-	require.NoError(t, envtest.ReadCRDFiles(&options))
-	for _, crd := range options.CRDs {
-		metav1.SetMetaDataLabel(&crd.ObjectMeta, "cluster.x-k8s.io/v1beta2", "v1beta2")
-	}
-	for _, kind := range []string{infraKind.Kind, infraKind.Kind + "Template"} {
-		plural := strings.ToLower(kind) + "s"
-		crd := managementtest.CRD(plural, infraKind)
-		crd.Spec.Scope = apiextensionsv1.NamespaceScoped
-		crd.Spec.Names = apiextensionsv1.CustomResourceDefinitionNames{Kind: kind, ListKind: kind + "List", Plural: plural, Singular: strings.ToLower(kind)}
-		keep := true
-		crd.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{
-			Name: infraKind.Version, Served: true, Storage: true,
-			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &keep}},
-		}}
-		options.CRDs = append(options.CRDs, crd)
-	}
-	return options.CRDs
 }
