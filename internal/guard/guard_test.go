@@ -283,6 +283,23 @@ func TestMachinesThatGoAreNotCounted(t *testing.T) {
 	require.Empty(t, w.edit(workers, disks).says)
 }
 
+// TestAnEditDoesNotHideItsMachines: which Cluster it is says the object that is stored, and not the one that somebody sends.
+func TestAnEditDoesNotHideItsMachines(t *testing.T) {
+	w := newWorld(t, outside, append(append(fleet(t), machines()...), keep())...)
+	for _, becomes := range []string{"x: c1", "cluster.x-k8s.io/cluster-name: other"} {
+		require.False(t, w.edit(controlPlane, append([]string{"cluster.x-k8s.io/cluster-name: c1", becomes}, size...)).allowed, becomes)
+	}
+}
+
+// TestAFaultOfRefitsRefusesNothing: failurePolicy does not count for an answer.
+func TestAFaultOfRefitsRefusesNothing(t *testing.T) {
+	w := newWorld(t, outside, append(append(fleet(t), machines()...), keep())...)
+	w.guard.Judge = nil // which panics
+	got := w.edit(workers, disks)
+	require.True(t, got.allowed)
+	require.Equal(t, "unjudged", got.AuditAnnotations["outcome"])
+}
+
 func TestCausesAreCounted(t *testing.T) {
 	w := newWorld(t, outside, append(append(fleet(t), machines()...), keep())...)
 	w.edit(workers, append(slices.Clone(motd), surge...))

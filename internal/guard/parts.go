@@ -58,6 +58,9 @@ func (g *Guard) parts(ctx context.Context, e *edit) ([]part, error) {
 	}
 	var out []part
 	for _, o := range owners {
+		if o.Part == "" {
+			o.Cluster = explain.ClusterOf(e.old) // the edit may say otherwise, and its machines are where they are
+		}
 		machines, err := g.machines(ctx, o)
 		if err != nil {
 			return nil, err
