@@ -22,5 +22,5 @@ func TestWhatDecidesKnowsNoHooks(t *testing.T) {
 			importers = append(importers, strings.TrimPrefix(words[0], module))
 		}
 	}
-	require.Equal(t, []string{"internal/cli", "internal/explain", "internal/server"}, importers)
+	require.Equal(t, []string{"internal/cli", "internal/explain", "internal/guard", "internal/server"}, importers)
 }
