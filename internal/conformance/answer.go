@@ -142,12 +142,30 @@ func (x *exchange) differs(y *exchange) string {
 	case !slices.Equal(patched(x), patched(y)):
 		return fmt.Sprintf("patches of %v, and then of %v", patched(x), patched(y))
 	}
-	for field, p := range x.patches {
-		if other := y.patches[field]; p.PatchType != other.PatchType || !sameJSON(p.Patch, other.Patch) {
-			return fmt.Sprintf("two patches of %s that are not the same", field)
+	for _, m := range members[x.request.hook] {
+		p, other := x.patches[m.field], y.patches[m.field]
+		if (p.PatchType != other.PatchType || !sameJSON(p.Patch, other.Patch)) && !x.sameMade(m, p, other) {
+			return fmt.Sprintf("two patches of %s that don't make the same", m.field)
 		}
 	}
 	return ""
+}
+
+// sameMade reports whether two patches make the same of the current object: in which order their operations are is nothing that Cluster API sees.
+func (x *exchange) sameMade(m member, patches ...runtimehooksv1.Patch) bool {
+	current, err := x.request.objects("current")
+	if err != nil {
+		return false
+	}
+	var made []map[string]any
+	for _, p := range patches {
+		c := &claim{member: m, patch: p, raw: current[m.field]}
+		if kindProblem(p) != "" || c.apply() != nil {
+			return false
+		}
+		made = append(made, c.after)
+	}
+	return reflect.DeepEqual(made[0], made[1])
 }
 
 // patched are the fields that have patches, in order.

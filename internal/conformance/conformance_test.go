@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,7 +25,32 @@ func run(t *testing.T, e *extension) *conformance.Report {
 
 // TestARightExtension: it keeps all laws, and there is something to look at for each.
 func TestARightExtension(t *testing.T) {
-	for _, f := range run(t, &extension{}).Findings {
+	allKept(t, &extension{})
+}
+
+// TestTheOrderOfOperationsIsFree: Cluster API's reference extension has another one each time.
+func TestTheOrderOfOperationsIsFree(t *testing.T) {
+	e := &extension{}
+	e.answer = func(_ string, request, response object) {
+		for _, name := range []string{"bootstrapConfig", "bootstrapConfigTemplate"} {
+			patch, ok := response[name+"Patch"].(object)
+			if !ok {
+				continue
+			}
+			own, _ := patch["patch"].([]byte)
+			operations := []string{string(own[1 : len(own)-1]), `{"op": "test", "path": "/kind", "value": ` + text(child(child(request, "current"), name)["kind"]) + `}`}
+			if e.count.Add(1)%2 == 0 {
+				slices.Reverse(operations)
+			}
+			patch["patch"] = []byte("[" + strings.Join(operations, ", ") + "]")
+		}
+	}
+	allKept(t, e)
+}
+
+func allKept(t *testing.T, e *extension) {
+	t.Helper()
+	for _, f := range run(t, e).Findings {
 		if f.Name == "failure-message" || f.Result == conformance.Pass {
 			continue
 		}

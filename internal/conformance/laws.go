@@ -38,7 +38,7 @@ var (
 	lawPatchDiffers = Law{"patch-only-differences", "A patch changes no field that is the same in current and desired.", fromReplaced + ", and so is a machine with a field that was the same before"}
 	lawPatchReaches = Law{"patch-reaches-desired", "A field that a patch changes has the value of desired then.", fromReplaced + ", and a value between current and desired covers nothing"}
 
-	lawDeterministic = Law{"deterministic", "The same request is given the same answer, with the same message.", fromGuidelines + "Deterministic result, Error messages"}
+	lawDeterministic = Law{"deterministic", "The same request is given the same answer, with the same message; the order of a patch's operations is free.", fromGuidelines + "Deterministic result, Error messages"}
 	lawEqual         = Law{"nothing-differs", "When current and desired are equal the answer is Success, and its patches change nothing.", fromGuidelines + "Idempotence"}
 	lawIdempotent    = Law{"claims-at-once", "Asked again with current as its patches have left it, an extension claims nothing more.",
 		fromGuidelines + "Idempotence; Cluster API asks once, and replaces what was not claimed then"}

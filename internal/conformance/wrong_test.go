@@ -168,6 +168,14 @@ func wrongDecisions() map[string][]*extension {
 			})(hook, request, response)
 		}
 	}
+	changesMind := &extension{}
+	changesMind.answer = func(hook string, _, response object) {
+		if hook != "updatemachine" && changesMind.count.Add(1)%2 == 0 {
+			patchOf(func(patch object) {
+				patch["patchType"], patch["patch"] = "JSONMergePatch", []byte(`{"spec": {"ntp": null}}`)
+			})(hook, nil, response)
+		}
+	}
 	finishes := &extension{}
 	finishes.answer = update(func(response object) {
 		if finishes.count.Add(1) == 1 {
@@ -175,7 +183,7 @@ func wrongDecisions() map[string][]*extension {
 		}
 	})
 	return map[string][]*extension{
-		"deterministic": {counts, wavers},
+		"deterministic": {counts, wavers, changesMind},
 		"nothing-differs": {{answer: func(_ string, request, response object) {
 			if request["current"] != nil && text(request["current"]) == text(request["desired"]) {
 				response["status"], response["message"] = "Failure", "there is nothing to do"
