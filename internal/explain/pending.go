@@ -111,16 +111,7 @@ func (e *Explainer) lot(ctx context.Context, o *Owner, of *side, lot Lot) error 
 			part.asked(one, u)
 		}
 		one.marked(m, asked && !u.Started)
-		o.Machines.Total++
-		switch one.Verdict {
-		case InPlace:
-			o.Machines.InPlace++
-		case Replace:
-			o.Machines.Replaced++
-		case Deleted:
-			o.Machines.Deleted++
-		default: // it stays as it is
-		}
+		o.Machines.add(one.Verdict)
 		o.Each = append(o.Each, one)
 		if err := e.whenOf(ctx, o, one, m); err != nil {
 			return err
@@ -130,6 +121,20 @@ func (e *Explainer) lot(ctx context.Context, o *Owner, of *side, lot Lot) error 
 	o.Adds = append(o.Adds, part.Adds...)
 	o.add(part.Fields, part.Actions)
 	return nil
+}
+
+// add counts a machine of which that becomes.
+func (c *Counts) add(v Verdict) {
+	c.Total++
+	switch v {
+	case InPlace:
+		c.InPlace++
+	case Replace:
+		c.Replaced++
+	case Deleted:
+		c.Deleted++
+	default: // it stays as it is
+	}
 }
 
 // worst is the worst that machines of an owner see, with those of a part; empty where that can't be told.

@@ -277,7 +277,7 @@ func (u *update) machine(ctx context.Context) (*clusterv1.Machine, *wait, error)
 	}
 	var cluster clusterv1.Cluster
 	clusterKey := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.ClusterName}
-	var from client.Reader = u.Live
+	from := u.Live
 	if u.fresh { // before anything is done on the node it is read live, when its lease is taken
 		from = u.Client
 	}

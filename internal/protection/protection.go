@@ -179,17 +179,12 @@ func (p *Protector) node(n Node) target {
 // change writes what edit does to labels and annotations, if that is anything. The write is refused if the object has been
 // changed, or made again, since it was read; then edit is asked again.
 func (t target) change(ctx context.Context, edit func(*metav1.PartialObjectMetadata) error) error {
-	before := t.take()
-	if before != nil {
-		if obj := before.DeepCopy(); edit(obj) == nil && !same(before, obj) {
-			err := t.write(ctx, obj, before)
-			if err == nil || !outdated(err) {
-				return err
-			}
-		}
+	if done, err := t.changeKnown(ctx, edit); done {
+		return err
 	}
 	var err error
 	for range writeAttempts {
+		var before *metav1.PartialObjectMetadata
 		if before, err = t.read(ctx); err != nil {
 			return err
 		}
@@ -205,6 +200,20 @@ func (t target) change(ctx context.Context, edit func(*metav1.PartialObjectMetad
 		}
 	}
 	return err
+}
+
+// changeKnown does so of the object as it is known, and reports whether that was all there is to do. One that needs no change as it is known is read.
+func (t target) changeKnown(ctx context.Context, edit func(*metav1.PartialObjectMetadata) error) (done bool, err error) {
+	before := t.take()
+	if before == nil {
+		return false, nil
+	}
+	obj := before.DeepCopy()
+	if edit(obj) != nil || same(before, obj) {
+		return false, nil
+	}
+	err = t.write(ctx, obj, before)
+	return err == nil || !outdated(err), err
 }
 
 // outdated reports whether a write was refused because the object is not as it was read.

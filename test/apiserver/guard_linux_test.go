@@ -200,7 +200,7 @@ func guard(t *testing.T, c client.Client, kubeconfig []byte) (stop func()) {
 	port := func() string {
 		free, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
-		defer free.Close()
+		defer func() { require.NoError(t, free.Close()) }()
 		return strconv.Itoa(free.Addr().(*net.TCPAddr).Port)
 	}
 	admission := port()

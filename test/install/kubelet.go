@@ -184,7 +184,7 @@ func (p *podRun) report(ctx context.Context, pod *corev1.Pod, ready bool) error 
 		pod.Status.Conditions = append(pod.Status.Conditions, c)
 	}
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
-		Name: container.Name, Image: container.Image, Ready: ready, Started: new(true), RestartCount: int32(p.starts - 1), //nolint:gosec // a few
+		Name: container.Name, Image: container.Image, Ready: ready, Started: new(true), RestartCount: int32(p.starts - 1),
 		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
 	}}
 	return p.kubelet.Client.Status().Update(ctx, pod)

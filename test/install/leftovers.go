@@ -38,20 +38,31 @@ func (m *Management) OfRefit(ctx context.Context, namespace string) ([]string, e
 			if !slices.Contains(r.Verbs, "list") || r.Name == "events" {
 				continue
 			}
-			all, err := c.Resource(gv.WithResource(r.Name)).List(ctx, metav1.ListOptions{})
-			if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
-				continue // it has gone since, or has no metadata
-			}
+			ofOne, err := ofRefit(ctx, c, gv.WithResource(r.Name), namespace)
 			if err != nil {
-				return nil, fmt.Errorf("list %s: %w", r.Name, err)
+				return nil, err
 			}
-			for _, o := range all.Items {
-				if strings.Contains(o.Name, "refit") || o.Namespace == namespace || o.Labels["cluster.x-k8s.io/provider"] == label {
-					found = append(found, fmt.Sprintf("%s.%s/%s/%s", r.Name, gv.Group, o.Namespace, o.Name))
-				}
-			}
+			found = append(found, ofOne...)
 		}
 	}
 	slices.Sort(found)
+	return found, nil
+}
+
+// ofRefit returns the objects of refit of one kind.
+func ofRefit(ctx context.Context, c metadata.Interface, r schema.GroupVersionResource, namespace string) ([]string, error) {
+	all, err := c.Resource(r).List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+		return nil, nil // it has gone since, or has no metadata
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", r.Resource, err)
+	}
+	var found []string
+	for _, o := range all.Items {
+		if strings.Contains(o.Name, "refit") || o.Namespace == namespace || o.Labels["cluster.x-k8s.io/provider"] == label {
+			found = append(found, fmt.Sprintf("%s.%s/%s/%s", r.Resource, r.Group, o.Namespace, o.Name))
+		}
+	}
 	return found, nil
 }
