@@ -226,12 +226,18 @@ var errClosed = fmt.Errorf("%w: a policy has closed", changemanagement.ErrNotTri
 
 // admitBy asks the policies for the last time, and records that the work starts if they let it.
 func (u *update) admitBy(ctx context.Context, d changemanagement.Decision, slot *refitv1.Slot) (changemanagement.Decision, error) {
-	return u.Gate.Admit(ctx, u.regarding, u.mu, func(a refitv1.Admission) error {
+	tried := false
+	decided, err := u.Gate.Admit(ctx, u.regarding, u.mu, func(a refitv1.Admission) error {
+		tried = true
 		if err := u.auditStart(a, d); err != nil {
 			return fmt.Errorf("%w: %w", changemanagement.ErrNotTried, err)
 		}
 		return u.claim(ctx, a, slot)
 	})
+	if err != nil && !tried {
+		err = fmt.Errorf("%w: %w", changemanagement.ErrNotTried, err) // else its slot would count as taken for a while
+	}
+	return decided, err
 }
 
 // auditStart records that an override, or somebody's permission, lets the update start. What can't be recorded does not start.
@@ -252,7 +258,7 @@ func (u *update) auditStart(a refitv1.Admission, d changemanagement.Decision) er
 
 // note records what the node says that the update takes.
 func (u *update) note(ctx context.Context) error {
-	u.plannedBy.Store(client.ObjectKeyFromObject(u.mu), u.selected.Revision)
+	u.planned = &u.selected.Revision
 	u.seen.Noted, u.seen.Current = true, false // what was known of policies and plan was about the plan before
 	if u.scoped() {
 		u.seen.Window = ""

@@ -169,19 +169,15 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if result, ok, err := r.heldAtOnce(ctx, &cached); ok {
 		return result, err
 	}
-	// From here on nothing is decided on what a cache says, but for policies and what they select, and of what nothing was begun on yet.
-	mu := *cached.DeepCopy()
-	fresh := untouched(&mu)
-	if !fresh {
-		mu = refitv1.MachineUpdate{}
-		if err := r.Live.Get(ctx, req.NamespacedName, &mu); err != nil {
-			return ctrl.Result{}, client.IgnoreNotFound(err)
-		}
+	// From here on nothing is decided on what a cache says, but for policies and what they select: to take the lease, and to ask the node, are acts.
+	var mu refitv1.MachineUpdate
+	if err := r.Live.Get(ctx, req.NamespacedName, &mu); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if beingMoved(&mu) {
 		return ctrl.Result{}, nil
 	}
-	u := &update{Reconciler: r, mu: &mu, writtenAt: r.Clock.Now(), fresh: fresh}
+	u := &update{Reconciler: r, mu: &mu, writtenAt: r.Clock.Now()}
 	if err := u.restore(ctx); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -277,11 +273,7 @@ func (u *update) machine(ctx context.Context) (*clusterv1.Machine, *wait, error)
 	}
 	var cluster clusterv1.Cluster
 	clusterKey := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.ClusterName}
-	from := u.Live
-	if u.fresh { // before anything is done on the node it is read live, when its lease is taken
-		from = u.Client
-	}
-	if err := from.Get(ctx, clusterKey, &cluster); err != nil {
+	if err := u.Live.Get(ctx, clusterKey, &cluster); err != nil {
 		return machine, nil, fmt.Errorf("read Cluster %s: %w", clusterKey, err)
 	}
 	u.read, u.readAt = &lease.Facts{Machine: machine, Cluster: &cluster}, u.Clock.Now()

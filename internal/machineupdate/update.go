@@ -37,13 +37,12 @@ type update struct {
 	marks protection.Known
 	// shown is the Node, when labels and taints were brought to it just now.
 	shown *corev1.Node
-	// fresh reports that nothing was begun yet when the MachineUpdate was read, which was from a cache then: what is done on the node is written before,
-	// and is refused if the cache was behind.
-	fresh bool
 	// atOnce reports that it waits since it was asked for. Cluster API tells why, in the Machine's conditions, so that there is no Event for each of a fleet.
 	atOnce bool
 	// waitedFor is the reason for which the update has waited until now; empty if it has not.
 	waitedFor string
+	// planned is the revision of the policies by which a plan was made that was told. It is believed when that is written.
+	planned *string
 	// selected is what holds for the Machine, by the NodeDisruptionPolicies. It is there before the node is connected to.
 	selected *nodedisruption.Selected
 	// object is what the Node is to be. It is there before the node is connected to.
@@ -138,7 +137,8 @@ func (u *update) begin(ctx context.Context) error {
 		return nil
 	}
 	u.silent.Delete(u.subject().ObjectKey)
-	return u.tell(ctx, func(s *refitv1.MachineUpdateStatus) {
+	// Since when it is wanted is found out by nobody again, and while the node is asked the status is not to be about the specs before.
+	return u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		repair := s.Repair
 		if s.ObservedDigest != u.mu.Spec.Digest {
 			repair = nil

@@ -10,12 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/machineupdate/flow"
 )
 
-// tellEvery is how old what a status shows may be while an update goes on.
+// tellEvery is how old what a status shows may be while an update goes on, and while the node does not take longer to answer.
 const tellEvery = 2 * time.Second
 
 // tell changes what the status shows of an update that goes on. It is written with what is written next, or at the end of the reconciliation; by itself
@@ -61,6 +62,7 @@ func (u *update) set(ctx context.Context, change func(*refitv1.MachineUpdateStat
 	u.setCondition(st)
 	if reflect.DeepEqual(before, st) {
 		u.written = nil
+		u.believePlan()
 		return nil
 	}
 	u.follows(ctx, was.Phase)
@@ -72,6 +74,7 @@ func (u *update) set(ctx context.Context, change func(*refitv1.MachineUpdateStat
 		return u.notWritten(err, recorded)
 	}
 	u.written, u.writtenAt = nil, u.Clock.Now()
+	u.believePlan()
 	if before.Phase != st.Phase || before.Reason != st.Reason {
 		ctrl.LoggerFrom(ctx).Info("The update is in another phase", "phase", st.Phase, "reason", st.Reason, "message", st.Message)
 	}
@@ -79,6 +82,14 @@ func (u *update) set(ctx context.Context, change func(*refitv1.MachineUpdateStat
 		u.tellEnd(ctx)
 	}
 	return nil
+}
+
+// believePlan remembers by which policies the plan was made that the status has: only what is written is believed when a cache shows it.
+func (u *update) believePlan() {
+	if u.planned != nil {
+		u.plannedBy.Store(client.ObjectKeyFromObject(u.mu), *u.planned)
+		u.planned = nil
+	}
 }
 
 // notWritten returns the error of a status that was not written, though what is to last may have been.
