@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/capi-refit/refit/internal/jsonscan"
 )
 
 // refusal is why a request is not handed to its handler. The message is for the caller, the reason is a label.
@@ -60,26 +62,26 @@ func (s *Server) arrive(w http.ResponseWriter, r *http.Request, control *http.Re
 		return nil, nil, &refusal{refusedMethod, fmt.Sprintf("the request's method is %.20s and should be POST", r.Method)}
 	}
 	if r.ContentLength > s.limit {
-		return nil, nil, s.tooLarge()
+		return nil, nil, tooLargeFor(s.limit)
 	}
 	a, err := s.limits.arrive(r.Context(), control, addressOf(r))
 	if err != nil {
 		return nil, nil, refuse(err)
 	}
-	body, err := s.readBody(w, r, a)
+	body, err := readBody(w, r, a, s.limit, jsonscan.Shape.Check)
 	a.arrived()
 	if err != nil {
 		a.release()
-		return nil, nil, s.refuseBody(a, err)
+		return nil, nil, refuseBody(a, err, s.limit)
 	}
 	return a, body, nil
 }
 
 // readBody reads a body into a buffer that doubles, so that no more is held than has arrived, whatever the request says of its
-// length. It stops where the shape is beyond a bound.
-func (s *Server) readBody(w http.ResponseWriter, r *http.Request, a *arrival) ([]byte, error) {
-	from := http.MaxBytesReader(w, r.Body, s.limit)
-	most := s.limit + 1
+// length. It stops where it is beyond limit, or check says so of the shape. With an error it returns what was read until then.
+func readBody(w http.ResponseWriter, r *http.Request, a *arrival, limit int64, check func(jsonscan.Shape) error) ([]byte, error) {
+	from := http.MaxBytesReader(w, r.Body, limit)
+	most := limit + 1
 	if r.ContentLength >= 0 {
 		most = min(most, r.ContentLength+1) // one more, so that the end is seen
 	}
@@ -88,21 +90,21 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, a *arrival) ([
 		n, err := from.Read(body[len(body):cap(body)])
 		a.scanner.Write(body[len(body) : len(body)+n])
 		body = body[:len(body)+n]
-		if err := a.scanner.Shape().Check(); err != nil {
-			return nil, &refusal{refusedShape, "the request's body is not read: " + err.Error()}
+		if err := check(a.scanner.Shape()); err != nil {
+			return body, &refusal{refusedShape, "the request's body is not read: " + err.Error()}
 		}
 		if errors.Is(err, io.EOF) {
 			return body, nil
 		}
 		if err != nil {
-			return nil, err
+			return body, err
 		}
 		if len(body) < cap(body) {
 			continue
 		}
 		size := max(min(2*int64(cap(body)), most), int64(cap(body))+1)
 		if err := a.hold(size); err != nil {
-			return nil, err
+			return body, err
 		}
 		grown := make([]byte, len(body), size)
 		copy(grown, body)
@@ -111,25 +113,25 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, a *arrival) ([
 }
 
 // refuseBody returns why a body could not be read.
-func (s *Server) refuseBody(a *arrival, err error) error {
+func refuseBody(a *arrival, err error, limit int64) error {
 	var tooLarge *http.MaxBytesError
 	var known *refusal
 	switch {
 	case errors.As(err, &known):
 		return known
 	case errors.As(err, &tooLarge):
-		return s.tooLarge()
+		return tooLargeFor(limit)
 	case errors.Is(err, errBusy):
 		return refuse(err)
 	case a.late() || isTimeout(err):
-		return &refusal{refusedSlow, fmt.Sprintf("the request's body did not arrive within %s, or while others were waiting for the room; send it at once", s.limits.patience)}
+		return &refusal{refusedSlow, fmt.Sprintf("the request's body did not arrive within %s, or while others were waiting for the room; send it at once", a.limits.patience)}
 	default:
 		return refuse(err)
 	}
 }
 
-func (s *Server) tooLarge() error {
-	return &refusal{refusedTooLarge, fmt.Sprintf("the request's body is larger than %d MiB", s.limit>>20)}
+func tooLargeFor(limit int64) error {
+	return &refusal{refusedTooLarge, fmt.Sprintf("the request's body is larger than %d MiB", limit>>20)}
 }
 
 // late reports whether the body was dropped, or has taken too long.

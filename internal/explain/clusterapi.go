@@ -12,7 +12,11 @@ func (e *Explainer) rollAfter(o *Owner, was, will *side) {
 	if will.onDelete && will.after != nil && will.after.After(e.Now) {
 		return // machines stay also then
 	}
-	if will.after != nil && (was.after == nil || !was.after.Equal(*will.after)) {
+	before := was.after
+	if was.onDelete {
+		before = nil // it has meant nothing
+	}
+	if will.after != nil && (before == nil || !before.Equal(*will.after)) {
 		at := will.after.UTC().Format(time.RFC3339)
 		if will.after.After(e.Now) {
 			o.causes = append(o.causes, CauseRolloutAfter)

@@ -47,6 +47,8 @@ type Explainer struct {
 	// Timetable may be nil: then nothing is said of when.
 	Timetable Timetable
 	Now       time.Time
+	// Populated reports that machines may be there whatever replicas say: a change at 0 replicas is told as for machines that are.
+	Populated bool
 }
 
 // sides are what is, and what will be.
@@ -273,7 +275,9 @@ func (s *side) subject(namespace string) inplace.Subject {
 // settle adds what Cluster API makes of a verdict, how many machines it concerns, and when.
 func (e *Explainer) settle(ctx context.Context, o *Owner, key Key, was, will *side) error {
 	e.rollAfter(o, was, will)
-	o.count(was, will)
+	if !e.Populated || min(was.replicas, will.replicas) > 0 || o.Verdict != Replace {
+		o.count(was, will)
+	}
 	o.scale(was, will)
 	if will.paused {
 		o.Adds = append(o.Adds, "it is paused: nothing happens before that ends")

@@ -19,19 +19,19 @@ import (
 )
 
 // leaveOut leaves out the machines that have already what an edit brings: who takes back what was stored, and not made, replaces nothing. Of a part of a
-// topology that is not known of machines that are not up to date.
-func (g *Guard) leaveOut(ctx context.Context, e *edit, p *part) error {
-	var left []*clusterv1.Machine
+// topology that is not known of machines that are not up to date. What machines have says no condition, since it stands still while the owner is paused. It
+// returns a part of its own for those that can't be told of; nil if there are none.
+func (g *Guard) leaveOut(ctx context.Context, e *edit, p *part) (*part, error) {
+	var left, lost []*clusterv1.Machine
+	var because error
 	for _, m := range p.machines {
-		if !stale(m) {
-			left = append(left, m)
-			continue
-		}
 		lacks, err := g.lacks(ctx, e, p.owner, m)
-		if err != nil {
-			return fmt.Errorf("find out what Machine %s/%s has: %w", m.Namespace, m.Name, err)
-		}
-		if lacks {
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case err != nil && stale(m):
+			lost, because = append(lost, m), fmt.Errorf("find out what Machine %s/%s has: %w", m.Namespace, m.Name, err)
+		case err != nil || lacks:
 			left = append(left, m)
 		}
 	}
@@ -39,7 +39,15 @@ func (g *Guard) leaveOut(ctx context.Context, e *edit, p *part) error {
 		p.unsure = true
 	}
 	p.machines = left
-	return nil
+	if len(lost) == 0 {
+		return nil, nil
+	}
+	return &part{owner: untold(p.owner, because), machines: lost}, nil
+}
+
+// untold returns an owner of which it can't be told what becomes of some of its machines.
+func untold(of *explain.Owner, why error) *explain.Owner {
+	return &explain.Owner{Kind: of.Kind, Namespace: of.Namespace, Name: of.Name, Part: of.Part, Cluster: of.Cluster, Verdict: explain.Unknown, Because: of.Because, Notes: []string{unread(why)}}
 }
 
 // uncovered are the fields of an object for which machines are replaced.

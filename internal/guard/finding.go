@@ -21,6 +21,8 @@ const (
 	later
 	// unsure: it can't be told whether it does.
 	unsure
+	// goes: their part of a topology goes, and none comes instead.
+	goes
 )
 
 // finding is what policies say of machines that an edit would have replaced in one manner.
@@ -41,6 +43,10 @@ func mannersOf(p part) []manner {
 	var out []manner
 	o := p.owner
 	switch {
+	case o.Verdict == explain.Deleted && p.instead:
+		out = append(out, unasked)
+	case o.Verdict == explain.Deleted:
+		out = append(out, goes)
 	case o.Verdict == explain.Replace && o.Unasked():
 		out = append(out, unasked)
 	case o.Verdict == explain.Unknown, o.Verdict == explain.Replace && p.unsure:
@@ -112,7 +118,7 @@ func (f *finding) weigh(r *changemanagement.Replacing) (warns bool) {
 // refuses reports whether a policy refuses an edit, by its field guard. closed is whether all policies together hold it back.
 func refuses(p *changemanagement.Policy, m manner, forbids, closed bool) bool {
 	switch {
-	case p.Guard == refitv1.WarnGuard:
+	case p.Guard == refitv1.WarnGuard, m == goes: // it is what somebody asks for
 		return false
 	case m == asked:
 		return forbids || closed && (p.Refuse || p.Guard == refitv1.StrictGuard)

@@ -69,6 +69,15 @@ func (g *Guard) Handle(ctx context.Context, r admission.Request) admission.Respo
 	return g.answer(ctx, e, v)
 }
 
+// Unread has an edit of which refit does not read the review be stored, with a warning. It counts as unjudged, of no kind.
+func (g *Guard) Unread(why string) admission.Response {
+	v := &verdict{outcome: unjudged, warnings: []string{"refit's guard could not tell whether this edit replaces machines, and lets it be stored: " + why}}
+	g.Metrics.count("", v)
+	response := admission.Allowed("").WithWarnings(v.warnings...)
+	response.AuditAnnotations = map[string]string{"outcome": string(v.outcome)}
+	return response
+}
+
 // answer returns the response for a verdict. What it came to is in the API server's audit log.
 func (g *Guard) answer(ctx context.Context, e *edit, v *verdict) admission.Response {
 	if v.outcome == refused || v.outcome == bypassed {
@@ -118,15 +127,23 @@ func (g *Guard) judge(ctx context.Context, e *edit) (*verdict, error) {
 		return nil, err
 	}
 	var all []*finding
+	var lost error
 	for _, p := range parts {
 		some, err := g.findings(ctx, p)
-		if err != nil {
-			return nil, err
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
 		}
+		lost = errors.Join(lost, err) // what is sure of other parts is told
 		all = append(all, some...)
 		v.unasked = append(v.unasked, p.owner.Causes()...)
 	}
-	return v, v.take(e, all)
+	if err := v.take(e, all); err != nil {
+		return nil, err
+	}
+	if v.outcome != refused && lost != nil {
+		return nil, lost
+	}
+	return v, nil
 }
 
 // ofTopology reports whether Cluster API makes an object out of a Cluster's topology.

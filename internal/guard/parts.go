@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -26,6 +27,8 @@ type part struct {
 	machines []*clusterv1.Machine
 	// unsure reports that the machines are not what the stored object wants, so that it can't be told whether they would be replaced.
 	unsure bool
+	// instead reports that another part of a topology comes where this one goes.
+	instead bool
 }
 
 // mostSets bounds the MachineSets of a MachineDeployment of which machines are there.
@@ -67,10 +70,16 @@ func (g *Guard) parts(ctx context.Context, e *edit) ([]part, error) {
 		}
 		one := part{owner: o, machines: machines}
 		if o.Verdict == explain.Replace && !o.Unasked() {
-			if err := g.leaveOut(ctx, e, &one); err != nil {
+			lost, err := g.leaveOut(ctx, e, &one)
+			if err != nil {
 				return nil, err
 			}
+			if lost != nil {
+				out = append(out, *lost)
+			}
 		}
+		e.instead(&one)
+		e.leaveYounger(&one)
 		out = append(out, one)
 	}
 	return out, nil
@@ -90,7 +99,7 @@ func (g *Guard) compare(ctx context.Context, old, wanted *unstructured.Unstructu
 		}
 		sides[i] = set
 	}
-	f, err := (&explain.Explainer{Judge: g.Judge, Now: g.Clock.Now()}).Compare(ctx, sides[0], sides[1])
+	f, err := (&explain.Explainer{Judge: g.Judge, Now: g.Clock.Now(), Populated: true}).Compare(ctx, sides[0], sides[1])
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +133,8 @@ func stale(m *clusterv1.Machine) bool {
 	return known && !yes
 }
 
-// deployment says what becomes of the machines of a MachineDeployment: of those of each MachineSet, since an edit may take back what was stored before.
+// deployment says what becomes of the machines of a MachineDeployment: of those of each MachineSet, since an edit may take back what was stored before. A
+// condition is asked only where the MachineSet is not there: it stands still while the MachineDeployment is paused.
 func (g *Guard) deployment(ctx context.Context, e *edit) ([]part, error) {
 	owners, err := g.compare(ctx, e.old, e.new)
 	if err != nil || len(owners) == 0 {
@@ -138,24 +148,41 @@ func (g *Guard) deployment(ctx context.Context, e *edit) ([]part, error) {
 	sets := map[string][]*clusterv1.Machine{}
 	for _, m := range all {
 		ref := metav1.GetControllerOf(m)
-		if stale(m) && ref != nil && ref.Kind == "MachineSet" {
+		if ref != nil && ref.Kind == "MachineSet" {
 			sets[ref.Name] = append(sets[ref.Name], m)
 			continue
 		}
 		as.machines = append(as.machines, m)
 	}
-	out := []part{as}
-	if len(sets) > mostSets {
-		return nil, fmt.Errorf("%s has machines of %d MachineSets that are not as it wants them, and refit's guard looks at %d at most", e.title(), len(sets), mostSets)
-	}
-	for name, machines := range sets {
-		o, err := g.ofSet(ctx, e, name)
-		if err != nil {
-			return nil, err
+	var out []part
+	for i, name := range slices.Sorted(maps.Keys(sets)) {
+		var o *explain.Owner
+		err := fmt.Errorf("%s has machines of %d MachineSets, and refit's guard looks at %d", e.title(), len(sets), mostSets)
+		if i < mostSets {
+			o, err = g.ofSet(ctx, e, name)
 		}
-		out = append(out, part{owner: o, machines: machines})
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err == nil {
+			out = append(out, part{owner: o, machines: sets[name]})
+			continue
+		}
+		var lost []*clusterv1.Machine
+		for _, m := range sets[name] {
+			if stale(m) {
+				lost = append(lost, m)
+			} else {
+				as.machines = append(as.machines, m)
+			}
+		}
+		if len(lost) > 0 {
+			out = append(out, part{owner: untold(owners[0], err), machines: lost})
+		}
 	}
-	slices.SortFunc(out[1:], func(a, b part) int { return strings.Compare(a.machines[0].Name, b.machines[0].Name) })
+	if len(as.machines) > 0 || len(out) == 0 {
+		out = append([]part{as}, out...)
+	}
 	return out, nil
 }
 

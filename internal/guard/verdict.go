@@ -130,6 +130,8 @@ func (f *finding) what() string {
 		return fmt.Sprintf("refit can't tell whether %s would be replaced%s: %s", which, because(o), f.doubt())
 	case asked:
 		return fmt.Sprintf("%s would be replaced%s: %s", which, because(o), left(o))
+	case goes:
+		return fmt.Sprintf("%s would be deleted: that is no part of the topology any more", which)
 	case later:
 		return fmt.Sprintf("of %s: Cluster API %s", which, adds(o))
 	default:
@@ -179,7 +181,7 @@ func (f *finding) doubt() string {
 // adds is what Cluster API does without asking anybody.
 func adds(o *explain.Owner) string {
 	if len(o.Adds) == 0 {
-		return "replaces it"
+		return "replaces all of them"
 	}
 	return strings.Join(o.Adds, "; ")
 }

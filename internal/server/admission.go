@@ -60,12 +60,11 @@ func (o *options) addAdmission(mgr ctrl.Manager, namespace string, hooks *change
 		return err
 	}
 	log := ctrl.Log.WithName("admission")
-	turns := webhook.NewTurns()
 	live, err := liveClient(mgr, admissionQPS, admissionBurst)
 	if err != nil {
 		return err
 	}
-	handler, err := webhook.NewAdmission(admissionPath, &changemanagement.Admission{Live: live, Clock: clock.RealClock{}, Namespace: namespace}, turns, log)
+	handler, err := webhook.NewAdmission(admissionPath, &changemanagement.Admission{Live: live, Clock: clock.RealClock{}, Namespace: namespace}, webhook.PolicyReviews, log)
 	if err != nil {
 		return err
 	}
@@ -76,7 +75,7 @@ func (o *options) addAdmission(mgr ctrl.Manager, namespace string, hooks *change
 		if err != nil {
 			return err
 		}
-		if handler, err = webhook.NewAdmission(guardPath, guard, turns, log); err != nil {
+		if handler, err = webhook.NewAdmission(guardPath, guard, webhook.EditReviews, log); err != nil {
 			return err
 		}
 		server.Register(guardPath, handler)
