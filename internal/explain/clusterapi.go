@@ -40,12 +40,13 @@ func (o *Owner) replaceUnasked(cause Cause) {
 }
 
 // count says what becomes of how many machines, by what Cluster API does with the verdict.
-func (o *Owner) count(was, will *side) {
+func (o *Owner) count(was, will *side, populated bool) {
 	n := min(was.replicas, will.replicas)
 	if o.Verdict != InPlace && o.Verdict != Replace && o.Verdict != Unknown || o.onDelete(will) || o.Verdict == Unknown {
 		return
 	}
 	switch {
+	case n == 0 && populated && o.Verdict == Replace: // of machines that nobody has counted
 	case n == 0:
 		o.Adds = append(o.Adds, "there are no machines: those that are made later are made as it is then")
 		o.Verdict, o.Disruption, o.Actions = None, disruption.None, []string{}

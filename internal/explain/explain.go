@@ -275,9 +275,7 @@ func (s *side) subject(namespace string) inplace.Subject {
 // settle adds what Cluster API makes of a verdict, how many machines it concerns, and when.
 func (e *Explainer) settle(ctx context.Context, o *Owner, key Key, was, will *side) error {
 	e.rollAfter(o, was, will)
-	if !e.Populated || min(was.replicas, will.replicas) > 0 || o.Verdict != Replace {
-		o.count(was, will)
-	}
+	o.count(was, will, e.Populated)
 	o.scale(was, will)
 	if will.paused {
 		o.Adds = append(o.Adds, "it is paused: nothing happens before that ends")

@@ -297,6 +297,8 @@ func TestReplicasHideNoChange(t *testing.T) {
 	require.False(t, w.ask(review(t, objectsOf(t, workers, zero...)[0], objectsOf(t, workers, append(slices.Clone(disks), zero...)...)[0])).allowed)
 	require.False(t, w.edit(topology, append([]string{"{name: one}", "{name: two}"}, zero...)).allowed)
 	require.Empty(t, w.edit(workers, zero).says)
+	onDelete := []string{"{type: RollingUpdate, rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}", "{type: OnDelete}"}
+	require.Contains(t, w.edit(workers, slices.Concat(disks, zero, onDelete)).says, "until somebody deletes it")
 }
 
 // TestRolloutAfterCountsFromRollingUpdate: with OnDelete it has meant nothing.
