@@ -139,7 +139,7 @@ func admit(t *testing.T, c, refit client.Client) (stop func()) {
 	var asks admissionregistrationv1.ValidatingWebhookConfiguration
 	require.NoError(t, yaml.UnmarshalStrict(content, &asks))
 	path := *asks.Webhooks[0].ClientConfig.Service.Path
-	handler, err := webhook.NewAdmission(path, &changemanagement.Admission{Live: refit, Clock: clock.RealClock{}, Namespace: "refit-system"}, webhook.NewTurns(), logr.Discard())
+	handler, err := webhook.NewAdmission(path, &changemanagement.Admission{Live: refit, Clock: clock.RealClock{}, Namespace: "refit-system"}, webhook.PolicyReviews, logr.Discard())
 	require.NoError(t, err)
 	server := webhook.NewAdmissionListener(ctrlwebhook.Options{Host: "127.0.0.1", Port: number, CertDir: dir}, logr.Discard())
 	server.Register(path, handler)

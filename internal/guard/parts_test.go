@@ -1,0 +1,107 @@
+package guard
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+)
+
+// TestWhatCantBeReadHidesNothing: of machines whose MachineSet is gone nothing is sure, and what is sure of others is told.
+func TestWhatCantBeReadHidesNothing(t *testing.T) {
+	w := newWorld(t, outside, append(append(fleet(t), worker("w-1", outdated)), keep())...)
+	got := w.edit(workers, disks)
+	require.True(t, got.allowed)
+	require.Equal(t, "warned", got.AuditAnnotations["outcome"])
+	require.Contains(t, got.says, "MachineSet fleet/ms")
+	w = newWorld(t, outside, append(append(fleet(t), worker("w-1", outdated)), keep(as(refitv1.StrictGuard)))...)
+	require.False(t, w.edit(workers, disks).allowed)
+
+	more := []client.Object{worker("w-1"), worker("w-2", outdated), keep()}
+	for i := range mostSets + 1 {
+		name := fmt.Sprintf("old-%d", i)
+		more = append(more, worker("x-"+name, outdated, func(m *clusterv1.Machine) {
+			m.OwnerReferences = ownedBy(clusterv1.GroupVersion.String(), "MachineSet", name)
+		}))
+	}
+	w = newWorld(t, outside, append(fleet(t), more...)...)
+	require.False(t, w.edit(workers, disks).allowed)
+
+	w = newWorld(t, outside, append(append(fleet(t), master("m-1"), master("m-2", outdated)), keep())...)
+	got = w.edit(controlPlane, size)
+	require.False(t, got.allowed)
+	require.Contains(t, got.says, "can't tell whether m-2")
+}
+
+// TestReplicasHideNoChange: machines are there until they are deleted, whatever replicas say.
+func TestReplicasHideNoChange(t *testing.T) {
+	w := newWorld(t, outside, append(append(fleet(t), machines()...), keep())...)
+	zero := []string{"replicas: 2", "replicas: 0"}
+	require.False(t, w.edit(workers, append(slices.Clone(disks), zero...)).allowed)
+	require.False(t, w.ask(review(t, objectsOf(t, workers, zero...)[0], objectsOf(t, workers, append(slices.Clone(disks), zero...)...)[0])).allowed)
+	require.False(t, w.edit(topology, append([]string{"{name: one}", "{name: two}"}, zero...)).allowed)
+	require.Empty(t, w.edit(workers, zero).says)
+	onDelete := []string{"{type: RollingUpdate, rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}", "{type: OnDelete}"}
+	require.Contains(t, w.edit(workers, slices.Concat(disks, zero, onDelete)).says, "until somebody deletes it")
+}
+
+// TestRolloutAfterCountsFromRollingUpdate: with OnDelete it has meant nothing.
+func TestRolloutAfterCountsFromRollingUpdate(t *testing.T) {
+	w := newWorld(t, outside, append(append(fleet(t), machines()...), keep(as(refitv1.StrictGuard)))...)
+	stored := []string{"rollout: {strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}", `rollout: {after: "2026-01-01T00:00:00Z", strategy: {type: OnDelete}`}
+	got := w.ask(review(t, objectsOf(t, workers, stored...)[0], objectsOf(t, workers, always...)[0]))
+	require.False(t, got.allowed, got.says)
+}
+
+// TestYoungMachinesOfAControlPlaneStay: rollout.after replaces what was made before.
+func TestYoungMachinesOfAControlPlaneStay(t *testing.T) {
+	young := func(m *clusterv1.Machine) { m.CreationTimestamp.Time = outside.Add(-time.Hour) }
+	w := newWorld(t, outside, append(append(fleet(t), master("m-1", young)), keep(as(refitv1.StrictGuard)))...)
+	require.Empty(t, w.edit(controlPlane, always).says)
+	require.False(t, w.edit(controlPlane, []string{"rollout: {strategy", `rollout: {after: "2026-10-01T11:30:00Z", strategy`}).allowed)
+}
+
+// TestPartsThatGo: one that is renamed has its machines replaced, and one that goes has them deleted.
+func TestPartsThatGo(t *testing.T) {
+	renamed := []string{"name: md-0", "name: md-1"}
+	w := newWorld(t, outside, append(append(fleet(t), machines()...), keep(as(refitv1.StrictGuard)))...)
+	require.False(t, w.edit(topology, renamed).allowed)
+	gone := w.ask(review(t, objectsOf(t, topology)[0], objectsOf(t, topology[:strings.Index(topology, "    workers:")])[0]))
+	require.True(t, gone.allowed)
+	require.Contains(t, gone.says, "would be deleted")
+	w = newWorld(t, outside, append(append(fleet(t), machines()...), keep())...)
+	got := w.edit(topology, renamed)
+	require.True(t, got.allowed)
+	require.Contains(t, got.says, "makes those of md-1")
+}
+
+// TestWhatMachinesHaveSaysNoCondition: it stands still while an owner is paused.
+func TestWhatMachinesHaveSaysNoCondition(t *testing.T) {
+	ms := objectsOf(t, strings.NewReplacer("kind: MachineDeployment", "kind: MachineSet", "name: md", "name: ms", "uid-md", "uid-ms").Replace(workers))[0]
+	infra := objectsOf(t, "apiVersion: infrastructure.cluster.x-k8s.io/v1\nkind: AcmeMachine\nmetadata: {name: m-1, namespace: fleet, annotations: {cluster.x-k8s.io/cloned-from-name: infra-1}}\n")[0]
+	w := newWorld(t, outside, append(append(fleet(t), worker("w-1"), master("m-1"), ms, infra), keep(as(refitv1.StrictGuard)))...)
+	got := w.ask(review(t, objectsOf(t, workers, disks...)[0], objectsOf(t, workers)[0]))
+	require.True(t, got.allowed, got.says)
+	got = w.ask(review(t, objectsOf(t, controlPlane, size...)[0], objectsOf(t, controlPlane)[0]))
+	require.True(t, got.allowed, got.says)
+	got = w.ask(review(t, objectsOf(t, workers, motd...)[0], objectsOf(t, workers, append(slices.Clone(motd), surge...)...)[0]))
+	require.False(t, got.allowed, "it is in two steps what is refused in one")
+}
+
+// TestEditsThatAreNotReadAreCounted: somebody has to see that there are such.
+func TestEditsThatAreNotReadAreCounted(t *testing.T) {
+	w := newWorld(t, outside)
+	got := w.guard.Unread("it is too large")
+	require.True(t, got.Allowed)
+	require.Contains(t, got.Warnings[0], "it is too large")
+	require.Equal(t, 1., testutil.ToFloat64(w.guard.Metrics.edits.WithLabelValues("", "unjudged")))
+}
