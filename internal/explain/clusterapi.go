@@ -8,7 +8,7 @@ import (
 )
 
 // rollAfter looks at what has Cluster API replace machines whatever differs, and whatever could be made in place.
-func (e *Explainer) rollAfter(o *Owner, was, will *side) {
+func (e *Explainer) rollAfter(o *Owner, was, will *side) { //nolint:cyclop // one rule of Cluster API after the other
 	if will.onDelete && will.after != nil && will.after.After(e.Now) {
 		return // machines stay also then
 	}
@@ -40,7 +40,7 @@ func (o *Owner) replaceUnasked(cause Cause) {
 }
 
 // count says what becomes of how many machines, by what Cluster API does with the verdict.
-func (o *Owner) count(was, will *side, populated bool) {
+func (o *Owner) count(was, will *side, populated bool) { //nolint:cyclop // one verdict after the other
 	n := min(was.replicas, will.replicas)
 	if o.Verdict != InPlace && o.Verdict != Replace && o.Verdict != Unknown || o.onDelete(will) || o.Verdict == Unknown {
 		return

@@ -39,7 +39,7 @@ type finding struct {
 }
 
 // mannersOf returns the ways by which machines of a part would be replaced.
-func mannersOf(p part) []manner {
+func mannersOf(p part) []manner { //nolint:cyclop // one manner after the other
 	var out []manner
 	o := p.owner
 	switch {

@@ -108,7 +108,7 @@ func (g *Guard) judgeSafely(ctx context.Context, e *edit) (v *verdict, err error
 }
 
 // judge says what becomes of an edit.
-func (g *Guard) judge(ctx context.Context, e *edit) (*verdict, error) {
+func (g *Guard) judge(ctx context.Context, e *edit) (*verdict, error) { //nolint:cyclop // one reason to end early after the other
 	v := &verdict{outcome: passed}
 	if e.deleted() || e.scales() {
 		return v, nil

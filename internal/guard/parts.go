@@ -135,7 +135,7 @@ func stale(m *clusterv1.Machine) bool {
 
 // deployment says what becomes of the machines of a MachineDeployment: of those of each MachineSet, since an edit may take back what was stored before. A
 // condition is asked only where the MachineSet is not there: it stands still while the MachineDeployment is paused.
-func (g *Guard) deployment(ctx context.Context, e *edit) ([]part, error) {
+func (g *Guard) deployment(ctx context.Context, e *edit) ([]part, error) { //nolint:cyclop // each MachineSet may be gone, unread, or as it is wanted
 	owners, err := g.compare(ctx, e.old, e.new)
 	if err != nil || len(owners) == 0 {
 		return nil, err

@@ -75,7 +75,8 @@ func TestPartsThatGo(t *testing.T) {
 	renamed := []string{"name: md-0", "name: md-1"}
 	w := newWorld(t, outside, append(append(fleet(t), machines()...), keep(as(refitv1.StrictGuard)))...)
 	require.False(t, w.edit(topology, renamed).allowed)
-	gone := w.ask(review(t, objectsOf(t, topology)[0], objectsOf(t, topology[:strings.Index(topology, "    workers:")])[0]))
+	withoutWorkers, _, _ := strings.Cut(topology, "    workers:")
+	gone := w.ask(review(t, objectsOf(t, topology)[0], objectsOf(t, withoutWorkers)[0]))
 	require.True(t, gone.allowed)
 	require.Contains(t, gone.says, "would be deleted")
 	w = newWorld(t, outside, append(append(fleet(t), machines()...), keep())...)

@@ -32,7 +32,7 @@ type verdict struct {
 }
 
 // take takes what was found over into the answer.
-func (v *verdict) take(e *edit, all []*finding) error {
+func (v *verdict) take(e *edit, all []*finding) error { //nolint:cyclop // one outcome after the other
 	var refusing []*finding
 	firm := false
 	for _, f := range all {

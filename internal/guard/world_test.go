@@ -242,11 +242,11 @@ func newWorld(t testing.TB, now time.Time, objects ...client.Object) *world {
 
 const controller = "system:serviceaccount:capi-system:capi-manager"
 
-// fleet is the Cluster c1 with both owners, their machines, and more.
-func fleet(t testing.TB, more ...client.Object) []client.Object {
+// fleet is the Cluster c1 with both owners.
+func fleet(t testing.TB) []client.Object {
 	c := policykindtest.Cluster("c1", nil)
 	c.UID = "uid-c1"
-	all := append([]client.Object{c}, more...)
+	all := []client.Object{c}
 	for _, text := range []string{workers, controlPlane} {
 		all = append(all, objectsOf(t, text)[0])
 	}
