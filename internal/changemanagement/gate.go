@@ -101,7 +101,7 @@ func (g *Gate) Admit(ctx context.Context, machine *clusterv1.Machine, mu *refitv
 	}
 	a := d.admission(g.Clock.Now(), self.candidate.Role)
 	err = write(a)
-	if counts && mayBeWritten(err) {
+	if counts && MayBeWritten(err) {
 		s := start{update: mu.UID, at: a.AdmittedAt}
 		if err != nil {
 			s.unsure = g.Clock.Now()
@@ -128,8 +128,8 @@ func (g *Gate) decideByBudgets(ctx context.Context, self record) (Decision, erro
 	return d, nil
 }
 
-// mayBeWritten reports whether a write that was answered so may have been made. One that was not answered may.
-func mayBeWritten(err error) bool {
+// MayBeWritten reports whether a write that has ended with an error may have been made all the same. One that was not answered may.
+func MayBeWritten(err error) bool {
 	return !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !errors.Is(err, ErrNotTried)
 }
 

@@ -27,10 +27,8 @@ func (j *unaskedJudge) ExplainChange(ctx context.Context, s inplace.Subject, cha
 	if err != nil || x.Verdict != handlers.VerdictReplace {
 		return x, err
 	}
-	of := registered.Subject{Subject: s}
-	if infrastructure, ok := change.Object(fieldset.InfrastructureMachine); ok {
-		of.Infrastructure = infrastructure.Current.Kind
-	}
+	infrastructure, known := change.Object(fieldset.InfrastructureMachine)
+	of := registered.Subject{Subject: s, Infrastructure: infrastructure.Current.Kind, AnyInfrastructure: !known}
 	names, err := j.registry.Names(ctx, of)
 	if meta.IsNoMatchError(err) || err == nil && len(names) == 0 {
 		return x, nil

@@ -115,6 +115,14 @@ func TestAGateThatFailsTakesNoSlot(t *testing.T) {
 	require.NotContains(t, full.Message, "updating", "nobody has a slot")
 }
 
+// finalized puts the finalizer on the MachineUpdate, as the first reconciliation does, and returns it.
+func (w *world) finalized() *refitv1.MachineUpdate {
+	mu := w.update()
+	mu.Finalizers = append(mu.Finalizers, refitv1.UpdateFinalizer)
+	require.NoError(w.t, w.Update(w.t.Context(), mu))
+	return w.update()
+}
+
 // behind has the cache say of the MachineUpdate what it was.
 func (w *world) behind(old *refitv1.MachineUpdate) {
 	w.reconciler.Client = interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
@@ -134,11 +142,7 @@ func TestACacheBehindLeavesTheLeaseOfRunningWork(t *testing.T) {
 	w.ask()
 	w.node.plans = []node.Plan{writeA}
 	w.node.applyErr = errRefused // the answer is lost; the node works
-	// put on the finalizer, as the first reconciliation does
-	old := w.update()
-	old.Finalizers = append(old.Finalizers, refitv1.UpdateFinalizer)
-	require.NoError(t, w.Update(t.Context(), old))
-	old = w.update()
+	old := w.finalized()
 	w.reconcile()
 	st := w.update().Status
 	require.NotNil(t, st.ApplyingSince)
@@ -154,10 +158,7 @@ func TestACacheBehindTakesNoLease(t *testing.T) {
 	w := newWorld(t)
 	w.ask()
 	w.node.plans = []node.Plan{writeA}
-	old := w.update()
-	old.Finalizers = append(old.Finalizers, refitv1.UpdateFinalizer)
-	require.NoError(t, w.Update(t.Context(), old))
-	old = w.update()
+	old := w.finalized()
 	gone := w.update()
 	gone.Finalizers = nil
 	require.NoError(t, w.Update(t.Context(), gone))
@@ -208,9 +209,7 @@ func TestNoLeaseInAPausedCluster(t *testing.T) {
 	w := newWorld(t)
 	w.ask()
 	w.node.plans = []node.Plan{writeA}
-	mu := w.update()
-	mu.Finalizers = append(mu.Finalizers, refitv1.UpdateFinalizer)
-	require.NoError(t, w.Update(t.Context(), mu))
+	w.finalized()
 	var cluster clusterv1.Cluster
 	require.NoError(t, w.Get(t.Context(), client.ObjectKey{Namespace: key.Namespace, Name: w.currentMachine().Spec.ClusterName}, &cluster))
 	old := cluster.DeepCopy()
@@ -236,10 +235,7 @@ func TestACacheBehindADrain(t *testing.T) {
 	w := newWorld(t)
 	w.withPod()
 	w.ask()
-	old := w.update()
-	old.Finalizers = append(old.Finalizers, refitv1.UpdateFinalizer)
-	require.NoError(t, w.Update(t.Context(), old))
-	old = w.update()
+	old := w.finalized()
 	w.node.plans, w.node.applied = []node.Plan{drainA}, []node.Status{succeeded}
 	w.reconcile()
 	before := w.requirePhase(refitv1.PhaseDraining)

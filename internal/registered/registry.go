@@ -51,8 +51,9 @@ type kept struct {
 // Subject is the machine for which updaters are looked for.
 type Subject struct {
 	inplace.Subject
-	// Infrastructure is the kind of its infrastructure machine.
-	Infrastructure string
+	// Infrastructure is the kind of its infrastructure machine. AnyInfrastructure says that it is not known, so that no registration is left out for it.
+	Infrastructure    string
+	AnyInfrastructure bool
 	// Becomes are the labels that it is to have, where it is asked who makes a change. A selector has to match these, too: the update goes by the
 	// labels that the machine has then, be they these or still those of before, and has to call whoever has claimed. Nil: they do not change.
 	Becomes map[string]string
@@ -74,18 +75,28 @@ func (r *Registry) Basis(ctx context.Context) (string, error) {
 // For returns the updaters that are registered for a machine, in the order in which they are asked. One that can't be asked is among them, and
 // says so when it is.
 func (r *Registry) For(ctx context.Context, s Subject) ([]*Remote, error) {
+	selected, err := r.selected(ctx, s)
+	var out []*Remote
+	for i := range selected {
+		out = append(out, r.remote(ctx, &selected[i]))
+	}
+	return out, err
+}
+
+// selected returns the registrations that are for a machine, in the order in which they are asked; none with an error.
+func (r *Registry) selected(ctx context.Context, s Subject) ([]refitv1.UpdaterRegistration, error) {
 	all, err := r.list(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var out []*Remote
+	var out []refitv1.UpdaterRegistration
 	for i := range all {
 		selects, err := r.selects(ctx, &all[i].Spec, s)
 		switch {
 		case err != nil:
 			return nil, &Fault{Updater: all[i].Name, Err: err}
 		case selects:
-			out = append(out, r.remote(ctx, &all[i]))
+			out = append(out, all[i])
 		}
 	}
 	return out, nil
@@ -104,7 +115,7 @@ func (r *Registry) list(ctx context.Context) ([]refitv1.UpdaterRegistration, err
 
 // selects reports whether a registration is for a machine.
 func (r *Registry) selects(ctx context.Context, spec *refitv1.UpdaterRegistrationSpec, s Subject) (bool, error) { //nolint:cyclop // a table: one selector after the other
-	if len(spec.InfrastructureKinds) > 0 && !slices.Contains(spec.InfrastructureKinds, s.Infrastructure) ||
+	if len(spec.InfrastructureKinds) > 0 && !s.AnyInfrastructure && !slices.Contains(spec.InfrastructureKinds, s.Infrastructure) ||
 		len(spec.BootstrapKinds) > 0 && !slices.Contains(spec.BootstrapKinds, s.Bootstrap.Kind) {
 		return false, nil
 	}

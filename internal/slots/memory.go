@@ -2,7 +2,6 @@ package slots
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"strconv"
@@ -67,7 +66,7 @@ func (s *Slots) record(c *cluster, machine *clusterv1.Machine, mu *refitv1.Machi
 	case err == nil:
 		t.sure = true
 		c.taken[mu.Name] = t
-	case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !errors.Is(err, changemanagement.ErrNotTried):
+	case changemanagement.MayBeWritten(err):
 		t.begun = s.Clock.Now()
 		c.taken[mu.Name] = t
 	case remembered:
