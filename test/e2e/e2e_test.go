@@ -158,8 +158,9 @@ type group struct {
 
 // inMemory are the groups for Cluster API's in-memory backend, with a node beside each Machine.
 var inMemory = []group{
-	{name: "updates", scenarios: slices.Concat(common, fieldsBesideFiles, disturbances, replaces, forbiddenImages)},
-	{name: "conditions", scenarios: slices.Concat(illness, conditions, bootImages)},
+	{name: "updates", scenarios: slices.Concat(common, fieldsBesideFiles, replaces, forbiddenImages)},
+	{name: "disturbances", scenarios: slices.Concat(illness, disturbances, bootImages)},
+	{name: "conditions", scenarios: conditions},
 	{name: "windows", scenarios: windows, workers: true},
 	{name: "upgrades", scenarios: upgrades, shared: true},
 }
@@ -174,7 +175,7 @@ func TestEverything(t *testing.T) {
 	require.NoError(t, err)
 	instances, err := strconv.Atoi(strings.TrimSpace(string(data)))
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, instances, 640, "%s is too low for eighteen nodes: raise it to 1024, or run make e2e-scenarios and make e2e-real", limit)
+	require.GreaterOrEqual(t, instances, 640, "%s is too low for twenty-three nodes: raise it to 1024, or run make e2e-scenarios and make e2e-real", limit)
 	run(t, append(slices.Clone(inMemory), realMachines)...)
 }
 

@@ -21,6 +21,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/ssh"
 
+	// What refit-node is made of, so that these tests run again when it changes.
+	_ "github.com/capi-refit/refit/internal/agent"
+	_ "github.com/capi-refit/refit/internal/agent/gate"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/internal/node"
@@ -83,6 +86,9 @@ var builtAgent = sync.OnceValues(func() ([]byte, error) {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	file := filepath.Join(dir, "refit-node")
+	if _, err := os.ReadFile("../../cmd/refit-node/main.go"); err != nil { // go notes that these tests depend on it
+		return nil, err
+	}
 	build := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-tags", "grpcnotrace", "-o", file, "github.com/capi-refit/refit/cmd/refit-node")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
 	if out, err := build.CombinedOutput(); err != nil {
