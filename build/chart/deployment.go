@@ -19,6 +19,7 @@ var components = []component{
 	{"mtls", ".Values.mtls.enabled"},
 	{"watch-secrets", ".Values.watchSecrets.enabled"},
 	{"guard", ".Values.guard.enabled"},
+	{"ui", ".Values.ui.enabled"},
 }
 
 // lists of the container, or of the pod, that components add to, with how far their items are indented.

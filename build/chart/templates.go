@@ -25,6 +25,7 @@ var parts = []part{
 	{"prometheus", ".Values.prometheus.rules.enabled", nil, []string{"PrometheusRule"}},
 	{"default", ".Values.watchSecrets.enabled", []string{"watch-secrets"}, []string{"ClusterRole", "ClusterRoleBinding"}},
 	{"default", ".Values.guard.enabled", []string{"guard"}, []string{"ValidatingWebhookConfiguration"}},
+	{"default", ".Values.ui.enabled", []string{"ui"}, []string{"Service", "ClusterRole", "ClusterRoleBinding"}},
 }
 
 // templates returns the chart's templates, by name.

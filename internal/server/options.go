@@ -35,6 +35,7 @@ type options struct {
 	webhookCertDir  string
 	clients         clientFlags
 	admission       admissionFlags
+	page            pageFlags
 	selfSigned      bool
 	selfSignedHosts []string
 	leaderElect     bool
@@ -95,6 +96,7 @@ func (o *options) add(fs *pflag.FlagSet) {
 	fs.StringVar(&o.webhookCertDir, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs/", "Directory with tls.crt and tls.key. They are read again when they change.")
 	o.clients.add(fs)
 	o.admission.add(fs)
+	o.page.add(fs)
 	fs.BoolVar(&o.selfSigned, "self-signed", false, "Make certificates, write them to --webhook-cert-dir, and print the CA bundle for the ExtensionConfig. For trying refit out.")
 	fs.StringSliceVar(&o.selfSignedHosts, "self-signed-hosts", []string{"localhost", "127.0.0.1", "::1"}, "Names and addresses in the self-signed certificate.")
 	fs.BoolVar(&o.leaderElect, "leader-elect", false, "Elect a leader among the replicas. All of them answer hooks; the leader updates machines.")

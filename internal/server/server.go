@@ -73,7 +73,7 @@ func (o *options) run(ctx context.Context) error {
 		log.Info("Stopping, so that another instance goes on", "reason", why)
 		stop()
 	}
-	if err := o.addUpdates(ctx, mgr, hooks, handOver); err != nil {
+	if err := errors.Join(o.addUpdates(ctx, mgr, hooks, handOver), o.addPage(ctx, mgr)); err != nil {
 		return err
 	}
 	log.Info("Starting", "version", o.version)

@@ -81,13 +81,16 @@ func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byt
 // foreign reports whether a browser says that a page of another origin asks. To be led here by a link is no asking.
 func foreign(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
-	led := r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.URL.Path == "/"
+	led := r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Method == http.MethodGet && (r.URL.Path == "/" || r.URL.Path == Prefix)
 	return site != "" && site != "same-origin" && site != "none" && !led
 }
 
+// policy is what browsers may load into the page.
+const policy = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
+
 // secure has browsers load nothing from elsewhere, run nothing that is not a file of the page, and show it in no frame.
 func secure(h http.Header) {
-	h.Set("Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'")
+	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("Referrer-Policy", "no-referrer")

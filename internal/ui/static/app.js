@@ -33,7 +33,8 @@ export function go(query, push = true) {
 export async function ask(what, query) {
   const text = query?.toString();
   const response = await fetch(`api/${what}${text ? "?" + text : ""}`, { cache: "no-store", credentials: "same-origin" });
-  const body = await response.json();
+  if (response.status === 401 && response.headers.get("WWW-Authenticate")) location.assign("login"); // of a server that many share
+  const body = await response.json().catch(() => ({ error: `The server says ${response.status}: you may not see this, or it can't be asked.` }));
   if (!response.ok) throw new Error(body.error ?? response.statusText);
   shown.now = new Date(body.about.now).getTime();
   return body;
