@@ -199,6 +199,15 @@ type BootImagePolicyStatus struct {
 // BootImagePolicy says of which machines the boot image may change with no effect on those that run, and watches how old the
 // images are that machines have booted from.
 //
+// For example:
+//
+//	apiVersion: capi-refit.dev/v1alpha1
+//	kind: BootImagePolicy
+//	metadata: {name: fleet, namespace: fleet}
+//	spec:
+//	  selection: {mode: All}
+//	  minimumVersion: 1.35.0
+//
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=bootimagepolicies,shortName=bip,scope=Namespaced,categories=cluster-api

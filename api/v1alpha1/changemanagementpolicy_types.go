@@ -354,6 +354,19 @@ type DurationSample struct {
 
 // ChangeManagementPolicy says when the Machines that it selects may be disturbed.
 //
+// For example:
+//
+//	apiVersion: capi-refit.dev/v1alpha1
+//	kind: ChangeManagementPolicy
+//	metadata: {name: first-saturday, namespace: fleet}
+//	spec:
+//	  strategy: MaintenanceSchedule
+//	  expectedDuration: 20m
+//	  maintenanceSchedule:
+//	    timeZone: Europe/Berlin
+//	    permit:
+//	    - {recurrence: FREQ=MONTHLY;BYDAY=1SA, startTime: "20:00", duration: 8h}
+//
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=changemanagementpolicies,shortName=cmp,scope=Namespaced,categories=cluster-api

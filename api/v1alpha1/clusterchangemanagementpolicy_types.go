@@ -38,6 +38,22 @@ type ClusterChangeManagementPolicySpec struct {
 // ClusterChangeManagementPolicy is a ChangeManagementPolicy of the platform: it says for the Machines of many namespaces when they may be
 // disturbed. The policies of a namespace bound changes further, and permit nothing that it does not.
 //
+// For example:
+//
+//	apiVersion: capi-refit.dev/v1alpha1
+//	kind: ClusterChangeManagementPolicy
+//	metadata: {name: production}
+//	spec:
+//	  namespaceSelector:
+//	    matchLabels: {tier: production}
+//	  strategy: MaintenanceSchedule
+//	  expectedDuration: 20m
+//	  maintenanceSchedule:
+//	    timeZone: Europe/Berlin
+//	    permit:
+//	    - {recurrence: FREQ=DAILY, startTime: "20:00", duration: 10h}
+//	  budget: {maxConcurrent: 10}
+//
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=clusterchangemanagementpolicies,shortName=ccmp,scope=Cluster,categories=cluster-api

@@ -274,6 +274,22 @@ type KubernetesSourceStatus struct {
 
 // KubernetesSource says where the versions of Kubernetes come from to which the Machines that it selects are brought in place.
 //
+// For example:
+//
+//	apiVersion: capi-refit.dev/v1alpha1
+//	kind: KubernetesSource
+//	metadata: {name: mirror, namespace: fleet}
+//	spec:
+//	  selector:
+//	    machines: {matchLabels: {os: ubuntu}}
+//	  directory: {path: "/opt/kubernetes/{version}"}
+//	  versions:
+//	  - version: v1.36.3
+//	    checksums:
+//	    - {name: kubeadm, sha256: 612223e1497fdc9a85bfb92bfc9fb26c02cd58c3598d956d207386ea77ca1027}
+//	    - {name: kubelet, sha256: 85354f49ffcbdcf1f00e8fa7631fbfd01805805f55357835f45c9156ba9dce6c}
+//	    - {name: kubectl, sha256: 142a69700d59bd80e65dd21581be78614a9fd78d7c25a52585c6233670531891}
+//
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=kubernetessources,shortName=ksrc,scope=Namespaced,categories=cluster-api

@@ -225,6 +225,21 @@ type SecretKeyReference struct {
 
 // NodeAccess says how the nodes of the Machines in its namespace are reached.
 //
+// For example:
+//
+//	apiVersion: capi-refit.dev/v1alpha1
+//	kind: NodeAccess
+//	metadata: {name: all, namespace: fleet}
+//	spec:
+//	  clusterName: prod
+//	  ssh:
+//	    user: refit
+//	    sudo: true
+//	    privateKeySecretRef: {name: refit-ssh}
+//	    hostKeys:
+//	      policy: CertificateAuthority
+//	      secretRef: {name: refit-host-ca}
+//
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=nodeaccesses,shortName=na,scope=Namespaced,categories=cluster-api
 // +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io="

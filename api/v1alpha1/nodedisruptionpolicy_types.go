@@ -359,6 +359,19 @@ type NodeDisruptionPolicyStatus struct {
 
 // NodeDisruptionPolicy says what changes take on the nodes of the Machines that it selects.
 //
+// For example:
+//
+//	apiVersion: capi-refit.dev/v1alpha1
+//	kind: NodeDisruptionPolicy
+//	metadata: {name: fleet, namespace: fleet}
+//	spec:
+//	  files:
+//	  - path: /etc/app
+//	    actions:
+//	    - {type: Restart, unit: app.service, timeout: 2m}
+//	  onFailure: Rollback
+//	  soak: 2m
+//
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=nodedisruptionpolicies,shortName=ndp,scope=Namespaced,categories=cluster-api

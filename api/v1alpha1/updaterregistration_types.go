@@ -194,6 +194,21 @@ type UpdaterRegistrationStatus struct {
 // UpdaterRegistration makes another runtime extension an updater beside refit's own: it is asked about what they leave, and called when a machine
 // is updated. It is the platform's: whoever may write one says whom refit trusts with all machines that it selects.
 //
+// For example:
+//
+//	apiVersion: capi-refit.dev/v1alpha1
+//	kind: UpdaterRegistration
+//	metadata: {name: infra}
+//	spec:
+//	  clientConfig:
+//	    service: {namespace: infra-system, name: infra-extension}
+//	    caBundle: Q0EtQlVORExFCg==
+//	    clientCertificate: {name: infra-client}
+//	  clusterSelector:
+//	    matchLabels: {in-place: infra}
+//	  infrastructureKinds: [DevMachine]
+//	  disturbs: Drain
+//
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=updaterregistrations,scope=Cluster,categories=cluster-api
