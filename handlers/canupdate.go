@@ -63,7 +63,7 @@ func (h *CanUpdate) decide(ctx context.Context, body []byte, kind string, l layo
 			err = h.scope.check(v.namespace)
 		}
 		if err != nil {
-			log.Error(err, "Could not judge a change", "kind", kind)
+			log.Error(err, "Could not judge a change", "kind", kind, "object", r.name(l))
 			h.metrics.decided(kind, outcomeError)
 			return nil, err
 		}

@@ -99,6 +99,12 @@ func decodeRequest(body []byte, kind string) (*rawRequest, error) {
 	return r, err
 }
 
+// name returns the namespace and name of the Machine or MachineSet of a request that may not be one that can be judged.
+func (r *rawRequest) name(l layout) string {
+	metadata := r.current[l.of(fieldset.Machine).field].Get("metadata")
+	return cut(metadata.Get("namespace").String() + "/" + metadata.Get("name").String())
+}
+
 // objectFields returns the fields of a JSON object. What is missing or null has none. Of a name that is there twice the last
 // counts, as it does for Cluster API.
 func objectFields(v gjson.Result, name string) (map[string]gjson.Result, error) {

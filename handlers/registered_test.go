@@ -8,9 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/disruption"
@@ -207,6 +212,21 @@ func TestLiesOfRegisteredUpdaters(t *testing.T) {
 			require.Equal(t, VerdictInPlace, x.Verdict)
 		})
 	}
+}
+
+// TestLogNamesWhoLiesAndTheMachine: whoever looks why nothing goes on finds there whose fault it is, and which Machine waits.
+func TestLogNamesWhoLiesAndTheMachine(t *testing.T) {
+	var lines []string
+	log := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
+	e := asking(t, registeredtest.Extension(t, "liar", func(string, []byte) any { return nil }))
+	h := NewCanUpdate(e, NoPolicies{}, NewMetrics(prometheus.NewRegistry()), "")
+	response := h.Machine(ctrl.LoggerInto(t.Context(), log), recorded(t, canUpdateUsers))
+	require.Equal(t, runtimehooksv1.ResponseStatusFailure, response.GetStatus())
+	require.Len(t, lines, 1)
+	require.Contains(t, lines[0], "UpdaterRegistration liar: ")
+	name := gjson.GetBytes(recorded(t, canUpdateUsers), "current.machine.metadata.name").Str
+	require.NotEmpty(t, name)
+	require.Contains(t, lines[0], "lab/"+name)
 }
 
 func TestRegisteredUpdaterThatIsNotThere(t *testing.T) {
