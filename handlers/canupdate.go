@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
 
 	"github.com/capi-refit/refit/internal/fieldset"
@@ -22,11 +24,24 @@ type CanUpdate struct {
 	policies Policies
 	metrics  *Metrics
 	scope    Scope
+	faults   Faults
+}
+
+// Faults tells people of registered updaters for whose faults nothing is decided.
+type Faults interface {
+	// Tell tells of an error, if it is one of an updater, at the MachineDeployment if one is named, else at the Machine.
+	Tell(ctx context.Context, namespace, machine, deployment string, err error)
 }
 
 // NewCanUpdate returns handlers that have the engine decide, and ask the policies whether that may be answered.
 func NewCanUpdate(engine *Engine, policies Policies, metrics *Metrics, scope Scope) *CanUpdate {
 	return &CanUpdate{engine: engine, memory: newMemory(engine, clock.RealClock{}), policies: policies, metrics: metrics, scope: scope}
+}
+
+// Telling has faults of registered updaters be told, and returns the handlers.
+func (h *CanUpdate) Telling(f Faults) *CanUpdate {
+	h.faults = f
+	return h
 }
 
 // Machine answers CanUpdateMachine.
@@ -64,6 +79,7 @@ func (h *CanUpdate) decide(ctx context.Context, body []byte, kind string, l layo
 		}
 		if err != nil {
 			log.Error(err, "Could not judge a change", "kind", kind, "object", r.name(l))
+			h.tell(ctx, r, l, err)
 			h.metrics.decided(kind, outcomeError)
 			return nil, err
 		}
@@ -87,6 +103,22 @@ func (h *CanUpdate) decide(ctx context.Context, body []byte, kind string, l layo
 	}
 	log.Info("Fields can't be changed in place, so Cluster API replaces the machine", "kind", kind, "object", v.namespace+"/"+v.name, "fields", v.left())
 	return v, nil
+}
+
+// tell tells people of a fault of a registered updater.
+func (h *CanUpdate) tell(ctx context.Context, r *rawRequest, l layout, err error) {
+	if h.faults == nil {
+		return
+	}
+	m := l.of(fieldset.Machine)
+	metadata := r.current[m.field].Get("metadata")
+	namespace, name, deployment := metadata.Get("namespace").String(), metadata.Get("name").String(), ""
+	if m.template {
+		if deployment = metadata.Get("labels." + gjson.Escape(clusterv1.MachineDeploymentNameLabel)).String(); deployment == "" {
+			return // nobody's MachineSet has no change
+		}
+	}
+	h.faults.Tell(ctx, namespace, name, deployment, err)
 }
 
 // permit asks the policies. Without a change Cluster API does nothing.

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -12,9 +13,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
@@ -227,6 +231,47 @@ func TestLogNamesWhoLiesAndTheMachine(t *testing.T) {
 	name := gjson.GetBytes(recorded(t, canUpdateUsers), "current.machine.metadata.name").Str
 	require.NotEmpty(t, name)
 	require.Contains(t, lines[0], "lab/"+name)
+}
+
+// TestFaultsAreToldWhereAChangeWaits: at the MachineDeployment, or at the Machine of a control plane.
+func TestFaultsAreToldWhereAChangeWaits(t *testing.T) {
+	for name, tc := range map[string]struct {
+		request string
+		ask     func(*CanUpdate, context.Context, []byte) runtimehooksv1.ResponseObject
+		waits   func(request []byte) client.Object
+	}{
+		"a MachineDeployment": {"canupdatemachineset-file-removed", (*CanUpdate).MachineSet, func(request []byte) client.Object {
+			name := gjson.GetBytes(request, `current.machineSet.metadata.labels.cluster\.x-k8s\.io/deployment-name`).Str
+			return &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: name, UID: "uid-md"}}
+		}},
+		"a Machine": {canUpdateUsers, (*CanUpdate).Machine, func(request []byte) client.Object {
+			return managementtest.Machine("lab", gjson.GetBytes(request, "current.machine.metadata.name").Str, "c1")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body := recorded(t, tc.request)
+			waits := tc.waits(body)
+			recorder := &told{}
+			h := NewCanUpdate(asking(t, registeredtest.Extension(t, "liar", func(string, []byte) any { return nil })), NoPolicies{}, NewMetrics(prometheus.NewRegistry()), "").
+				Telling(&registered.Events{Client: managementtest.New(waits), Recorder: recorder})
+			require.Equal(t, runtimehooksv1.ResponseStatusFailure, tc.ask(h, t.Context(), body).GetStatus())
+			require.Equal(t, waits.GetName(), recorder.of)
+			require.Contains(t, recorder.note, "no machine is replaced")
+			require.Contains(t, recorder.note, "UpdaterRegistration liar: ")
+
+			recorder.of = ""
+			h = NewCanUpdate(asking(t), NoPolicies{}, NewMetrics(prometheus.NewRegistry()), "other").Telling(&registered.Events{Client: managementtest.New(waits), Recorder: recorder})
+			require.Equal(t, runtimehooksv1.ResponseStatusFailure, tc.ask(h, t.Context(), body).GetStatus())
+			require.Empty(t, recorder.of, "it is no fault of an updater")
+		})
+	}
+}
+
+// told keeps the last event.
+type told struct{ of, note string }
+
+func (r *told) Eventf(of, _ runtime.Object, _, _, _, note string, args ...any) {
+	r.of, r.note = of.(client.Object).GetName(), fmt.Sprintf(note, args...)
 }
 
 func TestRegisteredUpdaterThatIsNotThere(t *testing.T) {
