@@ -20,12 +20,14 @@ import (
 const (
 	VerdictInPlace = "InPlace"
 	VerdictReplace = "Replace"
+	// VerdictUnknown: what refit's own updaters leave registered extensions may claim, and they were not asked.
+	VerdictUnknown = "Unknown"
 )
 
 // Explanation says what will become of a change, field by field.
 type Explanation struct {
 	Verdict string `json:"verdict"`
-	// Disruption is the worst of what the change takes: its disruption class. It is Replace unless the change is made in place.
+	// Disruption is the worst of what the change takes: its disruption class. It is Replace unless the change is made in place, and empty if that is Unknown.
 	Disruption disruption.ActionType `json:"disruption"`
 	// Actions are what a change in place takes on the node, in the order in which it is done.
 	Actions  []string           `json:"actions"`
@@ -93,13 +95,16 @@ func (e *Engine) Left(ctx context.Context, request []byte) (string, error) {
 	return "", nil
 }
 
-// ExplainChange judges a change of machines like the subject, as the hooks do. There is no response.
+// ExplainChange judges a change of machines like the subject, as the hooks do, but that it asks no registered extension: what these may claim is Unknown.
+// There is no response.
 func (e *Engine) ExplainChange(ctx context.Context, s inplace.Subject, change fieldset.Change) (*Explanation, error) {
 	decision, err := e.hear(ctx, s, change)
 	if err != nil {
 		return nil, err
 	}
-	return explain(change, decision), nil
+	x := explain(change, decision)
+	e.doubt(ctx, s, change, x)
+	return x, nil
 }
 
 func (v *verdict) explanation(kind string) *Explanation {

@@ -28,6 +28,8 @@ import (
 type Registered interface {
 	// For returns those for a machine, in the order in which they are asked.
 	For(ctx context.Context, s registered.Subject) ([]*registered.Remote, error)
+	// Claimants says who they are, and asks none of them. Empty: there is none.
+	Claimants(ctx context.Context, s registered.Subject) string
 	// Basis returns what changes when they do.
 	Basis(ctx context.Context) (string, error)
 }

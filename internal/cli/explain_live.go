@@ -61,9 +61,9 @@ func (f *explainFlags) live(ctx context.Context, others ...updaters.Constructor)
 	if err := errors.Join(err, by.Disruptions.Prime(ctx), by.Sources.Prime(ctx), by.Images.Prime(ctx)); err != nil {
 		return nil, fmt.Errorf("read the policies: %w", err)
 	}
-	var judge explain.Judge = handlers.NewEngine(by)
+	judge := handlers.NewEngine(by)
 	if !server.alone {
-		judge = &unaskedJudge{judge, &registered.Registry{Client: c, Live: c}}
+		judge = judge.With(&registered.Registry{Client: c, Live: c})
 	}
 	return &liveExplainer{
 		Explainer: &explain.Explainer{Judge: judge, Timetable: &liveTimetable{windows}, Now: now},

@@ -9,12 +9,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/handlers"
+	"github.com/capi-refit/refit/internal/registered"
 )
 
 // Edits, as words that become others.
@@ -288,6 +291,29 @@ func TestAFaultOfRefitsRefusesNothing(t *testing.T) {
 	got := w.edit(workers, disks)
 	require.True(t, got.allowed)
 	require.Equal(t, "unjudged", got.AuditAnnotations["outcome"])
+}
+
+// TestWhatARegisteredUpdaterMayClaimIsNotKnown: the guard asks none of them, and takes what they may claim for no replacement.
+func TestWhatARegisteredUpdaterMayClaimIsNotKnown(t *testing.T) {
+	registration := &refitv1.UpdaterRegistration{ObjectMeta: metav1.ObjectMeta{Name: "disks"}}
+	for name, tc := range map[string]struct {
+		policy  client.Object
+		outcome outcome
+	}{
+		"by default": {keep(), warned},
+		"strictly":   {keep(as(refitv1.StrictGuard)), refused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, outside, append(append(fleet(t), machines()...), tc.policy, registration)...)
+			require.Equal(t, string(refused), w.edit(workers, disks).AuditAnnotations["outcome"], "refit asks nobody")
+			w.guard.Judge = w.guard.Judge.(*handlers.Engine).With(&registered.Registry{Client: w, Live: w})
+			got := w.edit(workers, disks)
+			require.Equal(t, string(tc.outcome), got.AuditAnnotations["outcome"], got.says)
+			require.Contains(t, got.says, "can't tell whether w-1 of 2 Machines of MachineDeployment/fleet/md would be replaced")
+			require.Contains(t, got.says, "it may be claimed by UpdaterRegistration disks")
+			require.Empty(t, w.edit(workers, motd).says, "what is refit's own is known")
+		})
+	}
 }
 
 func TestCausesAreCounted(t *testing.T) {

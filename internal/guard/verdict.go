@@ -175,6 +175,9 @@ func (f *finding) doubt() string {
 	if f.unsure {
 		return "they are not what the stored object wants: " + left(f.owner)
 	}
+	if len(f.owner.Notes) == 0 { // registered updaters may claim what is left
+		return left(f.owner)
+	}
 	return some(f.owner.Notes)
 }
 

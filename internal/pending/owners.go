@@ -16,6 +16,7 @@ import (
 
 	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/registered"
 	"github.com/capi-refit/refit/internal/rollout"
 )
 
@@ -43,6 +44,14 @@ type Updaters interface {
 	Basis(ctx context.Context, s inplace.Subject) (string, error)
 }
 
+// Registered has the extensions that are registered as updaters.
+type Registered interface {
+	// Claimants says who they are, and asks none of them. Empty: there is none.
+	Claimants(ctx context.Context, s registered.Subject) string
+	// Basis returns what changes when they do.
+	Basis(ctx context.Context) (string, error)
+}
+
 // Owners knows what owners want of their Machines: whether that can be made in place, and how they have it made. It asks the API server when an
 // owner has changed, and remembers.
 type Owners struct {
@@ -50,7 +59,9 @@ type Owners struct {
 	Client, Live client.Reader
 	Differences  Differences
 	Updaters     Updaters
-	Clock        clock.PassiveClock
+	// Registered are extensions that may claim what the updaters leave; nil if there are none. They are asked by the hooks alone.
+	Registered Registered
+	Clock      clock.PassiveClock
 
 	deployments map[types.NamespacedName]deployment
 	verdicts    map[types.NamespacedName]verdict // by MachineSet, or by Machine where there is none

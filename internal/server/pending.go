@@ -13,13 +13,13 @@ import (
 	"github.com/capi-refit/refit/internal/slots"
 )
 
-// addPending has the manager show and measure what waits.
-func addPending(mgr shard.Manager, by judges.ByPolicy, changes *changeManagement, limits slots.Limits) error {
+// addPending has the manager show and measure what waits. others are the extensions that are registered as updaters; nil if refit asks none.
+func addPending(mgr shard.Manager, by judges.ByPolicy, changes *changeManagement, limits slots.Limits, others pending.Registered) error {
 	now := clock.RealClock{}
 	view := &pending.View{
 		Client: mgr.GetClient(), Gate: changes.gate, Versions: by, Limits: limits, Clock: now,
 		Owners: &pending.Owners{
-			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Updaters: by, Clock: now,
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Updaters: by, Registered: others, Clock: now,
 			Differences: &rollback.Rollback{Writer: mgr.GetClient(), Live: machineupdate.RememberCRDs(mgr.GetAPIReader(), now)},
 		},
 	}

@@ -42,6 +42,7 @@ import (
 	"github.com/capi-refit/refit/internal/machineupdate"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
+	"github.com/capi-refit/refit/internal/pending"
 	"github.com/capi-refit/refit/internal/registered"
 	"github.com/capi-refit/refit/internal/shard"
 	"github.com/capi-refit/refit/webhook"
@@ -222,12 +223,13 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 		return err
 	}
 	engine := handlers.NewEngine(judges)
+	var others pending.Registered
 	if o.registeredUpdaters {
 		extensions, err := o.addRegistered(ctx, mgr)
 		if err != nil {
 			return err
 		}
-		reconciler.Registered, engine = extensions, engine.With(extensions)
+		reconciler.Registered, others, engine = extensions, extensions, engine.With(extensions)
 		reconciler.Judge = engine
 	}
 	if err := o.addAdmission(mgr, o.ownNamespace(), changes.hooks, engine); err != nil {
@@ -244,7 +246,7 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 	metrics.Registry.MustRegister(machineupdate.SessionsCollector{Sessions: reconciler.Sessions})
 	mgr.Shards.OnAcquire(reconciler.Slots.Forget)
 	mgr.Shards.OnAcquire(changes.gate.ForgetNamespaces)
-	if err := errors.Join(o.drift.addTo(mgr, reconciler), addPending(mgr, judges, changes, reconciler.Slots.Limits)); err != nil {
+	if err := errors.Join(o.drift.addTo(mgr, reconciler), addPending(mgr, judges, changes, reconciler.Slots.Limits, others)); err != nil {
 		return err
 	}
 	return o.addHooks(mgr, on, engine, changes)
@@ -295,7 +297,8 @@ func (o *options) reconciler(mgr shard.Manager, by judges.ByPolicy, changes *cha
 // addHooks adds what answers hooks.
 func (o *options) addHooks(mgr ctrl.Manager, on ctrlwebhook.Server, engine *handlers.Engine, changes *changeManagement) error {
 	scope := handlers.Scope(o.namespace)
-	canUpdate := handlers.NewCanUpdate(engine, changes.hooks, handlers.NewMetrics(metrics.Registry), scope)
+	canUpdate := handlers.NewCanUpdate(engine, changes.hooks, handlers.NewMetrics(metrics.Registry), scope).
+		Telling(&registered.Events{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("refit")})
 	// Whoever asks for updates does not wait behind those who make them, so the hook has a client with limits of its own.
 	hooks, err := ownClient(mgr)
 	if err != nil {
