@@ -60,7 +60,7 @@ func (u *update) look(ctx context.Context) (*wait, error) {
 		return w, err
 	}
 	if len(plan.Blocked) > 0 {
-		return &wait{reason: refitv1.ReasonBlocked, message: u.blocked(u.origin.because(plan.Blocked))}, nil
+		return &wait{reason: refitv1.ReasonBlocked, message: u.blocked(u.origin.because(plan.Blocked)) + u.partsOfUpdaters()}, nil
 	}
 	u.planRegistered(&plan)
 	u.plan = plan

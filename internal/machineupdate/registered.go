@@ -214,6 +214,20 @@ func (u *update) byUpdaters() string {
 	return text
 }
 
+// partsOfUpdaters returns what has become of the updaters' parts of an update that can't go on by what the node is like: what keeps it may be what one of them
+// was to do. None is called before the node can be updated.
+func (u *update) partsOfUpdaters() string {
+	var text string
+	for _, r := range u.registered {
+		if u.runOfRegistered(r.Name()).Done {
+			text += fmt.Sprintf("; UpdaterRegistration %s has said that its part is done", r.Name())
+		} else {
+			text += fmt.Sprintf("; UpdaterRegistration %s is not called before that", r.Name())
+		}
+	}
+	return text
+}
+
 // whileUpdater returns what an update waits for while an updater is at work that can't be called on.
 func (w *wait) whileUpdater(name, offer string) *wait {
 	out := *w

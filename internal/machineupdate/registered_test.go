@@ -110,6 +110,28 @@ func TestDoneIsRemembered(t *testing.T) {
 	require.Equal(t, refitv1.PhaseSucceeded, w.update().Status.Phase)
 }
 
+// TestBlockedNodeNamesUpdaters: what the node lacks may be what an updater was to bring, and has said that it has.
+func TestBlockedNodeNamesUpdaters(t *testing.T) {
+	blocked := node.Plan{Blocked: []node.Problem{{Path: "/opt/b", Reason: "no rule says what a change of /opt/b takes on a node", Ruled: true}}}
+	w := newWorld(t)
+	answer := saysDone
+	calls := w.registered(&answer, unchanged)
+	w.node.plans = []node.Plan{blocked}
+	w.ask()
+	w.reconcile()
+	require.Contains(t, w.requireWaiting(refitv1.ReasonBlocked, "no rule says").Message, "UpdaterRegistration memory is not called before that")
+	require.Empty(t, *calls)
+
+	w = newWorld(t)
+	calls = w.registered(&answer, unchanged)
+	w.node.plans = []node.Plan{writeA, blocked}
+	w.ask()
+	w.reconcile()
+	require.Len(t, *calls, 1)
+	require.Contains(t, w.requireWaiting(refitv1.ReasonBlocked, "no rule says").Message, "UpdaterRegistration memory has said that its part is done")
+	require.NotContains(t, w.node.calls, "apply")
+}
+
 // TestRegisteredUpdaterThatDrains has pods leave before it is called.
 func TestRegisteredUpdaterThatDrains(t *testing.T) {
 	w := newWorld(t)
