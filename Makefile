@@ -110,7 +110,7 @@ e2e-shards: build ## Two replicas share two clusters, and one of them dies.
 	go test -tags e2e -vet=off -count=1 -timeout 30m -v -run '^TestShards$$' ./test/e2e
 
 .PHONY: e2e-others
-e2e-others: build ## Cluster API's reference extension is an updater beside refit's own, and is down for a while.
+e2e-others: build ## Other extensions are updaters beside refit's own: Cluster API's reference extension, which is down for a while, and one that lies.
 	go test -tags e2e -vet=off -count=1 -timeout 30m -v -run '^TestOthers$$' ./test/e2e
 
 # It takes a Debian machine, as the updaters' tests do.

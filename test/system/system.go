@@ -49,6 +49,8 @@ type Options struct {
 	Shards int
 	// Registered has other extensions be updaters: refit's --registered-updaters.
 	Registered bool
+	// ControlPlaneReplicas and WorkerReplicas are those of the first cluster. Nil: as lab.ClusterOptions has them.
+	ControlPlaneReplicas, WorkerReplicas *int32
 	// More are further clusters beside the first one. Each needs a namespace of its own. Those of the Docker backend are real
 	// ones.
 	More []lab.ClusterOptions
@@ -206,10 +208,11 @@ func (s *System) backend() lab.Backend {
 
 // clusterOptions are those of the first cluster.
 func (s *System) clusterOptions() lab.ClusterOptions {
+	o := lab.ClusterOptions{Backend: lab.InMemory, ControlPlaneReplicas: s.options.ControlPlaneReplicas, WorkerReplicas: s.options.WorkerReplicas}
 	if s.options.Nodes == nodes.Machines {
-		return lab.ClusterOptions{Backend: lab.Docker}
+		o.Backend = lab.Docker
 	}
-	return lab.ClusterOptions{Backend: lab.InMemory}
+	return o
 }
 
 func (s *System) startCluster(ctx context.Context, o lab.ClusterOptions) error {
