@@ -118,7 +118,7 @@ func (v *verdict) hearOne(ctx context.Context, l layout, current map[fieldset.Ob
 		takes[0].Type = disruption.Drain
 	}
 	for _, i := range claimed { // all of its answer is right, or nothing of it counts
-		v.decision[i] = updaters.Verdict{Field: v.decision[i].Field, Updater: "registered/" + r.Name(), Actions: takes}
+		v.decision[i] = updaters.Verdict{Field: v.decision[i].Field, Updater: registered.UpdaterPrefix + r.Name(), Actions: takes}
 	}
 	return nil
 }

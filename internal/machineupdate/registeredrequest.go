@@ -2,18 +2,16 @@ package machineupdate
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
 	"sigs.k8s.io/cluster-api/controllers/external"
 
 	"github.com/capi-refit/refit/internal/fieldset"
+	"github.com/capi-refit/refit/internal/question"
 )
 
 // registeredRequest returns the request that Cluster API would make: the objects as they are now, if they are still those that were asked for.
@@ -33,11 +31,11 @@ func (u *update) registeredRequest(ctx context.Context) ([]byte, error) {
 	if digest != u.mu.Spec.Digest {
 		return nil, fmt.Errorf("the specs of Machine %s have changed since they were read; they are read again", u.regarding.Name)
 	}
-	return json.Marshal(map[string]any{"apiVersion": runtimehooksv1.GroupVersion.String(), "kind": "UpdateMachineRequest", "desired": asAsked(objects)})
+	return question.UpdateMachine(objects)
 }
 
 // readObjects reads the Machine and what it refers to, as they are now.
-func (u *update) readObjects(ctx context.Context) (map[fieldset.Object]*unstructured.Unstructured, error) {
+func (u *update) readObjects(ctx context.Context) (question.Objects, error) {
 	m := &unstructured.Unstructured{}
 	m.SetGroupVersionKind(clusterv1.GroupVersion.WithKind("Machine"))
 	if err := u.Live.Get(ctx, client.ObjectKeyFromObject(u.regarding), m); err != nil {
@@ -47,7 +45,7 @@ func (u *update) readObjects(ctx context.Context) (map[fieldset.Object]*unstruct
 	if err != nil {
 		return nil, fmt.Errorf("read the infrastructure machine: %w", err)
 	}
-	objects := map[fieldset.Object]*unstructured.Unstructured{fieldset.Machine: m, fieldset.InfrastructureMachine: infrastructure}
+	objects := question.Objects{fieldset.Machine: m, fieldset.InfrastructureMachine: infrastructure}
 	if ref := u.regarding.Spec.Bootstrap.ConfigRef; ref.IsDefined() {
 		if objects[fieldset.BootstrapConfig], err = external.GetObjectFromContractVersionedRef(ctx, u.Live, ref, u.regarding.Namespace); err != nil {
 			return nil, fmt.Errorf("read the bootstrap config: %w", err)
@@ -62,7 +60,7 @@ func (u *update) canRollBack(ctx context.Context, change fieldset.Change) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	desired := map[fieldset.Object]*unstructured.Unstructured{}
+	desired := question.Objects{}
 	for of, o := range current {
 		o = o.DeepCopy()
 		desired[of] = o
@@ -77,33 +75,5 @@ func (u *update) canRollBack(ctx context.Context, change fieldset.Change) ([]byt
 			o.Object["spec"] = oc.Desired.Value
 		}
 	}
-	return json.Marshal(map[string]any{
-		"apiVersion": runtimehooksv1.GroupVersion.String(), "kind": "CanUpdateMachineRequest", "current": asAsked(current), "desired": asAsked(desired),
-	})
-}
-
-// asAsked are objects by the fields of a request.
-func asAsked(objects map[fieldset.Object]*unstructured.Unstructured) map[string]any {
-	fields := map[fieldset.Object]string{
-		fieldset.Machine: "machine", fieldset.InfrastructureMachine: "infrastructureMachine", fieldset.BootstrapConfig: "bootstrapConfig",
-	}
-	out := map[string]any{}
-	for of, o := range objects {
-		out[fields[of]] = objectAsAsked(o)
-	}
-	return out
-}
-
-// objectAsAsked is what Cluster API sends of an object.
-func objectAsAsked(o *unstructured.Unstructured) map[string]any {
-	annotations := o.GetAnnotations()
-	delete(annotations, corev1.LastAppliedConfigAnnotation)
-	metadata := map[string]any{"name": o.GetName(), "namespace": o.GetNamespace()}
-	if l := o.GetLabels(); len(l) > 0 {
-		metadata["labels"] = l
-	}
-	if len(annotations) > 0 {
-		metadata["annotations"] = annotations
-	}
-	return map[string]any{"apiVersion": o.GetAPIVersion(), "kind": o.GetKind(), "metadata": metadata, "spec": o.Object["spec"]}
+	return question.CanUpdateMachine(current, desired)
 }

@@ -16,7 +16,6 @@ import (
 
 	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/internal/inplace"
-	"github.com/capi-refit/refit/internal/registered"
 	"github.com/capi-refit/refit/internal/rollout"
 )
 
@@ -44,14 +43,6 @@ type Updaters interface {
 	Basis(ctx context.Context, s inplace.Subject) (string, error)
 }
 
-// Registered has the extensions that are registered as updaters.
-type Registered interface {
-	// Claimants says who they are, and asks none of them. Empty: there is none.
-	Claimants(ctx context.Context, s registered.Subject) string
-	// Basis returns what changes when they do.
-	Basis(ctx context.Context) (string, error)
-}
-
 // Owners knows what owners want of their Machines: whether that can be made in place, and how they have it made. It asks the API server when an
 // owner has changed, and remembers.
 type Owners struct {
@@ -59,13 +50,15 @@ type Owners struct {
 	Client, Live client.Reader
 	Differences  Differences
 	Updaters     Updaters
-	// Registered are extensions that may claim what the updaters leave; nil if there are none. They are asked by the hooks alone.
+	// Registered are extensions that may claim what the updaters leave; nil if there are none. Asker asks them; nil: nobody does but the hooks.
 	Registered Registered
+	Asker      Asker
 	Clock      clock.PassiveClock
 
 	deployments map[types.NamespacedName]deployment
 	verdicts    map[types.NamespacedName]verdict // by MachineSet, or by Machine where there is none
 	reads       int                              // what may be read for this view
+	questions   int                              // what registered extensions may be asked for it
 }
 
 // begin begins another view, and forgets what nobody asks about any more.
@@ -73,7 +66,7 @@ func (o *Owners) begin() {
 	if o.deployments == nil {
 		o.deployments, o.verdicts = map[types.NamespacedName]deployment{}, map[types.NamespacedName]verdict{}
 	}
-	o.reads = readAtOnce
+	o.reads, o.questions = readAtOnce, askedAtOnce
 	now := o.Clock.Now()
 	for key, d := range o.deployments {
 		if now.Sub(d.at) > keptFor {

@@ -17,7 +17,6 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/fieldset"
-	"github.com/capi-refit/refit/internal/registered"
 	"github.com/capi-refit/refit/internal/rollback"
 )
 
@@ -111,27 +110,4 @@ func TestAChangeOfAFleetIsReadBitByBit(t *testing.T) {
 	w.Clock.Step(keptFor + time.Second)
 	w.view.Owners.begin()
 	require.Empty(t, w.view.Owners.verdicts, "what nobody asks about is forgotten")
-}
-
-// TestWhatARegisteredUpdaterMayClaimIsNoReplacement: it is asked by the hooks alone, so that nobody knows before.
-func TestWhatARegisteredUpdaterMayClaimIsNoReplacement(t *testing.T) {
-	registration := &refitv1.UpdaterRegistration{ObjectMeta: metav1.ObjectMeta{Name: "disks", UID: "uid-disks", Generation: 1}}
-	w := newWorld(t, outside, append(fleet(command), registration, worker("w1", outdated))...)
-	ask := func() verdict {
-		w.view.Owners.begin()
-		return w.view.Owners.verdict(t.Context(), worker("w1"), &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Generation: 1}})
-	}
-	require.Equal(t, refitv1.PendingReplacement, ask().cause, "refit asks nobody")
-
-	w.view.Owners.Registered = &registered.Registry{Client: w, Live: w}
-	now := ask()
-	require.Equal(t, refitv1.PendingUnknown, now.cause)
-	require.Contains(t, now.note, "spec.postKubeadmCommands of the bootstrapConfig can't be updated in place by refit's own updaters")
-	require.Contains(t, now.note, "may be claimed by UpdaterRegistration disks")
-	require.True(t, now.lasting)
-
-	require.NoError(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(registration), registration))
-	registration.Spec.BootstrapKinds, registration.Generation = []string{"OtherConfig"}, 2
-	require.NoError(t, w.Client.Update(t.Context(), registration))
-	require.Equal(t, refitv1.PendingReplacement, ask().cause, "it is for other machines")
 }

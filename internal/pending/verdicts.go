@@ -14,8 +14,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/internal/inplace"
-	"github.com/capi-refit/refit/internal/registered"
 	"github.com/capi-refit/refit/internal/rollback"
 	"github.com/capi-refit/refit/schedule"
 	"github.com/capi-refit/refit/updaters"
@@ -32,15 +32,15 @@ type verdict struct {
 	material bool
 	class    schedule.Class
 	note     string
-	// lasting reports of what is unknown that asking again soon makes it no better known.
-	lasting bool
+	// lasting reports of what is unknown that it is no better known soon, and passing of what is known that it may be otherwise soon.
+	lasting, passing bool
 }
 
 // current reports whether a verdict still counts.
 func (v verdict) current(now time.Time, of verdict) bool {
 	age := now.Sub(v.at)
 	return v.generation == of.generation && v.revision == of.revision && v.basis == of.basis && age < knownFor &&
-		(v.cause != refitv1.PendingUnknown || v.lasting || age < unknownFor)
+		(v.cause != refitv1.PendingUnknown && !v.passing || v.lasting || age < unknownFor)
 }
 
 // setOf returns by what a verdict is known: all Machines of a MachineSet have the same specs.
@@ -73,19 +73,9 @@ func (o *Owners) verdict(ctx context.Context, m *clusterv1.Machine, meta *metav1
 		return unknown("refit has not looked yet at what is wanted")
 	}
 	judged := o.judge(ctx, m, subject)
-	v.cause, v.material, v.class, v.note, v.lasting = judged.cause, judged.material, judged.class, judged.note, judged.lasting
+	v.cause, v.material, v.class, v.note, v.lasting, v.passing = judged.cause, judged.material, judged.class, judged.note, judged.lasting, judged.passing
 	o.verdicts[key] = v
 	return v
-}
-
-// basis returns what a verdict rests on beside what is compared.
-func (o *Owners) basis(ctx context.Context, s inplace.Subject) (string, error) {
-	basis, err := o.Updaters.Basis(ctx, s)
-	if err != nil || o.Registered == nil {
-		return basis, err
-	}
-	others, err := o.Registered.Basis(ctx)
-	return basis + "; " + others, err
 }
 
 // unknown is the verdict where there is none, and why.
@@ -113,28 +103,21 @@ func (o *Owners) judge(ctx context.Context, m *clusterv1.Machine, s inplace.Subj
 	if err != nil {
 		return unknown(err.Error())
 	}
+	if decision.InPlace() {
+		return decided(change, decision)
+	}
+	return o.left(ctx, m, s, decided(change, decision))
+}
+
+// decided is the verdict by what was decided.
+func decided(change fieldset.Change, decision updaters.Decision) verdict {
 	v := verdict{cause: refitv1.PendingInPlace, class: inplace.ClassOf(change, decision)}
 	for _, f := range decision {
 		if !f.Covered() {
-			return o.left(ctx, m, s, f, v.class)
+			v.cause, v.note = refitv1.PendingReplacement, fmt.Sprintf("%s of the %s can't be updated in place: %s", f.Field, f.Field.Object, f.Reason)
+			return v
 		}
 		v.material = v.material || f.Disturbs()
 	}
 	return v
-}
-
-// left returns the verdict on a Machine with a field that the updaters leave.
-func (o *Owners) left(ctx context.Context, m *clusterv1.Machine, s inplace.Subject, f updaters.Verdict, class schedule.Class) verdict {
-	if o.Registered != nil {
-		may := o.Registered.Claimants(ctx, registered.Subject{Subject: s, Infrastructure: m.Spec.InfrastructureRef.Kind})
-		if may != "" {
-			v := unknown(fmt.Sprintf("%s of the %s can't be updated in place by refit's own updaters: %s; %s", f.Field, f.Field.Object, f.Reason, may))
-			v.lasting = true
-			return v
-		}
-	}
-	return verdict{
-		cause: refitv1.PendingReplacement, class: class,
-		note: fmt.Sprintf("%s of the %s can't be updated in place: %s", f.Field, f.Field.Object, f.Reason),
-	}
 }

@@ -26,6 +26,6 @@ func (r *Registry) Claimants(ctx context.Context, s Subject) string {
 	case err != nil:
 		return "UpdaterRegistrations may claim it, and which there are is not known: " + err.Error()
 	default:
-		return "it may be claimed by UpdaterRegistration " + strings.Join(names, ", then ") + ", which refit asks when Cluster API asks refit, and not before"
+		return "it may be claimed by UpdaterRegistration " + strings.Join(names, ", then ") + ", which refit asks when Cluster API asks refit"
 	}
 }

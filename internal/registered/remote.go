@@ -29,6 +29,9 @@ type Remote struct {
 	broken error
 }
 
+// UpdaterPrefix is before the name of a registration where updaters are named that make a field.
+const UpdaterPrefix = "registered/"
+
 // Name is that of its registration.
 func (r *Remote) Name() string { return r.name }
 

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 )
 
 func (w *world) difference() ([]string, error) {
@@ -41,4 +42,29 @@ func TestDifferenceThatCannotBeTold(t *testing.T) {
 	_, err := w.difference()
 	require.ErrorContains(t, err, "is not there")
 	require.ErrorAs(t, err, new(*RefusedError))
+}
+
+// What Cluster API asks about a Machine of a MachineDeployment is about its MachineSet, with the templates of both sides.
+func TestQuestionOfAWorkerIsThatOfItsMachineSet(t *testing.T) {
+	w := worker(t)
+	request, err := w.rollback().Question(w.t.Context(), machineKey)
+	require.NoError(t, err)
+	asked := gjson.ParseBytes(request)
+	require.Equal(t, "CanUpdateMachineSetRequest", asked.Get("kind").Str)
+	for _, side := range []string{"current", "desired"} {
+		require.Equal(t, "MachineSet", asked.Get(side+".machineSet.kind").Str)
+		require.NotEmpty(t, asked.Get(side+".infrastructureMachineTemplate.spec.template.spec").Raw)
+		require.NotEmpty(t, asked.Get(side+".bootstrapConfigTemplate.spec.template.spec").Raw)
+	}
+	const version = ".machineSet.spec.template.spec.version"
+	require.NotEqual(t, asked.Get("current"+version).Str, asked.Get("desired"+version).Str)
+	require.Equal(t, "v1.36.0", asked.Get("desired"+version).Str)
+	const files = ".bootstrapConfigTemplate.spec.template.spec.files"
+	require.NotEqual(t, asked.Get("current"+files).Raw, asked.Get("desired"+files).Raw)
+
+	_, err = first(t).rollback().Question(w.t.Context(), machineKey)
+	require.ErrorContains(t, err, "was made by no MachineSet")
+	w.edit(kindOfCluster("MachineDeployment"), "workers", "gone", "spec", "template", "spec", "infrastructureRef", "name")
+	_, err = w.rollback().Question(w.t.Context(), machineKey)
+	require.Error(t, err)
 }

@@ -42,7 +42,6 @@ import (
 	"github.com/capi-refit/refit/internal/machineupdate"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
-	"github.com/capi-refit/refit/internal/pending"
 	"github.com/capi-refit/refit/internal/registered"
 	"github.com/capi-refit/refit/internal/shard"
 	"github.com/capi-refit/refit/webhook"
@@ -223,7 +222,7 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 		return err
 	}
 	engine := handlers.NewEngine(judges)
-	var others pending.Registered
+	var others *registered.Registry
 	if o.registeredUpdaters {
 		extensions, err := o.addRegistered(ctx, mgr)
 		if err != nil {
@@ -246,7 +245,7 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 	metrics.Registry.MustRegister(machineupdate.SessionsCollector{Sessions: reconciler.Sessions})
 	mgr.Shards.OnAcquire(reconciler.Slots.Forget)
 	mgr.Shards.OnAcquire(changes.gate.ForgetNamespaces)
-	if err := errors.Join(o.drift.addTo(mgr, reconciler), addPending(mgr, judges, changes, reconciler.Slots.Limits, others)); err != nil {
+	if err := errors.Join(o.drift.addTo(mgr, reconciler), addPending(mgr, judges, changes, reconciler.Slots.Limits, others, engine)); err != nil {
 		return err
 	}
 	return o.addHooks(mgr, on, engine, changes)

@@ -71,8 +71,7 @@ func (u *suite) toldWhereItWaits(ctx context.Context, t *testing.T, says string)
 	})
 	u.awaitPending(ctx, t, u.Cluster, "MachineDeployment", func(p *refitv1.PendingChange) bool {
 		c := meta.FindStatusCondition(p.Status.Conditions, refitv1.ChangePendingCondition)
-		return c != nil && strings.Contains(c.Message, "spec.failureDomain of the machine can't be updated in place by refit's own updaters") &&
-			strings.Contains(c.Message, "it may be claimed by UpdaterRegistration liar") &&
+		return c != nil && strings.Contains(c.Message, "UpdaterRegistration liar: "+says) &&
 			!slices.ContainsFunc(p.Status.List, func(m refitv1.PendingMachine) bool { return m.Cause != refitv1.PendingUnknown })
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -63,7 +64,17 @@ func (u *suite) madeByReference(ctx context.Context, t *testing.T) {
 	before := u.identities(ctx, t)
 	require.Len(t, u.workers(ctx, t), othersWorkers)
 	one := file(app+"/others", "one\n")
+	closed, _ := opensIn(3 * time.Hour)
+	closed.WhenClosed, closed.Hold = refitv1.RefuseWhenClosed, refitv1.HoldAll
+	policy := u.policy(ctx, t, "far", closed)
+	read()
 	u.changeBoth(ctx, t, one, "one")
+	u.withheld(ctx, t, "whenClosed: Refuse")
+	u.awaitPending(ctx, t, u.Cluster, "MachineDeployment", func(p *refitv1.PendingChange) bool { // who makes what is told before it is made
+		c := meta.FindStatusCondition(p.Status.Conditions, refitv1.ChangePendingCondition)
+		return c != nil && strings.Contains(c.Message, "5 to be updated in place") && strings.Contains(c.Message, "spec.failureDomain of the machine by UpdaterRegistration reference")
+	})
+	require.NoError(t, u.Client.Delete(ctx, policy))
 	u.rollOut(ctx, t, before)
 	u.madeByBoth(ctx, t, one, "one", refitv1.UpdaterRun{Name: "reference", Done: true, Message: "Extension completed updating Machine"})
 

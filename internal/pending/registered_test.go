@@ -1,0 +1,137 @@
+package pending
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/disruption"
+	"github.com/capi-refit/refit/internal/fieldset"
+	"github.com/capi-refit/refit/internal/registered"
+	"github.com/capi-refit/refit/internal/rollback"
+	"github.com/capi-refit/refit/updaters"
+)
+
+// asker has questions answered by one registered extension.
+type asker struct {
+	refused, fault error
+	claims         bool
+	asked          int
+	change         fieldset.Change
+}
+
+func (a *asker) Question(context.Context, client.ObjectKey) ([]byte, error) { return nil, a.refused }
+
+func (a *asker) Decide(context.Context, []byte) (fieldset.Change, updaters.Decision, error) {
+	a.asked++
+	if a.fault != nil {
+		return nil, nil, a.fault
+	}
+	var decision updaters.Decision
+	for _, f := range a.change.Fields() {
+		v := updaters.Verdict{Field: f, Reason: "nobody claims it"}
+		if a.claims {
+			v = updaters.Verdict{Field: f, Updater: registered.UpdaterPrefix + "disks", Actions: []updaters.Action{{Type: disruption.Drain}}}
+		}
+		decision = append(decision, v)
+	}
+	return a.change, decision, nil
+}
+
+// registering is a world with a registered extension, of whose MachineDeployment a change is wanted that refit's own updaters do not make.
+func registering(t *testing.T) (w *world, ask func(m *clusterv1.Machine) verdict, registration *refitv1.UpdaterRegistration) {
+	registration = &refitv1.UpdaterRegistration{ObjectMeta: metav1.ObjectMeta{Name: "disks", UID: "uid-disks", Generation: 1}}
+	w = newWorld(t, outside, append(fleet(command), registration, worker("w1", outdated))...)
+	return w, func(m *clusterv1.Machine) verdict {
+		w.view.Owners.begin()
+		return w.view.Owners.verdict(t.Context(), m, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Generation: 1}})
+	}, registration
+}
+
+// TestWhatARegisteredUpdaterMayClaimIsNoReplacement where none is asked: nobody knows then.
+func TestWhatARegisteredUpdaterMayClaimIsNoReplacement(t *testing.T) {
+	w, ask, registration := registering(t)
+	require.Equal(t, refitv1.PendingReplacement, ask(worker("w1")).cause, "refit asks nobody")
+
+	w.view.Owners.Registered = &registered.Registry{Client: w, Live: w}
+	now := ask(worker("w1"))
+	require.Equal(t, refitv1.PendingUnknown, now.cause)
+	require.Contains(t, now.note, "spec.postKubeadmCommands of the bootstrapConfig can't be updated in place: ")
+	require.Contains(t, now.note, "it may be claimed by UpdaterRegistration disks")
+	require.True(t, now.lasting)
+
+	require.NoError(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(registration), registration))
+	registration.Spec.BootstrapKinds, registration.Generation = []string{"OtherConfig"}, 2
+	require.NoError(t, w.Client.Update(t.Context(), registration))
+	require.Equal(t, refitv1.PendingReplacement, ask(worker("w1")).cause, "it is for other machines")
+}
+
+// TestRegisteredUpdatersAreAskedWhatTheyClaim: as Cluster API has refit ask them, again each minute, and of a MachineSet only.
+func TestRegisteredUpdatersAreAskedWhatTheyClaim(t *testing.T) {
+	w, ask, _ := registering(t)
+	change, err := w.view.Owners.Differences.Difference(t.Context(), client.ObjectKeyFromObject(worker("w1")))
+	require.NoError(t, err)
+	a := &asker{change: change, claims: true}
+	w.view.Owners.Registered, w.view.Owners.Asker = &registered.Registry{Client: w, Live: w}, a
+	now := ask(worker("w1"))
+	require.Equal(t, refitv1.PendingInPlace, now.cause)
+	require.Equal(t, "spec.postKubeadmCommands of the bootstrapConfig by UpdaterRegistration disks", now.note)
+	require.True(t, now.material, "it drains")
+	ask(worker("w1"))
+	require.Equal(t, 1, a.asked)
+
+	for _, step := range []struct {
+		becomes func()
+		cause   refitv1.PendingCause
+		says    string
+	}{
+		{func() { a.claims = false }, refitv1.PendingReplacement, "can't be updated in place: nobody claims it"},
+		{func() { a.fault = &registered.Fault{Updater: "disks", Err: errors.New("it is slow")} }, refitv1.PendingUnknown, "UpdaterRegistration disks: it is slow"},
+		{func() { a.refused = &rollback.RefusedError{Reason: "it goes"} }, refitv1.PendingUnknown, "it goes"},
+		{func() { a.refused = errors.New("secret") }, refitv1.PendingUnknown, "what is wanted could not be read"},
+	} {
+		step.becomes()
+		w.Clock.Step(unknownFor + time.Second)
+		now := ask(worker("w1"))
+		require.Equal(t, step.cause, now.cause)
+		require.Contains(t, now.note, step.says)
+		require.NotContains(t, now.note, "secret")
+	}
+}
+
+// TestRegisteredUpdatersAreAskedAboutFewAtOnce: each may be as slow as a hook waits.
+func TestRegisteredUpdatersAreAskedAboutFewAtOnce(t *testing.T) {
+	w, _, _ := registering(t)
+	change, err := w.view.Owners.Differences.Difference(t.Context(), client.ObjectKeyFromObject(worker("w1")))
+	require.NoError(t, err)
+	a := &asker{change: change, claims: true}
+	w.view.Owners.Registered, w.view.Owners.Asker = &registered.Registry{Client: w, Live: w}, a
+	w.view.Owners.Differences = fixed{change}
+	w.view.Owners.begin()
+	for _, name := range []string{"a", "b", "c", "d"} {
+		m := worker("w-"+name, func(m *clusterv1.Machine) { m.OwnerReferences[0].Name = "ms-" + name })
+		now := w.view.Owners.verdict(t.Context(), m, &metav1.PartialObjectMetadata{})
+		if name == "d" {
+			require.Contains(t, now.note, "they have not been asked yet")
+		}
+	}
+	require.Equal(t, askedAtOnce, a.asked)
+	now := w.view.Owners.verdict(t.Context(), controlPlane("cp1"), &metav1.PartialObjectMetadata{})
+	require.Contains(t, now.note, "it may be claimed by UpdaterRegistration disks")
+	require.True(t, now.lasting)
+}
+
+// fixed are differences that are always the same.
+type fixed struct{ fieldset.Change }
+
+func (f fixed) Difference(context.Context, client.ObjectKey) (fieldset.Change, error) {
+	return f.Change, nil
+}
