@@ -135,6 +135,10 @@ func (e *liveExplainer) pending(ctx context.Context, owner *unstructured.Unstruc
 	if change.Status.LastDone != nil {
 		o.Estimate(change.Status.LastDone.Time)
 	}
+	// It may know more: it asks registered updaters about what waits.
+	if c := meta.FindStatusCondition(change.Status.Conditions, refitv1.ChangePendingCondition); c != nil && o.Verdict == explain.Unknown {
+		o.Notes = append(o.Notes, "refit's server says of what waits: "+c.Message)
+	}
 	return o, nil
 }
 

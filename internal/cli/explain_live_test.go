@@ -170,6 +170,36 @@ func TestTheServersFlagsCount(t *testing.T) {
 	require.Contains(t, strings.Join(strings.Fields(out), " "), "it may be claimed by UpdaterRegistration tuned, then disks, which refit asks")
 }
 
+// TestExplainSaysWhatTheServerHasAsked: explain asks no registered updater, and the server does.
+func TestExplainSaysWhatTheServerHasAsked(t *testing.T) {
+	c := liveWorkers(t)
+	objects, err := explain.Read([]byte(readPage(t, ownFile(t))))
+	require.NoError(t, err)
+	for _, o := range objects {
+		if o.GetKind() == "KubeadmConfigTemplate" {
+			require.NoError(t, c.Create(t.Context(), o))
+		}
+	}
+	var md clusterv1.MachineDeployment
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "fleet", Name: "workers"}, &md))
+	md.Spec.Template.Spec.Bootstrap.ConfigRef.Name = "workers-2"
+	require.NoError(t, c.Update(t.Context(), &md))
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "refit-system", Name: "refit", Labels: ownDeployments}}
+	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "manager", Args: []string{"serve", "--registered-updaters"}}}
+	require.NoError(t, c.Create(t.Context(), d))
+	require.NoError(t, c.Create(t.Context(), &refitv1.UpdaterRegistration{ObjectMeta: metav1.ObjectMeta{Name: "disks"}}))
+	pending := &refitv1.PendingChange{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: "workers"}}
+	pending.Spec = refitv1.PendingChangeSpec{Cluster: "prod", Owner: refitv1.PendingOwner{Kind: "MachineDeployment", Name: "workers"}}
+	pending.Status.Conditions = []metav1.Condition{{
+		Type: refitv1.ChangePendingCondition, Status: metav1.ConditionTrue, Reason: "Pending", Message: "2 to be updated in place; spec.files of the bootstrapConfig by UpdaterRegistration disks",
+	}}
+	require.NoError(t, c.Create(t.Context(), pending))
+	out, err := run(t, (&explainFlags{managementFlags: connected(c)}).command(), "machinedeployment/workers", "-n", "fleet")
+	require.NoError(t, err)
+	require.Contains(t, out, "MachineDeployment/workers  Unknown")
+	require.Contains(t, out, "refit's server says of what waits: 2 to be updated in place; spec.files of the bootstrapConfig by UpdaterRegistration disks")
+}
+
 // ownFile is a file with the workers' configuration as it is in the example, and one file more in a directory that no rule knows.
 func ownFile(t *testing.T) string {
 	t.Helper()
