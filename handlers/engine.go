@@ -35,7 +35,8 @@ type verdict struct {
 	machine         object          // current
 	wanted          object          // the same, desired
 	template        bool            // machine is a MachineSet
-	desired         []object        // in the order of the layout
+	current         map[fieldset.Object]object
+	desired         []object // in the order of the layout
 	change          fieldset.Change
 	decision        updaters.Decision
 	patches         map[fieldset.Object][]byte
@@ -84,6 +85,7 @@ func (e *Engine) judge(ctx context.Context, r *rawRequest, l layout) (*verdict, 
 		machine:   current[fieldset.Machine],
 		wanted:    desired[fieldset.Machine],
 		template:  l.of(fieldset.Machine).template,
+		current:   current,
 		desired:   desiredOf(l, desired),
 		change:    change,
 		decision:  decision,

@@ -52,49 +52,39 @@ type FieldExplanation struct {
 
 // Explain judges a CanUpdateMachineRequest or a CanUpdateMachineSetRequest, in JSON or YAML, as the hooks do.
 func (e *Engine) Explain(ctx context.Context, request []byte) (*Explanation, error) {
-	v, kind, err := e.judgeRequest(ctx, request)
+	v, kind, _, err := e.judgeRequest(ctx, request)
 	if err != nil {
 		return nil, err
 	}
 	return v.explanation(kind), nil
 }
 
-// Decide returns what differs in a CanUpdateMachineRequest or a CanUpdateMachineSetRequest, and what the hooks decide about it. An error that has a
-// *registered.Fault in it says for whose fault nothing is decided.
-func (e *Engine) Decide(ctx context.Context, request []byte) (fieldset.Change, updaters.Decision, error) {
-	v, _, err := e.judgeRequest(ctx, request)
-	if err != nil {
-		return nil, nil, err
-	}
-	return v.change, v.decision, nil
-}
-
-// judgeRequest judges a request, and returns its kind.
-func (e *Engine) judgeRequest(ctx context.Context, request []byte) (v *verdict, kind string, err error) {
+// judgeRequest judges a request, and returns its kind and layout.
+func (e *Engine) judgeRequest(ctx context.Context, request []byte) (v *verdict, kind string, l layout, err error) {
 	body, err := yaml.YAMLToJSON(request)
 	if err != nil {
-		return nil, "", &RequestError{Problem: "is neither JSON nor YAML: " + err.Error()}
+		return nil, "", nil, &RequestError{Problem: "is neither JSON nor YAML: " + err.Error()}
 	}
 	if err := jsonscan.Check(body); err != nil {
-		return nil, "", &RequestError{Problem: "is not read: " + err.Error()}
+		return nil, "", nil, &RequestError{Problem: "is not read: " + err.Error()}
 	}
 	var head struct {
 		Kind string `json:"kind"`
 	}
 	if err := yaml.Unmarshal(body, &head); err != nil {
-		return nil, "", &RequestError{Field: "kind", Problem: "can't be read"}
+		return nil, "", nil, &RequestError{Field: "kind", Problem: "can't be read"}
 	}
 	layouts := map[string]layout{canUpdateMachineKind: machineLayout, canUpdateMachineSetKind: machineSetLayout}
 	l, ok := layouts[head.Kind]
 	if !ok {
-		return nil, "", &RequestError{Field: "kind", Problem: fmt.Sprintf("is %q and should be %s or %s", head.Kind, canUpdateMachineKind, canUpdateMachineSetKind)}
+		return nil, "", nil, &RequestError{Field: "kind", Problem: fmt.Sprintf("is %q and should be %s or %s", head.Kind, canUpdateMachineKind, canUpdateMachineSetKind)}
 	}
 	r, err := decodeRequest(body, head.Kind)
 	if err != nil {
-		return nil, "", err
+		return nil, "", nil, err
 	}
 	v, err = e.judge(ctx, r, l)
-	return v, head.Kind, err
+	return v, head.Kind, l, err
 }
 
 // Left returns the first field of a CanUpdateMachineRequest that can't be made in place, and why; empty if all can.

@@ -49,19 +49,9 @@ func (e *Engine) hearRegistered(ctx context.Context, v *verdict, l layout, curre
 	if e.registered == nil || v.decision.InPlace() {
 		return nil
 	}
-	becomes, err := subjectOf(v.wanted, v.template)
+	remotes, err := e.remotes(ctx, v, current)
 	if err != nil {
 		return err
-	}
-	s := registered.Subject{
-		Subject: v.subject, Infrastructure: strings.TrimSuffix(current[fieldset.InfrastructureMachine].kind, "Template"), Becomes: becomes.Labels,
-	}
-	if s.Becomes == nil {
-		s.Becomes = map[string]string{}
-	}
-	remotes, err := e.registered.For(ctx, s)
-	if err != nil {
-		return fmt.Errorf("which registered updaters are to be asked is not known, so nothing was decided: %w", err)
 	}
 	asked, cancel := context.WithTimeout(ctx, e.patience)
 	defer cancel()
@@ -85,33 +75,34 @@ func (e *Engine) hearRegistered(ctx context.Context, v *verdict, l layout, curre
 	return nil
 }
 
-// hearOne asks one extension.
+// remotes returns the extensions that are registered for the machine.
+func (e *Engine) remotes(ctx context.Context, v *verdict, current map[fieldset.Object]object) ([]*registered.Remote, error) {
+	becomes, err := subjectOf(v.wanted, v.template)
+	if err != nil {
+		return nil, err
+	}
+	s := registered.Subject{
+		Subject: v.subject, Infrastructure: strings.TrimSuffix(current[fieldset.InfrastructureMachine].kind, "Template"), Becomes: becomes.Labels,
+	}
+	if s.Becomes == nil {
+		s.Becomes = map[string]string{}
+	}
+	remotes, err := e.registered.For(ctx, s)
+	if err != nil {
+		return nil, fmt.Errorf("which registered updaters are to be asked is not known, so nothing was decided: %w", err)
+	}
+	return remotes, nil
+}
+
+// hearOne asks one extension about what is left.
 func (v *verdict) hearOne(ctx context.Context, l layout, current map[fieldset.Object]object, r *registered.Remote, limit time.Duration) error {
 	left, err := v.leave(l, current)
 	if err != nil {
 		return err
 	}
-	request, err := v.question(l, left)
+	claimed, err := v.claims(ctx, l, left, r, limit)
 	if err != nil {
 		return err
-	}
-	hook := registered.CanUpdateMachine
-	if v.template {
-		hook = registered.CanUpdateMachineSet
-	}
-	answers, err := r.CanUpdate(ctx, hook, request, limit)
-	if err != nil {
-		return err
-	}
-	claimed, err := v.claimedBy(ctx, l, left, r, answers[0])
-	if err != nil {
-		return err
-	}
-	switch again, err := v.claimedBy(ctx, l, left, r, answers[1]); {
-	case err != nil:
-		return err
-	case !slices.Equal(claimed, again): // the patches may differ, in the order of operations
-		return &registered.Fault{Updater: r.Name(), Err: fmt.Errorf("it has answered %s in two ways to the same question", hook)}
 	}
 	takes := []updaters.Action{{Type: disruption.None}}
 	if r.Drains() {
@@ -121,6 +112,33 @@ func (v *verdict) hearOne(ctx context.Context, l layout, current map[fieldset.Ob
 		v.decision[i] = updaters.Verdict{Field: v.decision[i].Field, Updater: registered.UpdaterPrefix + r.Name(), Actions: takes}
 	}
 	return nil
+}
+
+// claims asks one extension, and returns the indices in the decision of the fields that it claims.
+func (v *verdict) claims(ctx context.Context, l layout, left map[fieldset.Object]object, r *registered.Remote, limit time.Duration) ([]int, error) {
+	request, err := v.question(l, left)
+	if err != nil {
+		return nil, err
+	}
+	hook := registered.CanUpdateMachine
+	if v.template {
+		hook = registered.CanUpdateMachineSet
+	}
+	answers, err := r.CanUpdate(ctx, hook, request, limit)
+	if err != nil {
+		return nil, err
+	}
+	claimed, err := v.claimedBy(ctx, l, left, r, answers[0])
+	if err != nil {
+		return nil, err
+	}
+	switch again, err := v.claimedBy(ctx, l, left, r, answers[1]); {
+	case err != nil:
+		return nil, err
+	case !slices.Equal(claimed, again): // the patches may differ, in the order of operations
+		return nil, &registered.Fault{Updater: r.Name(), Err: fmt.Errorf("it has answered %s in two ways to the same question", hook)}
+	}
+	return claimed, nil
 }
 
 // claimedBy returns the indices in the decision of the fields that an answer claims. An error is a Fault.

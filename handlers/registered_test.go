@@ -102,6 +102,41 @@ func TestOrderOfRegisteredUpdaters(t *testing.T) {
 	require.Equal(t, "registered/b", x.Fields[0].Updater)
 }
 
+// TestOverlapsAreTold: who else would claim a field, be that another extension's or refit's own. It is asked about all of the change for that.
+func TestOverlapsAreTold(t *testing.T) {
+	claimer := func(_ string, request []byte) any { return claims(request) }
+	body := recorded(t, canUpdateUsers)
+	c, err := asking(t, registeredtest.Extension(t, "a", claimer), registeredtest.Extension(t, "b", claimer), registeredtest.Extension(t, "c", claimer)).Claims(t.Context(), body)
+	require.NoError(t, err)
+	require.True(t, c.Decision.InPlace())
+	for i := range c.Decision {
+		require.Equal(t, "registered/a", c.Decision[i].Updater)
+		require.Equal(t, []string{"b", "c"}, c.Also[i])
+	}
+
+	var asked atomic.Int64 // one that comes to lie when it is asked about all of it
+	c, err = asking(t, registeredtest.Extension(t, "a", claimer), registeredtest.Extension(t, "liar", func(string, []byte) any { asked.Add(1); return nil })).Claims(t.Context(), body)
+	require.NoError(t, err)
+	require.True(t, c.Decision.InPlace())
+	require.EqualValues(t, 1, asked.Load())
+	require.Len(t, c.Unsaid, 1)
+	require.ErrorContains(t, c.Unsaid[0], "UpdaterRegistration liar: ")
+
+	_, err = asking(t, registeredtest.Extension(t, "liar", func(string, []byte) any { return nil })).Claims(t.Context(), body)
+	require.ErrorAs(t, err, new(*registered.Fault))
+
+	// A file is refit's own, and another one would claim it.
+	file := recorded(t, "canupdatemachine-file-content")
+	e := engine(t, "/etc/demo.conf").With(asking(t, registeredtest.Extension(t, "files", func(_ string, request []byte) any {
+		return says("JSONMergePatch", fmt.Sprintf(`{"spec": {"files": %s}}`, gjson.GetBytes(request, "desired.bootstrapConfig.spec.files").Raw))
+	})).registered)
+	e.patience = 10 * time.Minute
+	c, err = e.Claims(t.Context(), file)
+	require.NoError(t, err)
+	require.Equal(t, "files", c.Decision[0].Updater)
+	require.Equal(t, []string{"files"}, c.Also[0])
+}
+
 func TestRegisteredUpdaterIsForSomeMachinesOnly(t *testing.T) {
 	r := registeredtest.Extension(t, "other", func(string, []byte) any { t.Error("it is not for the machine"); return nil })
 	r.Spec.BootstrapKinds = []string{"RKE2Config"}

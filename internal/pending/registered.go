@@ -12,11 +12,9 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/internal/registered"
 	"github.com/capi-refit/refit/internal/rollback"
-	"github.com/capi-refit/refit/updaters"
 )
 
 // askedAtOnce is about how many owners registered extensions are asked for one view: each may take as long to answer as a hook waits.
@@ -34,8 +32,8 @@ type Registered interface {
 type Asker interface {
 	// Question returns the request that Cluster API makes. A *rollback.RefusedError says why there is none.
 	Question(ctx context.Context, machine client.ObjectKey) ([]byte, error)
-	// Decide returns what is decided about a request. A *registered.Fault in an error says for whose fault nothing is.
-	Decide(ctx context.Context, request []byte) (fieldset.Change, updaters.Decision, error)
+	// Claims returns what is decided about a request. A *registered.Fault in an error says for whose fault nothing is.
+	Claims(ctx context.Context, request []byte) (*inplace.Claims, error)
 }
 
 // basis returns what a verdict rests on beside what is compared.
@@ -80,31 +78,45 @@ func (o *Owners) ask(ctx context.Context, m *clusterv1.Machine) verdict {
 		ctrl.LoggerFrom(ctx).Info("Could not ask registered updaters", "machine", client.ObjectKeyFromObject(m), "reason", err.Error())
 		return unknown("what is wanted could not be read; refit tries again")
 	}
-	change, decision, err := o.Asker.Decide(ctx, request)
+	claims, err := o.Asker.Claims(ctx, request)
 	if err != nil {
 		return unknown(err.Error())
 	}
-	v := decided(change, decision)
+	v := decided(claims.Change, claims.Decision)
 	v.passing = true
 	if v.cause == refitv1.PendingInPlace {
-		v.note = claimed(decision)
+		v.note = claimed(claims)
 	}
 	return v
 }
 
-// claimed says which fields registered extensions make.
-func claimed(d updaters.Decision) string {
+// claimed says which fields registered extensions make, or would make if another updater did not.
+func claimed(c *inplace.Claims) string {
 	var all []string
-	for _, f := range d {
-		if name, ok := strings.CutPrefix(f.Updater, registered.UpdaterPrefix); ok {
-			all = append(all, fmt.Sprintf("%s of the %s by UpdaterRegistration %s", f.Field, f.Field.Object, name))
+	for i, f := range c.Decision {
+		name, others := strings.CutPrefix(f.Updater, registered.UpdaterPrefix)
+		if !others && len(c.Also[i]) == 0 {
+			continue
 		}
+		by := f.Updater
+		if others {
+			by = "UpdaterRegistration " + name
+		}
+		text := fmt.Sprintf("%s of the %s by %s", f.Field, f.Field.Object, by)
+		if len(c.Also[i]) > 0 {
+			text += fmt.Sprintf(" (UpdaterRegistration %s would claim it, too)", strings.Join(c.Also[i], ", "))
+		}
+		all = append(all, text)
 	}
 	if more := len(all) - mostClaimed; more > 0 {
 		all = append(all[:mostClaimed], fmt.Sprintf("%d more", more))
 	}
-	return strings.Join(all, ", ")
+	text := strings.Join(all, ", ")
+	for _, err := range c.Unsaid {
+		text += "; " + err.Error()
+	}
+	return text
 }
 
 // mostClaimed is how many fields are named.
-const mostClaimed = 3
+const mostClaimed = 5

@@ -15,6 +15,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/fieldset"
+	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/internal/registered"
 	"github.com/capi-refit/refit/internal/rollback"
 	"github.com/capi-refit/refit/updaters"
@@ -24,26 +25,28 @@ import (
 type asker struct {
 	refused, fault error
 	claims         bool
+	also           []string
+	unsaid         []error
 	asked          int
 	change         fieldset.Change
 }
 
 func (a *asker) Question(context.Context, client.ObjectKey) ([]byte, error) { return nil, a.refused }
 
-func (a *asker) Decide(context.Context, []byte) (fieldset.Change, updaters.Decision, error) {
+func (a *asker) Claims(context.Context, []byte) (*inplace.Claims, error) {
 	a.asked++
 	if a.fault != nil {
-		return nil, nil, a.fault
+		return nil, a.fault
 	}
-	var decision updaters.Decision
+	c := &inplace.Claims{Change: a.change, Unsaid: a.unsaid}
 	for _, f := range a.change.Fields() {
 		v := updaters.Verdict{Field: f, Reason: "nobody claims it"}
 		if a.claims {
 			v = updaters.Verdict{Field: f, Updater: registered.UpdaterPrefix + "disks", Actions: []updaters.Action{{Type: disruption.Drain}}}
 		}
-		decision = append(decision, v)
+		c.Decision, c.Also = append(c.Decision, v), append(c.Also, a.also)
 	}
-	return a.change, decision, nil
+	return c, nil
 }
 
 // registering is a world with a registered extension, of whose MachineDeployment a change is wanted that refit's own updaters do not make.
@@ -87,6 +90,10 @@ func TestRegisteredUpdatersAreAskedWhatTheyClaim(t *testing.T) {
 	require.True(t, now.material, "it drains")
 	ask(worker("w1"))
 	require.Equal(t, 1, a.asked)
+
+	a.also, a.unsaid = []string{"one", "two"}, []error{errors.New("three is not known")}
+	w.Clock.Step(unknownFor + time.Second)
+	require.Equal(t, "spec.postKubeadmCommands of the bootstrapConfig by UpdaterRegistration disks (UpdaterRegistration one, two would claim it, too); three is not known", ask(worker("w1")).note)
 
 	for _, step := range []struct {
 		becomes func()

@@ -72,7 +72,8 @@ func (u *suite) madeByReference(ctx context.Context, t *testing.T) {
 	u.withheld(ctx, t, "whenClosed: Refuse")
 	u.awaitPending(ctx, t, u.Cluster, "MachineDeployment", func(p *refitv1.PendingChange) bool { // who makes what is told before it is made
 		c := meta.FindStatusCondition(p.Status.Conditions, refitv1.ChangePendingCondition)
-		return c != nil && strings.Contains(c.Message, "5 to be updated in place") && strings.Contains(c.Message, "spec.failureDomain of the machine by UpdaterRegistration reference")
+		return c != nil && strings.Contains(c.Message, "5 to be updated in place") && strings.Contains(c.Message, "spec.failureDomain of the machine by UpdaterRegistration reference") &&
+			strings.Contains(c.Message, "of the bootstrapConfig by files (UpdaterRegistration reference would claim it, too)")
 	})
 	require.NoError(t, u.Client.Delete(ctx, policy))
 	u.rollOut(ctx, t, before)
