@@ -8,7 +8,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/controllers/external"
 
 	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/internal/question"
@@ -41,17 +40,7 @@ func (u *update) readObjects(ctx context.Context) (question.Objects, error) {
 	if err := u.Live.Get(ctx, client.ObjectKeyFromObject(u.regarding), m); err != nil {
 		return nil, fmt.Errorf("read the Machine: %w", err)
 	}
-	infrastructure, err := external.GetObjectFromContractVersionedRef(ctx, u.Live, u.regarding.Spec.InfrastructureRef, u.regarding.Namespace)
-	if err != nil {
-		return nil, fmt.Errorf("read the infrastructure machine: %w", err)
-	}
-	objects := question.Objects{fieldset.Machine: m, fieldset.InfrastructureMachine: infrastructure}
-	if ref := u.regarding.Spec.Bootstrap.ConfigRef; ref.IsDefined() {
-		if objects[fieldset.BootstrapConfig], err = external.GetObjectFromContractVersionedRef(ctx, u.Live, ref, u.regarding.Namespace); err != nil {
-			return nil, fmt.Errorf("read the bootstrap config: %w", err)
-		}
-	}
-	return objects, nil
+	return question.WithRefs(ctx, u.Live, m, &u.regarding.Spec)
 }
 
 // canRollBack returns the request by which Cluster API would ask whether the Machine can be brought in place to what is wanted.
@@ -60,20 +49,9 @@ func (u *update) canRollBack(ctx context.Context, change fieldset.Change) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	desired := question.Objects{}
-	for of, o := range current {
-		o = o.DeepCopy()
-		desired[of] = o
-		switch oc, differs := change.Object(of); {
-		case !differs:
-		case of == fieldset.Machine: // nothing else of it is ever written
-			wanted, _ := oc.Desired.Value.(map[string]any)
-			if err := unstructured.SetNestedField(o.Object, wanted["version"], "spec", "version"); err != nil {
-				return nil, fmt.Errorf("have the Machine be as it is wanted: %w", err)
-			}
-		default:
-			o.Object["spec"] = oc.Desired.Value
-		}
+	desired, err := current.After(change)
+	if err != nil {
+		return nil, err
 	}
 	return question.CanUpdateMachine(current, desired)
 }

@@ -56,7 +56,7 @@ func (o *Owners) left(ctx context.Context, m *clusterv1.Machine, s inplace.Subje
 	if may == "" {
 		return theirs
 	}
-	if _, alone := setOf(m); alone || o.Asker == nil {
+	if o.Asker == nil {
 		v := unknown(theirs.note + "; " + may)
 		v.lasting = true
 		return v

@@ -62,9 +62,21 @@ func TestQuestionOfAWorkerIsThatOfItsMachineSet(t *testing.T) {
 	const files = ".bootstrapConfigTemplate.spec.template.spec.files"
 	require.NotEqual(t, asked.Get("current"+files).Raw, asked.Get("desired"+files).Raw)
 
-	_, err = first(t).rollback().Question(w.t.Context(), machineKey)
-	require.ErrorContains(t, err, "was made by no MachineSet")
 	w.edit(kindOfCluster("MachineDeployment"), "workers", "gone", "spec", "template", "spec", "infrastructureRef", "name")
 	_, err = w.rollback().Question(w.t.Context(), machineKey)
 	require.Error(t, err)
+}
+
+// Of a control plane each Machine is asked about, with the objects that it has and what a dry run makes of them.
+func TestQuestionOfAControlPlaneMachine(t *testing.T) {
+	w := first(t)
+	request, err := w.rollback().Question(w.t.Context(), machineKey)
+	require.NoError(t, err)
+	asked := gjson.ParseBytes(request)
+	require.Equal(t, "CanUpdateMachineRequest", asked.Get("kind").Str)
+	require.Equal(t, asked.Get("current.machine").Raw, asked.Get("desired.machine").Raw)
+	require.Equal(t, asked.Get("current.infrastructureMachine").Raw, asked.Get("desired.infrastructureMachine").Raw)
+	require.Equal(t, "two\n", asked.Get("current.bootstrapConfig.spec.files.0.content").Str)
+	require.NotEqual(t, "two\n", asked.Get("desired.bootstrapConfig.spec.files.0.content").Str)
+	require.Equal(t, "two\n", fileOf(w), "nothing is written")
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/capi-refit/refit/internal/question"
 )
 
-// Question returns the request by which Cluster API asks whether a Machine of a MachineDeployment can be brought in place to what that wants: that is asked
-// of its MachineSet. A *RefusedError says why there is none.
+// Question returns the request by which Cluster API asks whether a Machine can be brought in place to what its owner wants: of a MachineDeployment's that is
+// asked of its MachineSet. A *RefusedError says why there is none.
 func (r *Rollback) Question(ctx context.Context, key client.ObjectKey) ([]byte, error) {
 	m, err := r.read(ctx, key)
 	if err != nil {
@@ -25,7 +25,7 @@ func (r *Rollback) Question(ctx context.Context, key client.ObjectKey) ([]byte, 
 	}
 	ref := metav1.GetControllerOf(m.raw)
 	if ref == nil || groupKindOf(ref) != clusterv1.GroupVersion.WithKind("MachineSet").GroupKind() {
-		return nil, refuse("Machine %s was made by no MachineSet", m.name())
+		return r.questionOfOne(ctx, key)
 	}
 	set, deployment, err := r.setOf(ctx, m, ref)
 	if err != nil {
@@ -51,6 +51,23 @@ func (r *Rollback) Question(ctx context.Context, key client.ObjectKey) ([]byte, 
 		return nil, err
 	}
 	return question.CanUpdateMachineSet(current, desired)
+}
+
+// questionOfOne is what is asked about a Machine of a control plane.
+func (r *Rollback) questionOfOne(ctx context.Context, key client.ObjectKey) ([]byte, error) {
+	plan, err := r.Plan(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	current, err := question.WithRefs(ctx, r.Live, plan.machine.raw, &plan.machine.typed.Spec)
+	if err != nil {
+		return nil, err
+	}
+	desired, err := current.After(plan.Change)
+	if err != nil {
+		return nil, err
+	}
+	return question.CanUpdateMachine(current, desired)
 }
 
 // withTemplates returns a MachineSet with the templates that it points to.
