@@ -41,6 +41,7 @@ func (o *Owner) replaceUnasked(cause Cause) {
 
 // count says what becomes of how many machines, by what Cluster API does with the verdict.
 func (o *Owner) count(was, will *side, populated bool) { //nolint:cyclop // one verdict after the other
+	o.surges = will.surges && !was.surges
 	n := min(was.replicas, will.replicas)
 	if o.Verdict != InPlace && o.Verdict != Replace && o.Verdict != Unknown || o.onDelete(will) || o.Verdict == Unknown {
 		return

@@ -79,6 +79,8 @@ type Owner struct {
 	// class is what the change is, and unasked that Cluster API replaces machines without asking anybody.
 	class   schedule.Class
 	unasked bool
+	// surges: it comes to make a machine more where a rollout did not before.
+	surges bool
 	// untold reports that there are updates of which the nodes have not said what they take.
 	untold bool
 	// causes are for what Cluster API replaces machines without asking.
@@ -109,6 +111,9 @@ func (o *Owner) Causes() []Cause { return o.causes }
 
 // Unasked reports whether Cluster API replaces all machines of the owner now without asking anybody.
 func (o *Owner) Unasked() bool { return o.unasked }
+
+// Surges reports whether it comes to make a machine more where a rollout did not before: also in one that is under way, whose changes are none of these.
+func (o *Owner) Surges() bool { return o.surges }
 
 // Class is what the change is, as far as that is known.
 func (o *Owner) Class() schedule.Class { return o.class }

@@ -109,13 +109,14 @@ func fieldOf(o *unstructured.Unstructured, path ...string) any {
 	return value
 }
 
-// digest identifies what an edit wants of an object, for a bypass. How many machines there are is no part of it: an autoscaler may change that meanwhile.
+// digest identifies what an edit wants of an object, for a bypass. How many machines there are is no part of it: an autoscaler may change that meanwhile. The
+// bypass that the object has is: so that one which is stored is spent, and lets the same edit pass no second time.
 func (e *edit) digest() (string, error) {
 	spec, err := json.Marshal(withoutReplicas(e.new.Object["spec"])) // in the order of its fields' names
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s", e.title(), e.old.GetUID(), spec))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %q %s", e.title(), e.old.GetUID(), e.old.GetAnnotations()[refitv1.BypassAnnotation], spec))
 	return hex.EncodeToString(sum[:8]), nil
 }
 

@@ -54,7 +54,7 @@ func mannersOf(p part) []manner { //nolint:cyclop // one manner after the other
 	case o.Verdict == explain.Replace:
 		out = append(out, asked)
 	}
-	for _, c := range o.Causes() {
+	for _, c := range p.causes() {
 		switch {
 		case c == explain.CauseSurge:
 			out = append(out, unasked)

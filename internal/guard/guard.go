@@ -135,7 +135,7 @@ func (g *Guard) judge(ctx context.Context, e *edit) (*verdict, error) { //nolint
 		}
 		lost = errors.Join(lost, err) // what is sure of other parts is told
 		all = append(all, some...)
-		v.unasked = append(v.unasked, p.owner.Causes()...)
+		v.unasked = append(v.unasked, p.causes()...)
 	}
 	if err := v.take(e, all); err != nil {
 		return nil, err

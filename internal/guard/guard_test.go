@@ -157,6 +157,16 @@ func TestABypassNamesTheEdit(t *testing.T) {
 	require.False(t, w.edit(workers, with(size, digest(disks))).allowed, "it is not for another edit")
 	require.NotEqual(t, digest(disks), digest(size))
 
+	// One that is stored is spent: it is taken back, and made again, by the digest of another refusal.
+	spent := refitv1.BypassAnnotation + `: "` + digest(disks) + `"`
+	stored := func(words ...string) []string { return append(words, "a: b", spent) }
+	again := w.ask(review(t, objectsOf(t, workers, stored()...)[0], objectsOf(t, workers, stored(disks...)...)[0]))
+	require.False(t, again.allowed, "the annotation that was left there lets it pass again")
+	next := again.AuditAnnotations["digest"]
+	require.NotEqual(t, digest(disks), next)
+	beside := slices.Concat(disks, []string{"a: b", refitv1.BypassAnnotation + `: "` + digest(disks) + "," + next + `"`})
+	require.True(t, w.ask(review(t, objectsOf(t, workers, stored()...)[0], objectsOf(t, workers, beside...)[0])).allowed)
+
 	// What the platform's policies forbid is opened by those alone.
 	platform := &refitv1.ClusterChangeManagementPolicy{}
 	platform.Name, platform.UID = "all", "uid-all"

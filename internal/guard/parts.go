@@ -29,6 +29,16 @@ type part struct {
 	unsure bool
 	// instead reports that another part of a topology comes where this one goes.
 	instead bool
+	// surges reports that a rollout of something else is under way, and comes to make a machine more.
+	surges bool
+}
+
+// causes are those for which Cluster API replaces some of them without asking anybody.
+func (p part) causes() []explain.Cause {
+	if p.surges {
+		return []explain.Cause{explain.CauseSurge}
+	}
+	return p.owner.Causes()
 }
 
 // mostSets bounds the MachineSets of a MachineDeployment of which machines are there.
@@ -67,6 +77,9 @@ func (g *Guard) parts(ctx context.Context, e *edit) ([]part, error) {
 		machines, err := g.machines(ctx, o)
 		if err != nil {
 			return nil, err
+		}
+		if p := underWay(o, machines); p != nil {
+			out = append(out, *p)
 		}
 		one := part{owner: o, machines: machines}
 		if o.Verdict == explain.Replace && !o.Unasked() {
@@ -131,6 +144,19 @@ func (g *Guard) machines(ctx context.Context, o *explain.Owner) ([]*clusterv1.Ma
 func stale(m *clusterv1.Machine) bool {
 	yes, known := explain.UpToDate(m)
 	return known && !yes
+}
+
+// underWay returns the machines that the owner wants otherwise already, where it comes to make a machine more: for these it does, too. Of a control plane and
+// of a topology they say so by a condition, which stands still while the owner is paused; nil if there are none.
+func underWay(o *explain.Owner, machines []*clusterv1.Machine) *part {
+	behind := slices.DeleteFunc(slices.Clone(machines), func(m *clusterv1.Machine) bool { return !stale(m) })
+	if !o.Surges() || len(o.Causes()) > 0 || o.Verdict == explain.Replace || len(behind) == 0 {
+		return nil
+	}
+	return &part{machines: behind, surges: true, owner: &explain.Owner{
+		Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, Part: o.Part, Cluster: o.Cluster, Verdict: explain.None,
+		Adds: []string{"is making a change that was stored before, and comes to make one machine more for it, and to delete the last old one"},
+	}}
 }
 
 // deployment says what becomes of the machines of a MachineDeployment: of those of each MachineSet, since an edit may take back what was stored before. A

@@ -106,3 +106,50 @@ func TestEditsThatAreNotReadAreCounted(t *testing.T) {
 	require.Contains(t, got.Warnings[0], "it is too large")
 	require.Equal(t, 1., testutil.ToFloat64(w.guard.Metrics.edits.WithLabelValues("", "unjudged")))
 }
+
+// TestASurgeForWhatIsUnderWay: what is made in place was stored before, and a surge comes to it.
+func TestASurgeForWhatIsUnderWay(t *testing.T) {
+	surges := []string{"maxSurge: 0", "maxSurge: 1"}
+	byDefault := []string{", rollingUpdate: {maxSurge: 0, maxUnavailable: 1}", ""}
+	for name, tc := range map[string]struct {
+		of     string
+		stored []string
+		wants  []string
+		behind bool
+		edit   func(*spec)
+		says   string
+	}{
+		"a control plane":               {controlPlane, file, slices.Concat(file, surges), true, nil, "of 2 Machines of KubeadmControlPlane/fleet/kcp would be replaced, or another one instead, without refit being asked: Cluster API is making a change that was stored before"},
+		"strictly":                      {controlPlane, file, slices.Concat(file, surges), true, as(refitv1.StrictGuard), "guard: Refuse"},
+		"with nothing under way":        {controlPlane, nil, surges, false, nil, ""},
+		"that goes":                     {controlPlane, surges, nil, true, nil, ""},
+		"that is there":                 {controlPlane, surges, slices.Concat(surges, []string{"replicas: 3", "replicas: 5"}), true, nil, ""},
+		"and another change is told":    {controlPlane, nil, slices.Concat(file, surges), true, nil, "makes one machine more, and deletes the last old one: the others are updated in place"},
+		"a part of a topology":          {topology, nil, byDefault, true, nil, "of 2 Machines of Cluster/fleet/c1 MachineDeployment md-0 would be replaced"},
+		"strictly, of a topology":       {topology, nil, byDefault, true, as(refitv1.StrictGuard), "comes to make one machine more for it"},
+		"a topology with nothing to do": {topology, nil, byDefault, false, as(refitv1.StrictGuard), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := func(*clusterv1.Machine) {}
+			if tc.behind {
+				is = outdated
+			}
+			if tc.edit == nil {
+				tc.edit = as(refitv1.RefuseGuard)
+			}
+			some := []client.Object{worker("w-1", is), worker("w-2", is), master("m-1", is), master("m-2", is), master("m-3"), keep(tc.edit)}
+			w := newWorld(t, outside, append(fleet(t), some...)...)
+			got := w.ask(review(t, objectsOf(t, tc.of, tc.stored...)[0], objectsOf(t, tc.of, tc.wants...)[0]))
+			if tc.says == "" {
+				require.Empty(t, got.says)
+				return
+			}
+			require.Contains(t, got.says, tc.says)
+			require.Equal(t, tc.edit != nil && strings.Contains(name, "strictly"), !got.allowed, got.says)
+			require.Equal(t, 1, strings.Count(got.says, "one machine more"), "it is said once: %s", got.says)
+			if got.allowed {
+				require.Equal(t, 1., testutil.ToFloat64(w.guard.Metrics.unasked.WithLabelValues("surge")))
+			}
+		})
+	}
+}
