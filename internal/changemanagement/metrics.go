@@ -8,8 +8,8 @@ var gateDesc = prometheus.NewDesc("refit_change_management_gate_open",
 	"Whether a health gate of the policy holds: 0 no, 1 yes, -1 not known; of several clusters the worst. There is no sample while nobody asks.",
 	[]string{"namespace", "policy", "gate"}, nil)
 
-// Metrics counts what overrides have let through.
-type Metrics struct{ overrides, passed *prometheus.CounterVec }
+// Metrics counts what overrides have let through, and what nobody was asked about.
+type Metrics struct{ overrides, passed, remediations *prometheus.CounterVec }
 
 // NewMetrics registers the metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
@@ -19,8 +19,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}, []string{"namespace", "cluster", "kind"}), passed: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "refit_change_management_stops_passed_total",
 		Help: "Changes that a bypass has let start though a restrictive-until stops all others.",
-	}, []string{"namespace", "cluster"})}
-	r.MustRegister(m.overrides, m.passed)
+	}, []string{"namespace", "cluster"}), remediations: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "refit_change_management_remediations_total",
+		Help: "Machines that Cluster API has begun to replace for a MachineHealthCheck though a policy protects them, by what does: forbid, or window.",
+	}, []string{"namespace", "cluster", "protection"})}
+	r.MustRegister(m.overrides, m.passed, m.remediations)
 	return m
 }
 

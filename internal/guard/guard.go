@@ -48,6 +48,9 @@ var _ admission.Handler = (*Guard)(nil)
 
 // Handle implements admission.Handler. A dry run is answered in the same way, and not counted.
 func (g *Guard) Handle(ctx context.Context, r admission.Request) admission.Response {
+	if asksAboutHealthCheck(r) && (g.Namespace == "" || r.Namespace == g.Namespace) {
+		return g.healthCheck(ctx, r)
+	}
 	if r.Operation != admissionv1.Update || r.SubResource != "" || g.Namespace != "" && r.Namespace != g.Namespace {
 		return admission.Allowed("")
 	}

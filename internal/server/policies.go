@@ -60,8 +60,10 @@ func addChangeManagement(mgr shard.Manager, versions changemanagement.Versions, 
 	soaks := &changemanagement.Soaks{Gate: gate, Recorder: mgr.GetEventRecorder("refit")}
 	status := &changemanagement.Status{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Policies: policies, Recorder: mgr.GetEventRecorder("refit"), Clock: now, Gate: gate}
 	since := &changemanagement.Since{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: now}
+	hooks := &changemanagement.Hooks{Policies: policies, Client: mgr.GetClient(), Versions: versions, Clock: now, Recorder: mgr.GetEventRecorder("refit")}
+	remediations := &changemanagement.Remediations{Client: mgr.GetClient(), Hooks: hooks, Metrics: counters}
 	if err := errors.Join(
-		policies.SetupWithManager(mgr), status.SetupWithManager(mgr), since.SetupWithManager(mgr),
+		policies.SetupWithManager(mgr), remediations.SetupWithManager(mgr), status.SetupWithManager(mgr), since.SetupWithManager(mgr),
 		soaks.SetupWithManager(mgr), mgr.Add(asker),
 		mgr.AddReadyzCheck("policies", func(*http.Request) error { return policies.Ready() }),
 	); err != nil {
@@ -69,12 +71,7 @@ func addChangeManagement(mgr shard.Manager, versions changemanagement.Versions, 
 	}
 	whenLeading(mgr, &changemanagement.Collector{Client: mgr.GetClient(), Policies: policies, Clock: now, Waits: waits})
 	mgr.Shards.OnAcquire(asker.ForgetNamespaces)
-	return &changeManagement{
-		gate: gate, health: asker,
-		hooks: &changemanagement.Hooks{
-			Policies: policies, Client: mgr.GetClient(), Versions: versions, Clock: now, Recorder: mgr.GetEventRecorder("refit"),
-		},
-	}, nil
+	return &changeManagement{gate: gate, health: asker, hooks: hooks}, nil
 }
 
 // ownNamespace returns the namespace that refit runs in; empty if that is not known.

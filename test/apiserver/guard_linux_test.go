@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
@@ -116,6 +117,18 @@ metadata: {name: keep, namespace: fleet}
 spec: {strategy: Permissive, replacement: Forbid}
 `
 
+const healthCheck = `
+apiVersion: cluster.x-k8s.io/v1beta2
+kind: MachineHealthCheck
+metadata: {name: workers, namespace: fleet}
+spec: {clusterName: c1, selector: {matchLabels: {cluster.x-k8s.io/deployment-name: md}}, checks: {nodeStartupTimeoutSeconds: 600}}
+`
+
+// warnings are those that an API server sends.
+type warnings []string
+
+func (w *warnings) HandleWarningHeader(_ int, _, text string) { *w = append(*w, text) }
+
 // TestTheGuardRefusesEdits has a real API server ask refit, as config/components/guard says, with the rights that refit is installed with.
 func TestTheGuardRefusesEdits(t *testing.T) {
 	infra := schema.GroupVersionKind{Group: "infrastructure.cluster.x-k8s.io", Version: "v1", Kind: "AcmeMachine"}
@@ -185,6 +198,18 @@ func TestTheGuardRefusesEdits(t *testing.T) {
 	require.True(t, found, err.Error())
 	with := strings.Replace(config("replaces"), `{"spec"`, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}},"spec"`, refitv1.BypassAnnotation, digest[:16]), 1)
 	require.NoError(t, patch("MachineDeployment", "md", with))
+
+	// Whoever makes a MachineHealthCheck is warned of the machines that it may have replaced. There is no object before it.
+	mhc, err := explain.Read([]byte(healthCheck))
+	require.NoError(t, err)
+	var told warnings
+	hearing := rest.CopyConfig(s.Config)
+	hearing.WarningHandler = &told
+	warned, err := client.New(hearing, client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	require.NoError(t, warned.Create(t.Context(), mhc[0]))
+	require.Len(t, told, 1)
+	require.Contains(t, told[0], "of the 1 Machines that this selects, policy keep forbids the replacement of w-1")
 
 	// While refit is away nobody is kept from anything.
 	stop()
