@@ -27,7 +27,7 @@ func (c *Checker) admission(ctx context.Context) []Finding {
 	asked := map[string]bool{}
 	for i := range list.Items {
 		for _, w := range list.Items[i].Webhooks {
-			if !asksRefit(w.ClientConfig) {
+			if !asksAtPath(w.ClientConfig, asksAt) {
 				continue // others may have a say about policies, too
 			}
 			all = append(all, c.authority(nameOf("ValidatingWebhookConfiguration", &list.Items[i]), w.ClientConfig.CABundle))
@@ -50,11 +50,12 @@ func (c *Checker) admission(ctx context.Context) []Finding {
 
 var kindsOfPolicies = []string{"changemanagementpolicies", "clusterchangemanagementpolicies"}
 
-func asksRefit(to admissionregistrationv1.WebhookClientConfig) bool {
+// asksAtPath reports whether somebody is asked at a path.
+func asksAtPath(to admissionregistrationv1.WebhookClientConfig, path string) bool {
 	if to.Service != nil {
-		return ptr.Deref(to.Service.Path, "") == asksAt
+		return ptr.Deref(to.Service.Path, "") == path
 	}
-	return strings.HasSuffix(ptr.Deref(to.URL, ""), asksAt)
+	return strings.HasSuffix(ptr.Deref(to.URL, ""), path)
 }
 
 // askedAbout notes the kinds of policies that a rule is about.

@@ -63,7 +63,7 @@ func (c *Checker) Run(ctx context.Context) []Finding {
 	var all []Finding
 	c.extensions, c.extensionsErr = c.readExtensions(ctx)
 	for _, look := range []func(context.Context) []Finding{
-		c.definitions, c.managers, c.extension, c.admission, c.deployment, c.leader,
+		c.definitions, c.managers, c.extension, c.admission, c.guard, c.deployment, c.leader,
 	} {
 		all = append(all, look(ctx)...)
 	}

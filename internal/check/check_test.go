@@ -45,6 +45,8 @@ type fleet struct {
 	refit      *appsv1.Deployment
 	extension  *runtimev1.ExtensionConfig
 	asks       *admissionregistrationv1.ValidatingWebhookConfiguration
+	guard      *admissionregistrationv1.ValidatingWebhookConfiguration
+	service    *corev1.Service
 	lease      *coordinationv1.Lease
 	namespace  *corev1.Namespace
 	cluster    *clusterv1.Cluster
@@ -86,7 +88,7 @@ func newFleet(t *testing.T) *fleet {
 	f := &fleet{
 		core:      manager("cluster-api", "--leader-elect", "--feature-gates=MachinePool=true,RuntimeSDK=true,InPlaceUpdates=true"),
 		kcpm:      manager("control-plane-kubeadm", "--feature-gates=InPlaceUpdates=true"),
-		refit:     manager("refit", "serve", "--admission-port=9444", "--client-ca=/client-ca/ca.crt"),
+		refit:     manager("refit", "serve", "--admission-port=9444", "--client-ca=/client-ca/ca.crt", "--guard"),
 		namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}},
 		lease: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "refit-system", Name: "controller-leader-election-refit"}, Spec: coordinationv1.LeaseSpec{
 			HolderIdentity: new("refit-a"), LeaseDurationSeconds: new(int32(15)), RenewTime: new(metav1.NewMicroTime(now.Add(-3 * time.Second))),
@@ -108,11 +110,18 @@ func newFleet(t *testing.T) *fleet {
 	f.md.Labels = map[string]string{clusterv1.ClusterNameLabel: "prod"}
 	f.extension = &runtimev1.ExtensionConfig{ObjectMeta: metav1.ObjectMeta{Name: "refit"}}
 	f.extension.Spec.ClientConfig.CABundle = authority(t, now.Add(90*24*time.Hour))
-	f.asks = &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "refit"}}
-	webhooks, err := os.ReadFile(filepath.Join("..", "..", "config", "webhook", "validatingwebhook.yaml"))
-	require.NoError(t, err)
-	require.NoError(t, yaml.UnmarshalStrict(webhooks, f.asks))
-	f.asks.Webhooks[0].ClientConfig.CABundle = f.extension.Spec.ClientConfig.CABundle
+	asking := func(path ...string) *admissionregistrationv1.ValidatingWebhookConfiguration {
+		content, err := os.ReadFile(filepath.Join(append([]string{"..", "..", "config"}, path...)...))
+		require.NoError(t, err)
+		out := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+		require.NoError(t, yaml.UnmarshalStrict(content, out))
+		out.Webhooks[0].ClientConfig.CABundle = f.extension.Spec.ClientConfig.CABundle
+		return out
+	}
+	f.asks, f.guard = asking("webhook", "validatingwebhook.yaml"), asking("components", "guard", "validatingwebhook.yaml")
+	f.service = &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "refit-system", Name: "refit"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}, {Port: 444}}},
+	}
 	f.extension.Status.Conditions = []metav1.Condition{{Type: runtimev1.ExtensionConfigDiscoveredCondition, Status: "True"}}
 	for _, hook := range asked {
 		f.extension.Status.Handlers = append(f.extension.Status.Handlers, runtimev1.ExtensionHandler{
@@ -137,7 +146,7 @@ func (f *fleet) run(mine ...func(*Checker)) []Finding {
 	for _, o := range f.crds {
 		all = append(all, o)
 	}
-	for _, o := range []client.Object{f.core, f.kcpm, f.refit, f.extension, f.asks, f.lease, f.namespace, f.cluster, f.kcp, f.md, f.mhc, f.access, f.policy, f.machine} {
+	for _, o := range []client.Object{f.core, f.kcpm, f.refit, f.extension, f.asks, f.guard, f.service, f.lease, f.namespace, f.cluster, f.kcp, f.md, f.mhc, f.access, f.policy, f.machine} {
 		if o.GetName() != "" {
 			all = append(all, o)
 		}
@@ -207,7 +216,7 @@ func TestEachMistakeIsFound(t *testing.T) {
 			f.asks.Webhooks[0].Rules[0].Resources = []string{"changemanagementpolicies"}
 		}, "admission", Warning, "not asked about clusterchangemanagementpolicies"},
 		"nobody listens to those who ask": {func(_ *testing.T, f *fleet) {
-			f.refit.Spec.Template.Spec.Containers[0].Args = []string{"serve", "--client-ca=/client-ca/ca.crt", "--admission-port=0"}
+			f.refit.Spec.Template.Spec.Containers[0].Args = []string{"serve", "--client-ca=/client-ca/ca.crt", "--admission-port=0", "--guard"}
 		}, "admission", Warning, "has no --admission-port"},
 		"a policy that refit says is wrong": {func(_ *testing.T, f *fleet) {
 			f.policy.Generation = 3
@@ -225,7 +234,7 @@ func TestEachMistakeIsFound(t *testing.T) {
 		"refit is down": {func(_ *testing.T, f *fleet) { f.refit.Status.AvailableReplicas = 0 }, "refit", Error, "none of its pods"},
 		"one replica":   {func(_ *testing.T, f *fleet) { f.refit.Spec.Replicas = new(int32(1)) }, "refit", Warning, "one replica"},
 		"anybody may call": {func(_ *testing.T, f *fleet) {
-			f.refit.Spec.Template.Spec.Containers[0].Args = []string{"serve", "--admission-port=9444"}
+			f.refit.Spec.Template.Spec.Containers[0].Args = []string{"serve", "--admission-port=9444", "--guard"}
 		}, "callers", Warning, "anybody"},
 		"nobody leads": {func(_ *testing.T, f *fleet) {
 			f.lease.Spec.RenewTime = new(metav1.NewMicroTime(managementtest.Start.Add(-time.Minute)))
