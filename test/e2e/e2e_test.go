@@ -110,6 +110,7 @@ var conditions = []scenario{
 	{"a caller without an accepted certificate is refused, and updates go on", (*suite).strangersAreRefused},
 	{"of a control plane of three never two are out", (*suite).oneControlPlane},
 	{"a NodeDisruptionPolicy says what a change takes, and drift is repaired", (*suite).policySays},
+	{"the guard refuses edits that replace protected machines, and what is made in place goes on", (*suite).theGuardRefuses},
 	{"a held Machine is not scaled down and release lets it go", (*suite).heldIsNotScaledDown},
 }
 
@@ -132,9 +133,10 @@ var windows = []scenario{
 	{"what is told of an edit that waits is what then happens", (*suite).theForecastComesTrue},
 }
 
-// upgrades are the scenarios of clusters that are made from a ClusterClass.
+// upgrades are the scenarios of clusters that are made from a ClusterClass, each from one of its own.
 var upgrades = []scenario{
 	{"the upgrade of a ClusterClass cluster is held back, control plane and workers each", (*suite).upgradeIsHeld},
+	{"the guard refuses edits of a ClusterClass cluster that replace protected machines", (*suite).theGuardRefusesTopologies},
 }
 
 // replaces comes last: it changes what is not changed back.

@@ -81,13 +81,33 @@ func (u *suite) scaleWorkers(ctx context.Context, t *testing.T, deployment strin
 		}
 		return err
 	})
+	before := md.DeepCopy()
+	md.Spec.Replicas = ptr.To(replicas)
+	told, err := u.patch(ctx, t, md, before)
+	require.NoError(t, err)
+	return told
+}
+
+// patch writes what an object differs in from what it was, and returns what the API server warns of.
+func (u *suite) patch(ctx context.Context, t *testing.T, o, before client.Object, opts ...client.PatchOption) (string, error) {
+	t.Helper()
+	return u.hear(t, func(c client.Client) error { return c.Patch(ctx, o, client.MergeFrom(before), opts...) })
+}
+
+// createAndHear creates an object, and returns what the API server warns of.
+func (u *suite) createAndHear(ctx context.Context, t *testing.T, o client.Object, opts ...client.CreateOption) (string, error) {
+	t.Helper()
+	return u.hear(t, func(c client.Client) error { return c.Create(ctx, o, opts...) })
+}
+
+// hear returns what the API server warns of while something is written.
+func (u *suite) hear(t *testing.T, write func(client.Client) error) (string, error) {
+	t.Helper()
 	var told warnings
 	config := rest.CopyConfig(u.Lab.Config)
 	config.WarningHandler = &told
 	admin, err := client.New(config, client.Options{Scheme: u.Client.Scheme()})
 	require.NoError(t, err)
-	before := md.DeepCopy()
-	md.Spec.Replicas = ptr.To(replicas)
-	require.NoError(t, admin.Patch(ctx, md, client.MergeFrom(before)))
-	return strings.Join(told, "\n")
+	err = write(admin)
+	return strings.Join(told, "\n"), err
 }

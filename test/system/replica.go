@@ -78,7 +78,7 @@ func (s *System) Restart(ctx context.Context, r *Replica) error {
 	}
 	args := []string{
 		"serve", "--kubeconfig=" + s.kubeconfig, "--leader-elect", "--leader-elect-namespace=" + leaderNamespace,
-		"--webhook-host=127.0.0.1", "--webhook-port=" + port, "--webhook-cert-dir=" + s.certDir, "--admission-port=" + admission,
+		"--webhook-host=127.0.0.1", "--webhook-port=" + port, "--webhook-cert-dir=" + s.certDir, "--admission-port=" + admission, "--guard",
 		"--health-addr=" + r.health, "--diagnostics-address=" + r.metrics, "--insecure-diagnostics",
 		"--agent-dir=" + filepath.Join(s.options.BinDir, "agents"), "--allow-paths=" + strings.Join(s.options.AllowPaths, ","),
 		"--soak=" + s.options.Soak.String(), "--watch-secrets", fmt.Sprintf("--shards=%d", max(1, s.options.Shards)),

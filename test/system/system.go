@@ -76,7 +76,9 @@ type System struct {
 	certDir  string
 	clients  *clients
 	hooks    string // the address of the hooks
-	bundle   []byte // with which it is verified
+	// admission is the address at which API servers ask.
+	admission string
+	bundle    []byte // with which both are verified
 	// kubeconfig is refit's, with the rights that it has in a real installation.
 	kubeconfig string
 	cloud      *cloud
