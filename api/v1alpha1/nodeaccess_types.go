@@ -241,13 +241,18 @@ type SecretKeyReference struct {
 //	      secretRef: {name: refit-host-ca}
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
 // +kubebuilder:resource:path=nodeaccesses,shortName=na,scope=Namespaced,categories=cluster-api
 // +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io="
 // +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io/move="
 // +kubebuilder:printcolumn:name="Cluster",type="string",JSONPath=".spec.clusterName"
+// +kubebuilder:printcolumn:name="Ready",type="string",JSONPath=".status.conditions[?(@.type=='Ready')].status"
+// +kubebuilder:printcolumn:name="Machines",type="integer",JSONPath=".status.machines"
+// +kubebuilder:printcolumn:name="Unreachable",type="integer",JSONPath=".status.unreachable"
 // +kubebuilder:printcolumn:name="User",type="string",JSONPath=".spec.ssh.user"
-// +kubebuilder:printcolumn:name="Host keys",type="string",JSONPath=".spec.ssh.hostKeys.policy"
-// +kubebuilder:printcolumn:name="Jump host",type="string",JSONPath=".spec.ssh.jumpHost.address"
+// +kubebuilder:printcolumn:name="Host keys",type="string",JSONPath=".spec.ssh.hostKeys.policy",priority=1
+// +kubebuilder:printcolumn:name="Jump host",type="string",JSONPath=".spec.ssh.jumpHost.address",priority=1
+// +kubebuilder:printcolumn:name="Message",type="string",JSONPath=".status.conditions[?(@.type=='Ready')].message",priority=1
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"
 type NodeAccess struct {
 	metav1.TypeMeta `json:",inline"`
@@ -257,6 +262,10 @@ type NodeAccess struct {
 	// spec says how the nodes are reached.
 	// +required
 	Spec NodeAccessSpec `json:"spec"`
+
+	// status is whether the nodes can be reached.
+	// +optional
+	Status NodeAccessStatus `json:"status,omitzero"`
 }
 
 // NodeAccessList is a list of NodeAccesses.

@@ -150,13 +150,13 @@ func (c *Checker) due(mu *refitv1.MachineUpdate) (after time.Duration, due bool)
 	if d := mu.Status.Drift; d != nil && d.CheckedAt != nil && d.CheckedAt.After(since) {
 		since = d.CheckedAt.Add(time.Second)
 	}
-	after = turn(mu.UID, c.Interval, since).Sub(c.Clock.Now())
+	after = Turn(mu.UID, c.Interval, since).Sub(c.Clock.Now())
 	return max(after, 0), after <= 0
 }
 
-// turn returns when it is a node's turn next. Each has the same one in every interval, whoever leads, and those of many nodes are
-// spread over it.
-func turn(uid types.UID, interval time.Duration, since time.Time) time.Time {
+// Turn returns when it is a node's turn next after a time. Each has the same one in every interval, whoever leads, and those of many nodes
+// are spread over it.
+func Turn(uid types.UID, interval time.Duration, since time.Time) time.Time {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(uid))
 	own := time.Duration(hash.Sum64() % uint64(interval))

@@ -27,15 +27,21 @@ func (r *Reconciler) SkipsDrift(ctx context.Context, mu *refitv1.MachineUpdate) 
 	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(mu), &machine); err != nil {
 		return false
 	}
+	off, err := r.offNode(ctx, &machine, mu)
+	return err == nil && off
+}
+
+// offNode reports by what caches say whether refit does not even look at the node of a Machine: it is paused, or goes, or a policy keeps refit off.
+func (r *Reconciler) offNode(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) (bool, error) {
 	var cluster clusterv1.Cluster
-	if err := r.Client.Get(ctx, types.NamespacedName{Namespace: mu.Namespace, Name: machine.Spec.ClusterName}, &cluster); err != nil {
-		return false
+	if err := r.Client.Get(ctx, types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.ClusterName}, &cluster); err != nil {
+		return false, err
 	}
-	if !machine.DeletionTimestamp.IsZero() || annotations.IsPaused(&cluster, &machine) {
-		return true
+	if !machine.DeletionTimestamp.IsZero() || annotations.IsPaused(&cluster, machine) || annotations.HasPaused(mu) {
+		return true, nil
 	}
-	w, err := (&update{Reconciler: r, mu: mu}).keptOff(ctx, &machine)
-	return err == nil && w != nil
+	w, err := (&update{Reconciler: r, mu: mu}).keptOff(ctx, machine)
+	return w != nil, err
 }
 
 // CheckDrift implements drift.Nodes. It begins a repair if there is to be one.

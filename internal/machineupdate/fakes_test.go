@@ -51,6 +51,8 @@ const secretContent = "hunter2-the-content"
 type fakeNode struct {
 	mu      sync.Mutex
 	dialErr error
+	// loginErr is what a command that asks for nothing meets.
+	loginErr error
 	// applyErr is what is met instead of an apply.
 	applyErr error
 	plans    []node.Plan   // one a call; the last one stays
@@ -99,6 +101,8 @@ func (f *fakeNode) Run(ctx context.Context, command string, stdin io.Reader, std
 		return json.NewEncoder(stdout).Encode(node.Answer{Error: f.err})
 	}
 	switch verb {
+	case remote.VerbLogin:
+		return f.loginErr
 	case "drift":
 		return json.NewEncoder(stdout).Encode(node.Answer{Drift: ptr.To(next(&f.drift))})
 	case "plan":

@@ -40,7 +40,7 @@ func NewScheme(more ...func(*runtime.Scheme) error) *runtime.Scheme {
 func Statuses() []client.Object {
 	return []client.Object{
 		&refitv1.MachineUpdate{}, &refitv1.ChangeManagementPolicy{}, &refitv1.ClusterChangeManagementPolicy{}, &refitv1.NodeDisruptionPolicy{}, &refitv1.BootImagePolicy{},
-		&refitv1.KubernetesSource{}, &refitv1.PendingChange{}, &refitv1.UpdaterRegistration{},
+		&refitv1.KubernetesSource{}, &refitv1.PendingChange{}, &refitv1.UpdaterRegistration{}, &refitv1.NodeAccess{},
 	}
 }
 

@@ -57,7 +57,7 @@ func Find(ctx context.Context, reader client.Reader, machine *clusterv1.Machine)
 func Select(all []refitv1.NodeAccess, machine *clusterv1.Machine) (*refitv1.NodeAccess, error) {
 	var selected []refitv1.NodeAccess
 	for _, na := range all {
-		ok, err := selects(&na, machine)
+		ok, err := Selects(&na, machine)
 		if err != nil {
 			return nil, err
 		}
@@ -79,7 +79,8 @@ func Select(all []refitv1.NodeAccess, machine *clusterv1.Machine) (*refitv1.Node
 	return nil, fmt.Errorf("the NodeAccesses %s all select Machine %s; narrow their clusterName or machineSelector so that one does", strings.Join(names, ", "), machine.Name)
 }
 
-func selects(na *refitv1.NodeAccess, machine *clusterv1.Machine) (bool, error) {
+// Selects reports whether a NodeAccess of its namespace selects a Machine.
+func Selects(na *refitv1.NodeAccess, machine *clusterv1.Machine) (bool, error) {
 	if na.Spec.ClusterName != "" && na.Spec.ClusterName != machine.Spec.ClusterName {
 		return false, nil
 	}

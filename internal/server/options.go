@@ -61,6 +61,7 @@ type options struct {
 	// instance is the name of this process. No two starts have the same.
 	instance         string
 	drift            driftFlags
+	login            loginFlags
 	gateURLs         []string
 	shutdownDeadline time.Duration
 }
@@ -121,5 +122,6 @@ func (o *options) add(fs *pflag.FlagSet) {
 	o.rules.AddSoak(fs)
 	o.exclusive.add(fs)
 	o.drift.add(fs)
+	o.login.add(fs)
 	logsv1.AddFlags(o.logs, fs)
 }

@@ -83,7 +83,7 @@ func (s *server) start(ctx context.Context) error {
 	defer log.Close()
 	args := []string{
 		"serve", "--agent-dir=bin/agents", "--allow-paths=/etc/app", "--kubeconfig=" + filepath.Join(s.m.dir, "kubeconfig"),
-		"--webhook-port=" + port, "--webhook-cert-dir=" + s.certs, "--health-addr=" + s.health, "--diagnostics-address=" + s.metrics, "--insecure-diagnostics", "--drift-interval=0",
+		"--webhook-port=" + port, "--webhook-cert-dir=" + s.certs, "--health-addr=" + s.health, "--diagnostics-address=" + s.metrics, "--insecure-diagnostics", "--drift-interval=0", "--login-interval=0",
 	}
 	if s.replicas > 1 {
 		args = append(args, "--leader-elect", "--leader-elect-namespace=default", fmt.Sprintf("--shards=%d", s.shards))

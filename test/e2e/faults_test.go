@@ -11,7 +11,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -36,9 +39,31 @@ func (u *suite) unreachable(ctx context.Context, t *testing.T) {
 	mu, err := u.AwaitUpdate(ctx, name, waiting(refitv1.ReasonUnreachable))
 	require.NoError(t, err)
 	require.Contains(t, mu.Status.Message, "the node can't be reached")
+	u.accessTells(ctx, t, "Unreachable of "+name, func(na *refitv1.NodeAccess) bool {
+		return meta.IsStatusConditionFalse(na.Status.Conditions, refitv1.ReadyCondition) && slices.ContainsFunc(na.Status.Unreached, func(m refitv1.UnreachedMachine) bool {
+			return m.Name == name && m.Reason == refitv1.ReasonUnreachable && strings.Contains(m.Message, "the node can't be reached")
+		})
+	})
 	require.NoError(t, u.Fleet.Node(name).Unpause(ctx))
 	u.rollOut(ctx, t, before)
 	require.NoError(t, u.CheckFile(ctx, name, f))
+	u.accessTells(ctx, t, "that "+name+" is reached", func(na *refitv1.NodeAccess) bool {
+		return ptr.Deref(na.Status.Machines, 0) == int32(len(before)) && ptr.Deref(na.Status.Reachable, 0) > 0 &&
+			!slices.ContainsFunc(na.Status.Unreached, func(m refitv1.UnreachedMachine) bool { return m.Name == name })
+	})
+}
+
+// accessTells waits until the status of the NodeAccess tells something.
+func (u *suite) accessTells(ctx context.Context, t *testing.T, what string, tells func(*refitv1.NodeAccess) bool) {
+	t.Helper()
+	var na refitv1.NodeAccess
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	err := poll(ctx, time.Second, func(ctx context.Context) (bool, error) {
+		err := u.Client.Get(ctx, client.ObjectKey{Namespace: u.Cluster.Namespace, Name: system.AccessName}, &na)
+		return err == nil && tells(&na), err
+	})
+	require.NoError(t, err, "waited for %s; the NodeAccess says %+v", what, na.Status)
 }
 
 func (u *suite) wrongHostKey(ctx context.Context, t *testing.T) {

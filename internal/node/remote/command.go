@@ -14,11 +14,13 @@ const (
 	VerbArchitecture = "architecture"
 	// VerbPush brings the agent.
 	VerbPush = "push"
+	// VerbLogin asks only whether a login can be used.
+	VerbLogin = "login"
 )
 
 // Command is what a Client has a node do, for a Conn that records it: it is in the context of each Run. It has no content.
 type Command struct {
-	// Verb is the agent's, VerbArchitecture or VerbPush.
+	// Verb is the agent's, VerbArchitecture, VerbPush or VerbLogin.
 	Verb string
 	// Machine is empty when the Client was not told of one.
 	Machine node.MachineID

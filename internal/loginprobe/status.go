@@ -1,0 +1,241 @@
+package loginprobe
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/nodeaccess"
+	"github.com/capi-refit/refit/internal/policykind"
+	"github.com/capi-refit/refit/internal/shard"
+)
+
+// +kubebuilder:rbac:groups=capi-refit.dev,resources=nodeaccesses/status,verbs=update
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+const (
+	// statusRefresh is how old a status may be, and how often it is written at most.
+	statusRefresh = 30 * time.Second
+	// probedRefresh is how old the time of the last login in a status may be where nothing else has changed.
+	probedRefresh = time.Hour
+	// maxMessage is how long the message of one Machine may be, in bytes, and named how many Machines the condition names.
+	maxMessage, named = 512, 3
+)
+
+// Status shows in the status of each NodeAccess which of its Machines' nodes can't be reached. It runs in the leader only, or in who holds the shard,
+// which a NodeAccess has with all of its Machines, and writes what has changed.
+type Status struct {
+	Client   client.Client
+	Prober   *Prober
+	Recorder events.EventRecorder
+}
+
+// SetupWithManager has the manager run the Status.
+func (s *Status) SetupWithManager(mgr ctrl.Manager) error {
+	return shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("nodeaccess-status").
+		For(&refitv1.NodeAccess{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})), s, &refitv1.NodeAccessList{})
+}
+
+// Reconcile writes the status of a NodeAccess, and comes back to look again.
+func (s *Status) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var na refitv1.NodeAccess
+	if err := s.Client.Get(ctx, req.NamespacedName, &na); err != nil {
+		s.Prober.known.dropAccess(req.NamespacedName)
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	before := na.DeepCopy()
+	if err := s.fill(ctx, &na); err != nil {
+		return ctrl.Result{}, err
+	}
+	if !news(&before.Status, &na.Status) {
+		return ctrl.Result{RequeueAfter: statusRefresh}, nil
+	}
+	if err := s.Client.Status().Update(ctx, &na); err != nil {
+		return ctrl.Result{}, fmt.Errorf("write the status of NodeAccess %s: %w", req, err)
+	}
+	s.tell(before, &na)
+	return ctrl.Result{RequeueAfter: statusRefresh}, nil
+}
+
+// news reports whether a status is to be written: the time of the last login alone is not, unless what was written is old.
+func news(was, is *refitv1.NodeAccessStatus) bool {
+	if was.ProbedAt != nil && is.ProbedAt != nil && is.ProbedAt.Sub(was.ProbedAt.Time) < probedRefresh {
+		same := *is
+		same.ProbedAt = was.ProbedAt
+		return !equality.Semantic.DeepEqual(was, &same)
+	}
+	return !equality.Semantic.DeepEqual(was, is)
+}
+
+// fill writes into a status what is known.
+func (s *Status) fill(ctx context.Context, na *refitv1.NodeAccess) error {
+	var accesses refitv1.NodeAccessList
+	if err := s.Client.List(ctx, &accesses, client.InNamespace(na.Namespace)); err != nil {
+		return fmt.Errorf("list NodeAccesses: %w", err)
+	}
+	var all clusterv1.MachineList
+	if err := s.Client.List(ctx, &all, client.InNamespace(na.Namespace)); err != nil {
+		return fmt.Errorf("list Machines: %w", err)
+	}
+	machines, err := selected(na, all.Items)
+	if err != nil {
+		na.Status = refitv1.NodeAccessStatus{Conditions: na.Status.Conditions, ObservedGeneration: na.Generation}
+		ready(na, metav1.ConditionFalse, refitv1.NodeAccessInvalid, err.Error())
+		return nil
+	}
+	records, err := s.records(ctx, na, accesses.Items, machines)
+	if err != nil {
+		return err
+	}
+	write(na, machines, records)
+	return nil
+}
+
+// selected are the Machines with a node that a NodeAccess selects, by name.
+func selected(na *refitv1.NodeAccess, all []clusterv1.Machine) ([]*clusterv1.Machine, error) {
+	var out []*clusterv1.Machine
+	for i := range all {
+		m := &all[i]
+		ok, err := nodeaccess.Selects(na, m)
+		if err != nil {
+			return nil, err
+		}
+		if ok && counts(m) {
+			out = append(out, m)
+		}
+	}
+	slices.SortFunc(out, func(a, b *clusterv1.Machine) int { return cmp.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// records are what is known of Machines.
+func (s *Status) records(ctx context.Context, na *refitv1.NodeAccess, accesses []refitv1.NodeAccess, machines []*clusterv1.Machine) ([]record, error) {
+	look := func() ([]record, error) {
+		now := s.Prober.Clock.Now()
+		out := make([]record, len(machines))
+		for i, m := range machines {
+			if _, err := nodeaccess.Select(accesses, m); err != nil {
+				out[i] = record{Finding: Finding{refitv1.ReasonNodeAccess, err.Error()}, at: now, since: now}
+				continue
+			}
+			mu, err := updateOf(ctx, s.Client, m)
+			if err != nil {
+				return nil, err
+			}
+			out[i] = s.Prober.known.look(m, na, mu, now)
+		}
+		return out, nil
+	}
+	if _, err := look(); err != nil { // each Machine has a record then
+		return nil, err
+	}
+	s.Prober.known.take(na, machines)
+	return look()
+}
+
+// write writes into a status what is known of Machines.
+func write(na *refitv1.NodeAccess, machines []*clusterv1.Machine, records []record) {
+	was := na.Status
+	var reached, failed int32
+	var last time.Time
+	list := []refitv1.UnreachedMachine{}
+	for i, r := range records {
+		switch {
+		case r.Reason != "":
+			failed++
+			list = append(list, entryOf(&was, machines[i], &r))
+		case !r.at.IsZero():
+			reached++
+		}
+		if r.at.After(last) {
+			last = r.at
+		}
+	}
+	st := &na.Status
+	st.ObservedGeneration = na.Generation
+	st.Machines, st.Reachable, st.Unreachable = ptr.To(int32(len(machines))), &reached, &failed
+	st.Unreached = list[:min(len(list), refitv1.MaxUnreachedMachines)]
+	if !last.IsZero() && (was.ProbedAt == nil || last.After(was.ProbedAt.Time)) {
+		st.ProbedAt = ptr.To(metav1.NewTime(last.Truncate(time.Second)))
+	}
+	switch untried := len(machines) - int(reached+failed); {
+	case len(machines) == 0:
+		ready(na, metav1.ConditionUnknown, refitv1.NodeAccessNoMachines, "it selects no Machine that has a node")
+	case failed > 0:
+		ready(na, metav1.ConditionFalse, refitv1.NodeAccessUnreached, summary(list, len(machines)))
+	case untried > 0:
+		ready(na, metav1.ConditionUnknown, refitv1.NodeAccessNotTried, fmt.Sprintf("of %d nodes %d were not tried yet; the others can be reached", len(machines), untried))
+	default:
+		ready(na, metav1.ConditionTrue, refitv1.NodeAccessReached, "the nodes of all Machines can be reached")
+	}
+}
+
+// entryOf is what a status says of a Machine whose node can't be reached. What it said before stays while nothing but the words has changed: of several
+// addresses, say, others answer first.
+func entryOf(was *refitv1.NodeAccessStatus, m *clusterv1.Machine, r *record) refitv1.UnreachedMachine {
+	e := refitv1.UnreachedMachine{Name: m.Name, Reason: r.Reason, Message: shorten(r.Message), Since: metav1.NewTime(r.since.Truncate(time.Second))}
+	for _, old := range was.Unreached {
+		if old.Name == e.Name && old.Reason == e.Reason && e.Since.After(old.Since.Time) && r.uid == "" {
+			e.Since = old.Since // nobody remembers since when several NodeAccesses select it
+		}
+	}
+	return e
+}
+
+func shorten(message string) string {
+	const more = "…"
+	if len(message) <= maxMessage {
+		return message
+	}
+	return strings.ToValidUTF8(message[:maxMessage-len(more)], "") + more
+}
+
+// summary says of how many Machines the nodes can't be reached, and names some.
+func summary(list []refitv1.UnreachedMachine, all int) string {
+	text := fmt.Sprintf("of %d nodes %d can't be reached: ", all, len(list))
+	for i, e := range list[:min(len(list), named)] {
+		if i > 0 {
+			text += "; "
+		}
+		text += fmt.Sprintf("%s (%s): %s", e.Name, e.Reason, e.Message)
+	}
+	if more := len(list) - named; more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return text
+}
+
+func ready(na *refitv1.NodeAccess, status metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&na.Status.Conditions, metav1.Condition{
+		Type: refitv1.ReadyCondition, Status: status, Reason: reason, Message: message, ObservedGeneration: na.Generation,
+	})
+}
+
+// tell has an Event when nodes can't be reached any more, and when all can be again. Which, and why, is in the status.
+func (s *Status) tell(before, na *refitv1.NodeAccess) {
+	was, is := meta.FindStatusCondition(before.Status.Conditions, refitv1.ReadyCondition), meta.FindStatusCondition(na.Status.Conditions, refitv1.ReadyCondition)
+	switch {
+	case was != nil && was.Status == is.Status:
+	case is.Status == metav1.ConditionFalse:
+		s.Recorder.Eventf(na, nil, corev1.EventTypeWarning, is.Reason, "Probe", "%s", policykind.Note(is.Message))
+	case was != nil && was.Status == metav1.ConditionFalse:
+		s.Recorder.Eventf(na, nil, corev1.EventTypeNormal, is.Reason, "Probe", "%s", policykind.Note(is.Message))
+	}
+}
