@@ -79,7 +79,8 @@ const (
 	ReasonWithdrawn = "Withdrawn"
 )
 
-// Conditions of a MachineUpdate.
+// Conditions of a MachineUpdate, besides Ready and Paused, which are as Cluster API has them of its own objects. Ready reports whether the node shows what is
+// asked for, as far as is known: the update has succeeded, and the node has not drifted since.
 const (
 	// SucceededCondition reports whether the update that is asked for has been made.
 	SucceededCondition = "Succeeded"
@@ -293,7 +294,7 @@ type MachineUpdateStatus struct {
 	// +optional
 	Rollback *RollbackStatus `json:"rollback,omitempty"`
 
-	// conditions of the update: Succeeded, Permitted, Drifted, DeadlineNear.
+	// conditions of the update: Ready, Succeeded, Paused, Permitted, Drifted, DeadlineNear.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -376,7 +377,8 @@ type PlannedWork struct {
 // +kubebuilder:printcolumn:name="Reason",type="string",JSONPath=".status.reason"
 // +kubebuilder:printcolumn:name="Step",type="string",JSONPath=".status.step"
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"
-// +kubebuilder:printcolumn:name="Message",type="string",JSONPath=".status.message"
+// +kubebuilder:printcolumn:name="Message",type="string",JSONPath=".status.conditions[?(@.type=='Ready')].message"
+// +kubebuilder:printcolumn:name="Full message",type="string",JSONPath=".status.message",priority=1
 type MachineUpdate struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional

@@ -19,7 +19,7 @@ import (
 // each takes one write then instead of a dozen requests: nothing is done that caches could be wrong about. Whoever has written since
 // has the status be refused.
 func (r *Reconciler) heldAtOnce(ctx context.Context, cached *refitv1.MachineUpdate) (result ctrl.Result, held bool, err error) {
-	if !untouched(cached) {
+	if !untouched(cached) || annotations.HasPaused(cached) {
 		return ctrl.Result{}, false, nil
 	}
 	var machine clusterv1.Machine
@@ -30,7 +30,7 @@ func (r *Reconciler) heldAtOnce(ctx context.Context, cached *refitv1.MachineUpda
 	if err != nil || d.Open || !d.HoldsAll() {
 		return ctrl.Result{}, false, nil
 	}
-	u := &update{Reconciler: r, mu: cached.DeepCopy(), regarding: machine.DeepCopy(), atOnce: true}
+	u := &update{Reconciler: r, mu: cached.DeepCopy(), regarding: machine.DeepCopy(), atOnce: true, pause: &notPaused}
 	u.tellUntold(ctx)
 	if cached.Status.Phase == refitv1.PhaseWaiting {
 		u.waitedFor = cached.Status.Reason

@@ -58,9 +58,12 @@ const retryArrivals = time.Second
 // until all policies are known that have come with the Cluster. clusterctl makes them before it lets the Cluster go on, so that from
 // then on it is enough to look once.
 func (u *update) paused(ctx context.Context, cluster *clusterv1.Cluster, machine *clusterv1.Machine) (*wait, error) {
-	if annotations.IsPaused(cluster, machine) {
+	if annotations.IsPaused(cluster, machine) || annotations.HasPaused(u.mu) {
 		u.arrived.Delete(cluster.UID)
-		const message = "the Cluster or the Machine is paused; the update goes on when it no longer is"
+		message := "the Cluster or the Machine is paused; the update goes on when it no longer is"
+		if !annotations.IsPaused(cluster, machine) {
+			message = "the MachineUpdate is paused; it goes on when it no longer has the annotation " + clusterv1.PausedAnnotation
+		}
 		return &wait{reason: refitv1.ReasonPaused, message: message, releases: true}, nil
 	}
 	if _, ok := u.arrived.Load(cluster.UID); ok {

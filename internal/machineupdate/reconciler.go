@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -161,9 +162,9 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	_, untold := r.endings.Load(req.NamespacedName)
 	if !cached.Behind() && finished(&cached) && cached.DeletionTimestamp.IsZero() && !hasFinalizer(&cached) && !untold {
 		r.plannedBy.Delete(req.NamespacedName)
-		return ctrl.Result{}, nil
+		return ctrl.Result{}, r.showPause(ctx, &cached)
 	}
-	if result, ok := r.stillHeld(ctx, &cached); ok && !cached.Behind() {
+	if result, ok := r.stillHeld(ctx, &cached); ok && !cached.Behind() && r.pauseToShow(ctx, &cached) == nil {
 		return result, nil
 	}
 	if result, ok, err := r.heldAtOnce(ctx, &cached); ok {
@@ -277,6 +278,7 @@ func (u *update) machine(ctx context.Context) (*clusterv1.Machine, *wait, error)
 		return machine, nil, fmt.Errorf("read Cluster %s: %w", clusterKey, err)
 	}
 	u.read, u.readAt = &lease.Facts{Machine: machine, Cluster: &cluster}, u.Clock.Now()
+	u.pause = ptr.To(pauseOf(&cluster, machine, u.mu))
 	w, err := u.paused(ctx, &cluster, machine)
 	if w == nil && err == nil {
 		w = taken(machine)

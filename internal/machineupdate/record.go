@@ -189,7 +189,7 @@ func (u *update) restore(ctx context.Context) error {
 	u.mu.Status = u.mu.Restored().Status
 	_ = u.ends(&before) // which is told next
 	u.mu.Status.RecordRevision = u.mu.Spec.Record.Revision
-	u.setCondition(&u.mu.Status)
+	u.setConditions(&u.mu.Status)
 	if err := u.Client.Status().Update(ctx, u.mu); err != nil {
 		return fmt.Errorf("restore the status of MachineUpdate %s: %w", client.ObjectKeyFromObject(u.mu), err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -66,6 +67,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		For(&refitv1.MachineUpdate{}).
 		Watches(&refitv1.NodeAccess{}, handler.EnqueueRequestsFromMapFunc(r.waiting)).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.waitingForCluster), builder.WithPredicates(unpausedOrSays)).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.ofCluster), builder.WithPredicates(pausedOrNot)).
 		WatchesMetadata(&clusterv1.MachineDeployment{}, handler.EnqueueRequestsFromMapFunc(r.waitingForOwner), builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(sameName), builder.WithPredicates(saysOrGoes)).
 		Watches(&refitv1.MachineUpdate{}, handler.EnqueueRequestsFromMapFunc(r.waitingForSlot), builder.WithPredicates(slotFreed)).
@@ -106,6 +108,32 @@ var unpaused = predicate.Funcs{
 		after, ok2 := e.ObjectNew.(*clusterv1.Cluster)
 		return ok && ok2 && annotations.IsPaused(before, before) && !annotations.IsPaused(after, after)
 	},
+}
+
+// pausedOrNot passes on that a Cluster is paused, or no longer is.
+var pausedOrNot = predicate.Funcs{
+	CreateFunc:  func(event.CreateEvent) bool { return false },
+	DeleteFunc:  func(event.DeleteEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok := e.ObjectOld.(*clusterv1.Cluster)
+		after, ok2 := e.ObjectNew.(*clusterv1.Cluster)
+		return ok && ok2 && ptr.Deref(before.Spec.Paused, false) != ptr.Deref(after.Spec.Paused, false)
+	},
+}
+
+// ofCluster returns the MachineUpdates of a Cluster: each shows whether it is paused.
+func (r *Reconciler) ofCluster(ctx context.Context, cluster client.Object) []ctrl.Request {
+	var list refitv1.MachineUpdateList
+	if err := r.Client.List(ctx, &list, index.InCluster(cluster.GetNamespace(), cluster.GetName())); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Could not list MachineUpdates")
+		return nil
+	}
+	requests := make([]ctrl.Request, len(list.Items))
+	for i := range list.Items {
+		requests[i].NamespacedName = client.ObjectKeyFromObject(&list.Items[i])
+	}
+	return requests
 }
 
 // waiting returns the MachineUpdates that a change of an object in their namespace may have go on: a NodeAccess.

@@ -33,6 +33,8 @@ type update struct {
 	// read are the Machine and its Cluster, as they were read at readAt. Nil: they were not, or were asked for since.
 	read   *lease.Facts
 	readAt time.Time
+	// pause is the condition Paused. Nil: it is not known whether anything is paused.
+	pause *metav1.Condition
 	// marks are what refit marks, as it was read or written last.
 	marks protection.Known
 	// shown is the Node, when labels and taints were brought to it just now.

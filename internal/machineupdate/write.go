@@ -7,8 +7,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -59,7 +57,7 @@ func (u *update) set(ctx context.Context, change func(*refitv1.MachineUpdateStat
 		return err
 	}
 	st := &u.mu.Status
-	u.setCondition(st)
+	u.setConditions(st)
 	if reflect.DeepEqual(before, st) {
 		u.written = nil
 		u.believePlan()
@@ -114,22 +112,4 @@ func (u *update) follows(ctx context.Context, from refitv1.Phase) {
 	if u.misstep != nil {
 		u.misstep(from, to)
 	}
-}
-
-// setCondition writes into a status whether the update has succeeded.
-func (u *update) setCondition(st *refitv1.MachineUpdateStatus) {
-	status, reason := metav1.ConditionUnknown, st.Reason
-	switch st.Phase {
-	case refitv1.PhaseSucceeded:
-		status = metav1.ConditionTrue
-	case refitv1.PhaseFailed:
-		status = metav1.ConditionFalse
-	default:
-	}
-	if reason == "" {
-		reason = string(st.Phase)
-	}
-	meta.SetStatusCondition(&st.Conditions, metav1.Condition{
-		Type: refitv1.SucceededCondition, Status: status, Reason: reason, Message: st.Message, ObservedGeneration: u.mu.Generation,
-	})
 }
