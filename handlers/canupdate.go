@@ -22,6 +22,7 @@ type CanUpdate struct {
 	engine   *Engine
 	memory   *memory
 	policies Policies
+	accesses Accesses // nil: they are not asked
 	metrics  *Metrics
 	scope    Scope
 	faults   Faults
@@ -84,6 +85,12 @@ func (h *CanUpdate) decide(ctx context.Context, body []byte, kind string, l layo
 			return nil, err
 		}
 		h.memory.remember(ctx, key, v)
+	}
+	v, err := h.reachable(ctx, v)
+	if err != nil {
+		log.Error(err, "Could not judge a change", "kind", kind)
+		h.metrics.decided(kind, outcomeError)
+		return nil, err
 	}
 	if err := h.permit(ctx, v); err != nil {
 		log.Info("A policy does not let the change be decided now", "kind", kind, "object", v.namespace+"/"+v.name, "reason", err.Error())

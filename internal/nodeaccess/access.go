@@ -67,7 +67,7 @@ func Select(all []refitv1.NodeAccess, machine *clusterv1.Machine) (*refitv1.Node
 	}
 	switch len(selected) {
 	case 0:
-		return nil, fmt.Errorf("no NodeAccess in namespace %s selects Machine %s, so refit does not know how to reach its node; create one", machine.Namespace, machine.Name)
+		return nil, fmt.Errorf("no NodeAccess in namespace %s selects Machine %s, so %w; create one", machine.Namespace, machine.Name, ErrNone)
 	case 1:
 		return &selected[0], nil
 	}

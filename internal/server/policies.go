@@ -87,7 +87,7 @@ func cached() []client.Object {
 	return []client.Object{
 		&clusterv1.Machine{}, &clusterv1.Cluster{}, deployments, &refitv1.MachineUpdate{}, &refitv1.ChangeManagementPolicy{}, &refitv1.ClusterChangeManagementPolicy{},
 		changemanagement.NamespaceMetadata(), &refitv1.NodeDisruptionPolicy{},
-		&refitv1.KubernetesSource{}, &refitv1.BootImagePolicy{},
+		&refitv1.KubernetesSource{}, &refitv1.BootImagePolicy{}, &refitv1.NodeAccess{},
 	}
 }
 

@@ -42,6 +42,7 @@ import (
 	"github.com/capi-refit/refit/internal/machineupdate"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
+	"github.com/capi-refit/refit/internal/nodeaccess"
 	"github.com/capi-refit/refit/internal/registered"
 	"github.com/capi-refit/refit/internal/shard"
 	"github.com/capi-refit/refit/webhook"
@@ -297,7 +298,8 @@ func (o *options) reconciler(mgr shard.Manager, by judges.ByPolicy, changes *cha
 func (o *options) addHooks(mgr ctrl.Manager, on ctrlwebhook.Server, engine *handlers.Engine, changes *changeManagement) error {
 	scope := handlers.Scope(o.namespace)
 	canUpdate := handlers.NewCanUpdate(engine, changes.hooks, handlers.NewMetrics(metrics.Registry), scope).
-		Telling(&registered.Events{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("refit")})
+		Telling(&registered.Events{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("refit")}).
+		WithAccesses(nodeaccess.Machines{Client: mgr.GetClient()})
 	// Whoever asks for updates does not wait behind those who make them, so the hook has a client with limits of its own.
 	hooks, err := ownClient(mgr)
 	if err != nil {
