@@ -72,6 +72,7 @@ func (c *Checker) Run(ctx context.Context) []Finding {
 		return append(all, unknown("clusters", "", err))
 	}
 	if len(clusters) == 0 {
+		all = append(all, c.optedIn(ctx)...) // else it is told of each Cluster
 		return append(all, Finding{Check: "clusters", Level: Warning, Message: "there are no such Clusters", Do: "make a Cluster, or look elsewhere with --namespace and --cluster"})
 	}
 	all = append(all, c.policies(ctx)...)

@@ -245,6 +245,11 @@ func TestEachMistakeIsFound(t *testing.T) {
 		"it is not asked about the namespace": {func(_ *testing.T, f *fleet) {
 			f.extension.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"refit": "yes"}}
 		}, "extension-namespace", Error, "no ExtensionConfig is for its namespace"},
+		"a node that can't be logged in to": {func(_ *testing.T, f *fleet) {
+			f.access.Status.Unreached = []refitv1.UnreachedMachine{
+				{Name: "other", Reason: "Unreachable"}, {Name: "prod-a", Reason: "HostKey", Message: "it showed another key"},
+			}
+		}, "node-access", Warning, "the nodes of 1 of its 1 machines, or more: prod-a; NodeAccess all: prod-a (HostKey): it showed another key"},
 		"no NodeAccess": {func(_ *testing.T, f *fleet) { gone(f.access) }, "node-access", Error, "1 of its 1 machines have no NodeAccess, or more than one: prod-a"},
 		"a NodeAccess for others": {func(_ *testing.T, f *fleet) {
 			f.access.Spec.MachineSelector = metav1.LabelSelector{MatchLabels: map[string]string{"pool": "gpu"}}
@@ -282,4 +287,24 @@ func TestEachMistakeIsFound(t *testing.T) {
 			require.Equal(t, tc.level, Worst(all))
 		})
 	}
+}
+
+// TestNoNamespaceIsLabelledYet: who has just installed refit for some namespaces only is told which label is missing, before there is a Cluster.
+func TestNoNamespaceIsLabelledYet(t *testing.T) {
+	f := newFleet(t)
+	f.cluster.SetName("")
+	f.extension.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"capi-refit.dev/in-place-updates": "enabled"}}
+	found := func() (messages []string) {
+		for _, one := range f.run() {
+			if one.Check == "extension-namespace" {
+				require.Equal(t, Warning, one.Level)
+				messages = append(messages, one.Object+": "+one.Message)
+			}
+		}
+		return messages
+	}
+	require.Equal(t, []string{"ExtensionConfig refit: no namespace has the labels that it asks for (capi-refit.dev/in-place-updates=enabled), " +
+		"so that Cluster API asks about no machines, and replaces them"}, found())
+	f.namespace.Labels = map[string]string{"capi-refit.dev/in-place-updates": "enabled"}
+	require.Empty(t, found())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/changemanagement"
@@ -113,15 +115,42 @@ func (c *Checker) selected(ctx context.Context, cluster *clusterv1.Cluster) []Fi
 		return nil // which was told
 	}
 	for i := range found {
-		selector, err := metav1.LabelSelectorAsSelector(found[i].Spec.NamespaceSelector)
-		if found[i].Spec.NamespaceSelector == nil {
-			selector = labels.Everything()
-		}
-		if err == nil && selector.Matches(labels.Set(namespace.Labels)) {
+		if isFor(&found[i], &namespace) {
 			return []Finding{good(check, object, nameOf("ExtensionConfig", &found[i])+" is for its namespace")}
 		}
 	}
 	return []Finding{{Check: check, Level: Error, Object: object, Message: "no ExtensionConfig is for its namespace, so that its machines are replaced", Do: "widen the namespaceSelector of the ExtensionConfig, or label the namespace as it says"}}
+}
+
+// isFor reports whether Cluster API asks an extension about a namespace.
+func isFor(e *runtimev1.ExtensionConfig, namespace *corev1.Namespace) bool {
+	if e.Spec.NamespaceSelector == nil {
+		return true
+	}
+	selector, err := metav1.LabelSelectorAsSelector(e.Spec.NamespaceSelector)
+	return err == nil && selector.Matches(labels.Set(namespace.Labels))
+}
+
+// optedIn looks whether there is a namespace for which an ExtensionConfig is: one that begins with those that are labelled is for none at first.
+func (c *Checker) optedIn(ctx context.Context) []Finding {
+	const check = "extension-namespace"
+	if c.extensionsErr != nil || len(c.extensions) == 0 {
+		return nil // which was told
+	}
+	var list corev1.NamespaceList
+	if err := c.Client.List(ctx, &list); err != nil {
+		return []Finding{unknown(check, "", err)}
+	}
+	var all []Finding
+	for i := range c.extensions {
+		e := &c.extensions[i]
+		if !slices.ContainsFunc(list.Items, func(n corev1.Namespace) bool { return isFor(e, &n) }) {
+			all = append(all, Finding{Check: check, Level: Warning, Object: nameOf("ExtensionConfig", e),
+				Message: "no namespace has the labels that it asks for (" + metav1.FormatLabelSelector(e.Spec.NamespaceSelector) + "), so that Cluster API asks about no machines, and replaces them",
+				Do:      "label the namespaces whose machines are to be updated in place, or widen its namespaceSelector: docs/install.md"})
+		}
+	}
+	return all
 }
 
 // access looks whether refit knows how to reach the nodes of a Cluster.
@@ -144,10 +173,28 @@ func (c *Checker) access(ctx context.Context, cluster *clusterv1.Cluster) []Find
 		}
 	}
 	if len(without) == 0 {
-		return []Finding{good(check, object, fmt.Sprintf("each of its %d machines has a NodeAccess", len(list.Items)))}
+		return unreached(check, object, list.Items, accesses.Items)
 	}
 	return []Finding{{Check: check, Level: Error, Object: object, Do: "make a NodeAccess that selects them: docs/node-access.md",
 		Message: fmt.Sprintf("%d of its %d machines have no NodeAccess, or more than one: %s; %v", len(without), len(list.Items), some(without), why)}}
+}
+
+// unreached looks whether refit could log in to the nodes of machines that have a NodeAccess, when it tried last.
+func unreached(check, object string, machines []clusterv1.Machine, accesses []refitv1.NodeAccess) []Finding {
+	var names []string
+	why := ""
+	for _, na := range accesses {
+		for _, m := range na.Status.Unreached {
+			if slices.ContainsFunc(machines, func(o clusterv1.Machine) bool { return o.Name == m.Name }) {
+				names, why = append(names, m.Name), fmt.Sprintf("NodeAccess %s: %s (%s): %s", na.Name, m.Name, m.Reason, m.Message)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return []Finding{good(check, object, fmt.Sprintf("each of its %d machines has a NodeAccess", len(machines)))}
+	}
+	return []Finding{{Check: check, Level: Warning, Object: object, Do: "see the status of the NodeAccess, and docs/troubleshooting.md",
+		Message: fmt.Sprintf("refit can't log in to the nodes of %d of its %d machines, or more: %s; %s", len(names), len(machines), some(names), why)}}
 }
 
 // controlPlane looks whether Cluster API would update a KubeadmControlPlane in place.
