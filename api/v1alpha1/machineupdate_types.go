@@ -109,6 +109,12 @@ type MachineUpdateStatus struct {
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 
+	// phaseSince is since when the update is in this phase, and since when it waits for this reason.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`[0-9]\.[0-9]{6}(Z|[+-][0-9]{2}:[0-9]{2})$`
+	PhaseSince *metav1.MicroTime `json:"phaseSince,omitempty"`
+
 	// reason says in one word what a waiting update waits for, or what made one fail.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64

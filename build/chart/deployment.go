@@ -66,6 +66,9 @@ func deploymentOf(config string, base *unstructured.Unstructured) (string, error
 		}
 		if l.name == "args" {
 			block += "        {{- if gt (int .Values.shards) 1 }}\n        - --shards={{ .Values.shards }}\n        {{- end }}\n" +
+				"        {{- with .Values.tracing.endpoint }}\n        - --tracing-endpoint={{ . }}\n" +
+				"        - --tracing-sampling-ratio={{ $.Values.tracing.samplingRatio }}\n" +
+				"        {{- if $.Values.tracing.insecure }}\n        - --tracing-insecure\n        {{- end }}\n        {{- end }}\n" +
 				"        {{- with .Values.extraArgs }}\n        {{- toYaml . | nindent 8 }}\n        {{- end }}\n"
 		}
 		if text, err = manifests.ReplaceOnce(text, strings.Repeat(" ", l.indent)+"- chart-"+l.name+"\n", block); err != nil {

@@ -110,7 +110,7 @@ func (r *runner) answered() bool {
 	defer release()
 	p, err := r.state.progress(r.last.Offset)
 	if err == nil && p.done[name] {
-		r.progress.done[name] = true
+		r.progress.done[name], r.progress.times = true, p.times // who has logged in has written that down
 		return true
 	}
 	if err == nil {

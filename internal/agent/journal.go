@@ -155,6 +155,7 @@ type progress struct {
 	askedUntil    map[string]time.Duration // how long the node has been up when a reboot that systemd has agreed to counts as lost
 	awaited       *node.JournalEntry       // the login
 	errors        map[string]string        // with what a step has failed last
+	times         []node.StepTime          // of the steps, in the order in which they were begun first
 	notes         []string
 	rolledBack    bool
 	finished      bool
@@ -170,6 +171,7 @@ func (s stateDir) progress(offset int64) (progress, error) {
 }
 
 func (p *progress) add(e node.JournalEntry) {
+	p.addTime(e)
 	switch e.Event {
 	case eventStarted:
 		p.started[e.Step] = true

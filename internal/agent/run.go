@@ -91,7 +91,7 @@ func (r *runner) run(ctx context.Context) (node.Status, error) {
 		end.NeedsReboot = outcome.needsReboot
 		owed = cmp.Or(outcome.debt, r.last.Debt)
 	}
-	end.Notes = slices.Concat(end.Notes, r.progress.notes)
+	end.Notes, end.Steps = slices.Concat(end.Notes, r.progress.notes), timesOf(r.work, r.progress.times)
 	left := r.left(end)
 	if err := r.keepLeft(left); err != nil {
 		end.Notes = append(end.Notes, "what this run has left can't be put back by the next one: "+err.Error())

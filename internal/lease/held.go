@@ -34,6 +34,7 @@ type Held struct {
 	cordoned bool
 	duration time.Duration
 	acquired time.Time
+	since    time.Time // when it was acquired for the Machine first
 	before   time.Time // when another process renewed it last before that, for the same Machine; zero if none did
 
 	// writing is held by whoever writes the lease, so that a slow API server delays nobody who only asks.
@@ -54,6 +55,9 @@ func (h *Held) Token() int64 { return h.noted().Token }
 
 // NodeUID is the Node whose lease it is.
 func (h *Held) NodeUID() types.UID { return h.node }
+
+// Since is when the lease was acquired for the Machine: by this process, or by one before it that has not released it.
+func (h *Held) Since() time.Time { return h.since }
 
 // Unkept is for how long nobody had renewed the lease when it was acquired. It returns false if it is not known, because it was not the
 // Machine's before, or was acquired by the same process.

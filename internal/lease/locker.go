@@ -132,8 +132,12 @@ func (l *Locker) take(ctx context.Context, req Request, machine *clusterv1.Machi
 	lease := taken(current, l.key(survey.Node.Name), survey.Node, Holder(machine.UID))
 	h := &Held{
 		locker: l, facts: req.Facts, key: client.ObjectKeyFromObject(lease), machine: machine.UID, node: survey.Node.UID,
-		cordoned: survey.Cordoned, duration: cmp.Or(req.Duration, durationFor(machine)), renewed: now, acquired: now,
+		cordoned: survey.Cordoned, duration: cmp.Or(req.Duration, durationFor(machine)), renewed: now, acquired: now, since: now,
 		record: Record{Instance: l.Instance, Operation: req.Operation, Step: req.Step, After: lease.ResourceVersion},
+	}
+	if isHolder(current, machine.UID) && current.Spec.AcquireTime != nil { // as client-go's elections keep it
+		lease.Spec.AcquireTime = current.Spec.AcquireTime.DeepCopy()
+		h.since = current.Spec.AcquireTime.Add(Tolerance)
 	}
 	if isHolder(current, machine.UID) && current.Spec.RenewTime != nil {
 		if by, ok := RecordOf(current); ok && by.Instance != l.Instance {

@@ -44,6 +44,7 @@ func (u *update) removeFinalizer(ctx context.Context) error {
 	if err := u.finalizer(ctx, controllerutil.RemoveFinalizer); err != nil {
 		return err
 	}
+	u.noteDeleted()
 	u.orphans.Delete(client.ObjectKeyFromObject(u.mu))
 	if !u.mu.DeletionTimestamp.IsZero() && u.seen.Machine == flow.Present {
 		u.event(corev1.EventTypeNormal, "InPlaceUpdateAbandoned", "Abandon", "the MachineUpdate was deleted; nothing of refit is on the node any more")

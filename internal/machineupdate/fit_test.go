@@ -87,6 +87,8 @@ func valueOf(path string, s *apiextensions.JSONSchemaProps, long bool) any {
 		return 1
 	case s.Type == "boolean":
 		return true
+	case s.Format == "date-time" && s.Pattern != "": // to the microsecond
+		return "2026-10-03T20:00:00.000000Z"
 	case s.Format == "date-time":
 		return "2026-10-03T20:00:00Z"
 	case s.Pattern != "" || s.MaxLength == nil || notCut[path] || !long: // words of refit's

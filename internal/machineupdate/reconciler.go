@@ -25,6 +25,7 @@ import (
 	"github.com/capi-refit/refit/internal/session"
 	"github.com/capi-refit/refit/internal/shard"
 	"github.com/capi-refit/refit/internal/slots"
+	"github.com/capi-refit/refit/internal/tracing"
 )
 
 // +kubebuilder:rbac:groups=capi-refit.dev,resources=machineupdates,verbs=get;list;watch;create;patch;delete
@@ -124,6 +125,11 @@ type Reconciler struct {
 	silent sync.Map // of time.Time
 	// plannedBy has the revisions of the policies that plans were made by, by the keys of MachineUpdates.
 	plannedBy sync.Map
+
+	// Tracer exports how updates have gone. Nil: nothing is.
+	Tracer *tracing.Tracer
+	// unexported are the spans of statuses that may have been written, by the key of each MachineUpdate.
+	unexported sync.Map // of keptSpans
 }
 
 // AuditLog is what is kept for whoever asks later.
@@ -140,7 +146,7 @@ func (r *Reconciler) Skip(req ctrl.Request) {
 
 // byUpdate are what is known of updates, by the key of each.
 func (r *Reconciler) byUpdate() []*sync.Map {
-	return []*sync.Map{&r.plannedBy, &r.orphans, &r.stalled, &r.lost, &r.silent, &r.endings}
+	return []*sync.Map{&r.plannedBy, &r.orphans, &r.stalled, &r.lost, &r.silent, &r.endings, &r.unexported}
 }
 
 // Reconcile brings one update as far as it can be brought now, or has a session do so.
@@ -183,6 +189,7 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	u.tellUntold(ctx) // what has ended without an answer
+	u.exportKept()
 	if mu.Status.Phase == refitv1.PhaseWaiting {
 		u.waitedFor = mu.Status.Reason
 	}

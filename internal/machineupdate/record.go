@@ -39,7 +39,7 @@ func halfWritten(err error) bool {
 func durable(s *refitv1.MachineUpdateStatus) refitv1.MachineUpdateStatus {
 	d := *s.DeepCopy()
 	d.Step, d.StepsDone, d.StepsTotal, d.Changes, d.Actions, d.Notes = "", 0, 0, nil, nil, nil
-	d.Address, d.Instance, d.Conditions, d.RecordRevision = "", "", nil, 0
+	d.Address, d.Instance, d.Conditions, d.RecordRevision, d.PhaseSince = "", "", nil, 0, nil
 	if !ended(d.Phase) {
 		d.Phase, d.Reason, d.Message = "", "", ""
 	}
@@ -188,10 +188,12 @@ func (u *update) restore(ctx context.Context) error {
 	before := u.mu.Status
 	u.mu.Status = u.mu.Restored().Status
 	_ = u.ends(&before) // which is told next
+	u.noteRestored(&before)
 	u.mu.Status.RecordRevision = u.mu.Spec.Record.Revision
 	u.setConditions(&u.mu.Status)
 	if err := u.Client.Status().Update(ctx, u.mu); err != nil {
 		return fmt.Errorf("restore the status of MachineUpdate %s: %w", client.ObjectKeyFromObject(u.mu), err)
 	}
+	u.exportSpans()
 	return nil
 }

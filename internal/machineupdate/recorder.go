@@ -53,6 +53,7 @@ type Recorder struct {
 type asks struct {
 	digests []string
 	failed  bool
+	since   time.Time // of the first of them
 }
 
 // tried is how a try to record an update has ended.
@@ -70,6 +71,8 @@ type outcome struct {
 	machine  types.UID
 	// seen is the resourceVersion that the cache had of the MachineUpdate before, empty if it had none.
 	seen string
+	// made is the MachineUpdate as it was recorded; nil if it was not.
+	made *refitv1.MachineUpdate
 }
 
 // NewRecorder returns what records the updates that a Store is asked for, which then does not do so itself. The manager runs it.
@@ -121,6 +124,9 @@ func (r *Recorder) ask(mu *refitv1.MachineUpdate, machine *clusterv1.Machine, di
 			Message: "more updates are asked for than can be recorded now, and this one is not yet; refit waits to be asked again", RetryAfter: retryWaiting,
 		}
 	default:
+		if !queued {
+			wanted.since = r.store.Clock.Now()
+		}
 		wanted.digests = append(slices.Clone(wanted.digests), digest)
 		r.asks[key] = wanted
 		r.queue.Add(key)
@@ -203,16 +209,24 @@ func (r *Recorder) record(ctx context.Context, key types.NamespacedName, digest 
 	defer cancel()
 	o, err := r.store.record(ctx, key, digest)
 	if err == nil && o.recorded {
+		r.store.traceHook(o.made, r.askedSince(key))
+		o.made = nil
 		r.known.Add(key, &tried{o, digest, r.store.Clock.Now()})
 	}
 	return err
+}
+
+func (r *Recorder) askedSince(key types.NamespacedName) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.asks[key].since
 }
 
 func (r *Recorder) forget(key types.NamespacedName, digest string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	left := slices.DeleteFunc(slices.Clone(r.asks[key].digests), func(d string) bool { return d == digest })
-	if r.asks[key] = (asks{digests: left}); len(left) == 0 {
+	if r.asks[key] = (asks{digests: left, since: r.asks[key].since}); len(left) == 0 {
 		delete(r.asks, key)
 	}
 }

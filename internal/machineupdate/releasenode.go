@@ -35,6 +35,7 @@ func (u *update) releaseNode(ctx context.Context, keepCordon bool) error {
 		if err := held.Release(ctx); err != nil && !errors.Is(err, lease.ErrLost) {
 			return err
 		}
+		u.noteLease(held)
 		return nil
 	}
 	// The lease is that of an earlier reconciliation.

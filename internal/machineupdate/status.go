@@ -206,6 +206,7 @@ func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result,
 		message += "; the node stays cordoned, since it may be half changed"
 	}
 	message += u.byUpdaters() + u.waysOn(reason)
+	u.noteRun(u.runAtEnd())
 	at := u.now()
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Message, s.FinishedAt = refitv1.PhaseFailed, reason, message, &at
@@ -253,6 +254,7 @@ func (u *update) succeed(ctx context.Context) (ctrl.Result, error) {
 	message := fmt.Sprintf("the node shows what is desired: %s changed, actions: %s", changed(changes), actionsOf(u.mu.Status.Actions))
 	now := metav1.NewTime(u.Clock.Now())
 	news := !drift.Known(u.mu)
+	u.noteRun(u.ran)
 	var f *drift.Finding
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		f = u.noteVerified(s)

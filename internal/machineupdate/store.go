@@ -20,6 +20,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/tracing"
 )
 
 // How long until Cluster API asks again. It does not ask earlier, whatever happens.
@@ -52,6 +53,8 @@ type Store struct {
 	Live client.Reader
 	// Clock tells how old is what was read.
 	Clock clock.PassiveClock
+	// Tracer exports how what is asked for was recorded. Nil: nothing is.
+	Tracer *tracing.Tracer
 
 	once     sync.Once
 	specs    *liveSpecs
@@ -81,7 +84,9 @@ func (s *Store) Update(ctx context.Context, namespace, name, digest string) (inp
 	case s.recorder != nil && !known:
 		return s.recorder.ask(mu, machine, digest), nil
 	}
+	began := s.Clock.Now()
 	o, err := s.settle(ctx, mu, machine, digest)
+	s.traceHook(o.made, began)
 	return o.progress, err
 }
 
@@ -128,7 +133,7 @@ func (s *Store) create(ctx context.Context, machine *clusterv1.Machine, digest s
 	case err != nil:
 		return outcome{}, fmt.Errorf("create MachineUpdate %s: %w", client.ObjectKeyFromObject(machine), err)
 	}
-	return recordedFor(machine), nil
+	return recordedFor(machine, mu), nil
 }
 
 // discard deletes the MachineUpdate of an earlier Machine of the same name.
@@ -158,7 +163,7 @@ func (s *Store) supersede(ctx context.Context, mu *refitv1.MachineUpdate, machin
 	default:
 		ctrl.LoggerFrom(ctx).Info("Cluster API asks for other specs", "machineUpdate", client.ObjectKeyFromObject(mu))
 	}
-	return recordedFor(machine), nil
+	return recordedFor(machine, changed), nil
 }
 
 // progress answers how an update stands.
@@ -179,8 +184,8 @@ func (s *Store) progress(ctx context.Context, mu *refitv1.MachineUpdate) (inplac
 }
 
 // recordedFor answers who asks for an update that is recorded.
-func recordedFor(machine *clusterv1.Machine) outcome {
-	return outcome{progress: pending(), recorded: true, machine: machine.UID}
+func recordedFor(machine *clusterv1.Machine, made *refitv1.MachineUpdate) outcome {
+	return outcome{progress: pending(), recorded: true, machine: machine.UID, made: made}
 }
 
 func pending() inplace.Progress {

@@ -21,6 +21,7 @@ import (
 	"github.com/capi-refit/refit/internal/nodeobject"
 	"github.com/capi-refit/refit/internal/protection"
 	"github.com/capi-refit/refit/internal/registered"
+	"github.com/capi-refit/refit/internal/tracing"
 )
 
 // update is one reconciliation of a MachineUpdate.
@@ -95,6 +96,8 @@ type update struct {
 	registered []*registered.Remote
 	// left is what has drifted on the node and was left as it is.
 	left []node.Drift
+	// spans are what has ended, and is exported when the status is written that comes after it.
+	spans []tracing.Span
 }
 
 // findMachine finds the Machine, and whether it may be worked on.

@@ -59,6 +59,7 @@ func (p *process) through(c call, do func(lost bool) error) error {
 	if p.dead.Load() {
 		return errDead
 	}
+	p.world.clock.Step(p.world.tick)
 	switch p.world.due(p, c) {
 	case killedBefore:
 		p.dead.Store(true)

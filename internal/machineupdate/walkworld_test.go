@@ -34,6 +34,7 @@ import (
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/slots"
+	"github.com/capi-refit/refit/internal/tracing"
 	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
@@ -79,6 +80,10 @@ type walkWorld struct {
 	leader   *process
 	starts   int
 	drift    refitv1.OnDrift // what becomes of a node that has drifted
+	// tracer returns what a process exports traces with. Nil: none does.
+	tracer func(instance string) *tracing.Tracer
+	// tick is how long each call takes.
+	tick time.Duration
 	// apiAway is until when the workload cluster's API server does not answer.
 	apiAway time.Time
 	// stolenFor is for how many more reconciliations the lease is another's.
@@ -119,6 +124,10 @@ func (w *walkWorld) start() *process {
 	w.starts++
 	p := &process{world: w}
 	c := p.api(management, w.base)
+	var tracer *tracing.Tracer
+	if w.tracer != nil {
+		tracer = w.tracer(fmt.Sprintf("refit-%d", w.starts))
+	}
 	policies := changemanagement.NewPolicies(w.base, w.base, w.clock)
 	require.NoError(w.t, policies.Prime(w.ctx))
 	p.Reconciler = &Reconciler{
@@ -127,6 +136,7 @@ func (w *walkWorld) start() *process {
 		Slots:   &slots.Slots{Client: c, Live: c, Limits: slots.Limits{Workers: intstr.FromString("20%")}, Clock: w.clock},
 		Gate:    newGate(c, policies, w.clock),
 		Metrics: NewMetrics(prometheus.NewRegistry()), Instance: fmt.Sprintf("refit-%d", w.starts),
+		Tracer:  tracer,
 		misstep: func(from, to refitv1.Phase) { w.t.Errorf("from %q to %q: there is no such transition", from, to) },
 	}
 	return p

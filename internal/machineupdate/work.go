@@ -232,6 +232,7 @@ func (u *update) takeFailure(ctx context.Context) (ctrl.Result, error) {
 // rebootToRead goes on after a run whose changes did not take effect, where the policy says that a reboot is to make them. The
 // node's next plan has the reboot, so it comes with all that a reboot takes. The agent asks for it once.
 func (u *update) rebootToRead(ctx context.Context, status node.Status) (ctrl.Result, error) {
+	u.noteRun(status)
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.FailedToken, s.SoakingSince = status.Token, nil
 		s.Phase, s.Reason, s.Step, s.Message = refitv1.PhaseStaging, "", "plan", "the node reports: "+status.Message

@@ -26,10 +26,11 @@ func (u *update) tell(ctx context.Context, change func(*refitv1.MachineUpdateSta
 	if u.written == nil {
 		u.written = u.mu.Status.DeepCopy()
 	}
-	before := u.mu.Status.Phase
+	was := u.mu.Status
 	change(&u.mu.Status)
 	fit(&u.mu.Status)
-	u.follows(ctx, before)
+	u.notePhase(&was)
+	u.follows(ctx, was.Phase)
 	return nil
 }
 
@@ -51,9 +52,14 @@ func (u *update) set(ctx context.Context, change func(*refitv1.MachineUpdateStat
 	change(&u.mu.Status)
 	forgetAtEnd(&u.mu.Status)
 	fit(&u.mu.Status)
+	u.notePhase(was)
+	if sameStanding(before, &u.mu.Status) { // what was told in between was not long enough to be written
+		u.mu.Status.PhaseSince, u.spans = before.PhaseSince, nil
+	}
 	ends := u.ends(was)
 	recorded, err := u.record(ctx)
 	if err != nil {
+		u.keepSpans()
 		return err
 	}
 	st := &u.mu.Status
@@ -69,9 +75,11 @@ func (u *update) set(ctx context.Context, change func(*refitv1.MachineUpdateStat
 		err = u.complete(ctx, err)
 	}
 	if err != nil {
+		u.keepSpans()
 		return u.notWritten(err, recorded)
 	}
 	u.written, u.writtenAt = nil, u.Clock.Now()
+	u.exportSpans()
 	u.believePlan()
 	if before.Phase != st.Phase || before.Reason != st.Reason {
 		ctrl.LoggerFrom(ctx).Info("The update is in another phase", "phase", st.Phase, "reason", st.Reason, "message", st.Message)

@@ -255,6 +255,23 @@ type Status struct {
 	Notes       []string            `json:"notes,omitempty"`
 	StartedAt   time.Time           `json:"startedAt,omitzero"`
 	FinishedAt  time.Time           `json:"finishedAt,omitzero"`
+	// Steps are the steps of a run that has ended, in order, MaxSteps of them at most.
+	Steps []StepTime `json:"steps,omitempty"`
+}
+
+// MaxSteps is how many steps a Status has at most. A run with more leaves out those that are done sooner than others.
+const MaxSteps = 200
+
+// StepTime is when a step of a run was done, by the node's clock.
+type StepTime struct {
+	Step string `json:"step"`
+	// Class is the type of an action, such as Restart, or the operation of a change, such as Write; empty for what every run does.
+	Class string `json:"class,omitempty"`
+	// StartedAt is when it was begun first: a step that was interrupted is begun again.
+	StartedAt time.Time `json:"startedAt"`
+	// FinishedAt is when it was done, or had failed. It is zero if it was neither.
+	FinishedAt time.Time `json:"finishedAt,omitzero"`
+	Failed     bool      `json:"failed,omitempty"`
 }
 
 // JournalEntry is one line of the journal that the agent keeps on the node. The journal is appended to, before and after

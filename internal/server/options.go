@@ -62,6 +62,7 @@ type options struct {
 	instance         string
 	drift            driftFlags
 	login            loginFlags
+	tracing          tracingFlags
 	gateURLs         []string
 	shutdownDeadline time.Duration
 }
@@ -123,5 +124,6 @@ func (o *options) add(fs *pflag.FlagSet) {
 	o.exclusive.add(fs)
 	o.drift.add(fs)
 	o.login.add(fs)
+	o.tracing.add(fs)
 	logsv1.AddFlags(o.logs, fs)
 }

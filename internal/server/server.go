@@ -68,6 +68,11 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	shutdown, err := o.tracing.start(ctx, o.version, o.instance)
+	if err != nil {
+		return err
+	}
+	defer shutdown() // when nothing is done any more
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	handOver := func(why string) {
@@ -291,6 +296,7 @@ func (o *options) reconciler(mgr shard.Manager, by judges.ByPolicy, changes *cha
 		Metrics:      machineupdate.NewMetrics(metrics.Registry),
 		Instance:     o.instance,
 		Shards:       mgr.Shards,
+		Tracer:       o.tracing.tracer,
 	}, nil
 }
 
@@ -305,7 +311,7 @@ func (o *options) addHooks(mgr ctrl.Manager, on ctrlwebhook.Server, engine *hand
 	if err != nil {
 		return err
 	}
-	store := &machineupdate.Store{Client: hooks, Live: machineupdate.RememberCRDs(hooks.APIReader, clock.RealClock{}), Clock: clock.RealClock{}}
+	store := &machineupdate.Store{Client: hooks, Live: machineupdate.RememberCRDs(hooks.APIReader, clock.RealClock{}), Clock: clock.RealClock{}, Tracer: o.tracing.tracer}
 	if err := mgr.Add(machineupdate.NewRecorder(store)); err != nil {
 		return fmt.Errorf("add what records updates: %w", err)
 	}

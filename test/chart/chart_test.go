@@ -162,6 +162,7 @@ func TestValuesAreFollowed(t *testing.T) {
 		"nodeSelector":    map[string]any{"disk": "ssd"},
 		"extensionConfig": map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{"team": "one"}}},
 		"networkPolicy":   map[string]any{"enabled": false}, "crds": map[string]any{"keep": false}, "priorityClassName": "system-cluster-critical",
+		"tracing": map[string]any{"endpoint": "otel:4317", "samplingRatio": 0.25, "insecure": true},
 	})
 	for key, o := range got {
 		data, err := yaml.Marshal(o)
@@ -174,6 +175,7 @@ func TestValuesAreFollowed(t *testing.T) {
 	require.NoError(t, err)
 	for _, want := range []string{
 		"replicas: 3", "- --shards=3", "- --max-unavailable-workers=10%", "value: 3600MiB", "image: registry.example.org/refit@" + digest,
+		"- --tracing-endpoint=otel:4317", "- --tracing-sampling-ratio=0.25", "- --tracing-insecure",
 		"memory: 4Gi", "disk: ssd", "priorityClassName: system-cluster-critical", "key: node-role.kubernetes.io/control-plane",
 	} {
 		require.Contains(t, string(deployment), want)
@@ -221,6 +223,8 @@ func TestWhatIsNoValueIsRefused(t *testing.T) {
 		"a tag with a comment":         {"image": map[string]any{"tag": "v1 # x"}},
 		"no repository":                {"image": map[string]any{"repository": nil}},
 		"too many shards":              {"shards": 65},
+		"a collector that is a URL":    {"tracing": map[string]any{"endpoint": "http://otel:4317"}},
+		"more than all traces":         {"tracing": map[string]any{"samplingRatio": 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := chartutil.ToRenderValues(load(t), values, chartutil.ReleaseOptions{Name: "refit", Namespace: "refit-system"}, nil)
