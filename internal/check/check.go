@@ -52,6 +52,9 @@ type Checker struct {
 	Namespace, Cluster string
 	// Workload reaches the API server of a workload cluster. Nil: those are not looked at.
 	Workload func(ctx context.Context, cluster types.NamespacedName) (*rest.Config, error)
+	// Nodes is to how many nodes of each Cluster it is logged in, all if it is negative, and Reach does so to the node of a Machine. Nil: to none.
+	Nodes int
+	Reach func(ctx context.Context, machine *clusterv1.Machine) error
 
 	// extensions are the ExtensionConfigs for updates in place, as they were read once for all Clusters, or why they could not be.
 	extensions    []runtimev1.ExtensionConfig
@@ -78,7 +81,7 @@ func (c *Checker) Run(ctx context.Context) []Finding {
 	all = append(all, c.policies(ctx)...)
 	for i := range clusters {
 		for _, look := range []func(context.Context, *clusterv1.Cluster) []Finding{
-			c.selected, c.access, c.controlPlane, c.deployments, c.healthChecks, c.workload,
+			c.selected, c.access, c.controlPlane, c.deployments, c.healthChecks, c.workload, c.nodes,
 		} {
 			all = append(all, look(ctx, &clusters[i])...)
 		}

@@ -107,6 +107,8 @@ func newFleet(t *testing.T) *fleet {
 	}
 	f.refit.Labels = map[string]string{own: "refit"}
 	f.kcp.Spec.Rollout.Strategy.RollingUpdate.MaxSurge = new(intstr.FromInt32(0))
+	f.md.Spec.Rollout.Strategy.RollingUpdate.MaxSurge = new(intstr.FromInt32(0))
+	f.md.Spec.Rollout.Strategy.RollingUpdate.MaxUnavailable = new(intstr.FromInt32(1))
 	f.md.Labels = map[string]string{clusterv1.ClusterNameLabel: "prod"}
 	f.extension = &runtimev1.ExtensionConfig{ObjectMeta: metav1.ObjectMeta{Name: "refit"}}
 	f.extension.Spec.ClientConfig.CABundle = authority(t, now.Add(90*24*time.Hour))
@@ -256,6 +258,16 @@ func TestEachMistakeIsFound(t *testing.T) {
 		}, "node-access", Error, "have no NodeAccess"},
 		"a single control plane":      {func(_ *testing.T, f *fleet) { f.kcp.Spec.Replicas = new(int32(1)) }, "control-plane", Warning, "less than three"},
 		"a control plane that surges": {func(_ *testing.T, f *fleet) { f.kcp.Spec.Rollout.Strategy.RollingUpdate.MaxSurge = nil }, "control-plane", Warning, "maxSurge is not 0"},
+		"machines that surge": {func(_ *testing.T, f *fleet) {
+			f.md.Spec.Rollout.Strategy.RollingUpdate = clusterv1.MachineDeploymentRolloutStrategyRollingUpdate{} // Cluster API's defaults
+		}, "machine-deployment", Warning, "its maxUnavailable is 0"},
+		"a manager that does not come up": {func(_ *testing.T, f *fleet) { f.kcpm.Status.AvailableReplicas = 0 }, "managers", Error, "none of its pods is available"},
+		"a health check of Machines that is too quick": {func(_ *testing.T, f *fleet) {
+			f.mhc.Spec.Checks.UnhealthyMachineConditions = []clusterv1.UnhealthyMachineCondition{{Type: "NodeHealthy", Status: "False", TimeoutSeconds: new(int32(60))}}
+		}, "health-check", Warning, "1m0s after its condition of the Machine NodeHealthy is False"},
+		"two NodeAccesses": {func(_ *testing.T, f *fleet) {
+			f.more = append(f.more, &refitv1.NodeAccess{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: "too"}})
+		}, "node-access", Error, "have no NodeAccess, or more than one"},
 		"OnDelete": {func(_ *testing.T, f *fleet) {
 			f.md.Spec.Rollout.Strategy.Type = clusterv1.OnDeleteMachineDeploymentStrategyType
 		}, "machine-deployment", Warning, "OnDelete"},

@@ -27,6 +27,7 @@ import (
 	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/nodeaccess"
+	"github.com/capi-refit/refit/internal/rollout"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -236,6 +237,12 @@ func (c *Checker) deployments(ctx context.Context, cluster *clusterv1.Cluster) [
 			all = append(all, Finding{Check: check, Level: Warning, Object: object, Message: "its strategy is OnDelete, for which Cluster API asks nobody: its machines stay as they are", Do: "set the strategy RollingUpdate"})
 			continue
 		}
+		rolling := md.Spec.Rollout.Strategy.RollingUpdate
+		if rollout.LimitsOf(rolling.MaxSurge, rolling.MaxUnavailable, int(ptr.Deref(md.Spec.Replicas, 1))).Surges() {
+			all = append(all, Finding{Check: check, Level: Warning, Object: object, Message: "its maxUnavailable is 0: for each change Cluster API makes a machine more than it has, and deletes one",
+				Do: "set spec.rollout.strategy.rollingUpdate.maxUnavailable to as many machines as may be in an update at once, and maxSurge to 0: docs/concepts.md"})
+			continue
+		}
 		all = append(all, good(check, object, "its machines are updated in place"))
 	}
 	return all
@@ -260,20 +267,33 @@ func (c *Checker) healthChecks(ctx context.Context, cluster *clusterv1.Cluster) 
 		object := nameOf("MachineHealthCheck", mhc)
 		finding := good(check, object, "it waits for long enough")
 		for _, n := range mhc.Spec.Checks.UnhealthyNodeConditions {
-			if after := time.Duration(ptr.Deref(n.TimeoutSeconds, 0)) * time.Second; after < shortest {
-				finding = Finding{Check: check, Level: Warning, Object: object, Do: fmt.Sprintf("set its timeoutSeconds to %d or more", int(shortest.Seconds())),
-					Message: fmt.Sprintf("it takes a node for broken %s after its condition %s is %s, which is shorter than a reboot: refit keeps it off while it updates, and not what comes right after", after, n.Type, n.Status)}
-			}
+			finding = tooQuick(finding, string(n.Type), string(n.Status), n.TimeoutSeconds)
+		}
+		for _, m := range mhc.Spec.Checks.UnhealthyMachineConditions {
+			finding = tooQuick(finding, "of the Machine "+m.Type, string(m.Status), m.TimeoutSeconds)
 		}
 		all = append(all, finding)
 	}
 	return all
 }
 
+// tooQuick returns the finding, or that a MachineHealthCheck takes a node for broken too soon by one of its conditions.
+func tooQuick(f Finding, condition, status string, seconds *int32) Finding {
+	after := time.Duration(ptr.Deref(seconds, 0)) * time.Second
+	if after >= shortest {
+		return f
+	}
+	f.Level, f.Do = Warning, fmt.Sprintf("set its timeoutSeconds to %d or more", int(shortest.Seconds()))
+	f.Message = fmt.Sprintf("it takes a node for broken %s after its condition %s is %s, which is shorter than a reboot: refit keeps it off while it updates, and not what comes right after", after, condition, status)
+	return f
+}
+
 // rights are what refit does in a workload cluster.
 var rights = []authorizationv1.ResourceAttributes{
-	{Verb: "get", Resource: "nodes"}, {Verb: "patch", Resource: "nodes"}, {Verb: "list", Resource: "pods"},
+	{Verb: "get", Resource: "nodes"}, {Verb: "list", Resource: "nodes"}, {Verb: "patch", Resource: "nodes"}, {Verb: "list", Resource: "pods"},
 	{Verb: "create", Resource: "pods", Subresource: "eviction"},
+	{Verb: "get", Resource: "namespaces"}, {Verb: "list", Resource: "persistentvolumes"},
+	{Verb: "list", Group: "storage.k8s.io", Resource: "volumeattachments"}, {Verb: "get", Group: "apps", Resource: "daemonsets"},
 	{Verb: "create", Group: "coordination.k8s.io", Resource: "leases", Namespace: lease.DefaultNamespace},
 	{Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Namespace: lease.DefaultNamespace},
 }

@@ -104,9 +104,19 @@ func (c *Checker) managers(ctx context.Context) []Finding {
 		}
 		for i := range list.Items {
 			all = append(all, gatesOf(check, &list.Items[i], gates[name]))
+			all = append(all, down(&list.Items[i])...)
 		}
 	}
 	return all
+}
+
+// down tells of a manager of Cluster API's that does not run. What it has discovered is in no object: one that can't discover an extension exits.
+func down(d *appsv1.Deployment) []Finding {
+	if d.Status.AvailableReplicas > 0 || ptr.Deref(d.Spec.Replicas, 1) == 0 {
+		return nil
+	}
+	return []Finding{{Check: "managers", Level: Error, Object: nameOf("Deployment", d), Message: "none of its pods is available, so that it updates no machine",
+		Do: "see its log: Cluster API's managers exit on start when they can't discover an extension, as while refit is away or its certificate is not signed by the caBundle"}}
 }
 
 func gatesOf(check string, d *appsv1.Deployment, wanted []string) Finding {

@@ -12,25 +12,36 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
 	"github.com/capi-refit/refit/internal/admin"
 	"github.com/capi-refit/refit/internal/check"
+	"github.com/capi-refit/refit/internal/node/remote"
+	"github.com/capi-refit/refit/internal/nodeaccess"
 )
 
 const checkExamples = `  # Is all there that updates in place take?
   refit check
 
   # Of one cluster, for programs
-  refit check -n fleet --cluster prod -o json`
+  refit check -n fleet --cluster prod -o json
+
+  # Does refit's login work on five nodes of each cluster?
+  refit check --nodes 5 --problems`
 
 // checkFlags are those of check.
 type checkFlags struct {
 	managementFlags
 	output             string
 	workload, problems bool
+	nodes              int
+	dialer             remote.Dialer
 	clock              clock.PassiveClock
 }
 
-func newCheckCommand() *cobra.Command { return (&checkFlags{clock: clock.RealClock{}}).command() }
+func newCheckCommand() *cobra.Command {
+	return (&checkFlags{clock: clock.RealClock{}, dialer: remote.SSHDialer{}}).command()
+}
 
 func (f *checkFlags) command() *cobra.Command {
 	cmd := &cobra.Command{
@@ -39,7 +50,8 @@ func (f *checkFlags) command() *cobra.Command {
 		Long: `Looks at the management cluster, and changes nothing: refit's kinds, Cluster API's feature gates, the ExtensionConfig and its
 certificate, whether API servers ask about policies and, with the guard, about edits, refit's replicas and their leader, and for each Cluster whether refit is asked about it, whether each machine has a NodeAccess, how its
 control plane and MachineDeployments roll out, MachineHealthChecks that are too quick, policies that never open, and whether the API server of
-the workload cluster allows what refit does there. Nodes are not logged in to: the updates' messages say what fails there.
+the workload cluster allows what refit does there. With --nodes it logs in to nodes as refit does, and looks whether it may run there what it takes:
+by sudo where that is set, in an agent's directory in which nobody else can exchange anything.
 
 It exits with 0 if all is well, 1 if there are warnings, 2 if there are errors.`,
 		Example: checkExamples,
@@ -57,6 +69,10 @@ It exits with 0 if all is well, 1 if there are warnings, 2 if there are errors.`
 				checker.Workload = func(ctx context.Context, cluster types.NamespacedName) (*rest.Config, error) {
 					return admin.WorkloadConfig(ctx, c, cluster)
 				}
+			}
+			checker.Nodes = f.nodes
+			checker.Reach = func(ctx context.Context, machine *clusterv1.Machine) error {
+				return nodeaccess.Reach(ctx, c, f.dialer, machine)
 			}
 			all := checker.Run(cmd.Context())
 			if err := f.print(cmd.OutOrStdout(), all); err != nil {
@@ -77,6 +93,7 @@ It exits with 0 if all is well, 1 if there are warnings, 2 if there are errors.`
 	fs.Lookup("namespace").Usage = "Namespace of the Clusters. Unset: all."
 	fs.Lookup("cluster").Usage = "Name of a Cluster. Unset: all."
 	fs.BoolVar(&f.workload, "workload", true, "Ask the API servers of workload clusters, too, by the kubeconfigs that refit has. It takes the right to read these Secrets.")
+	fs.IntVar(&f.nodes, "nodes", 0, "Log in to so many nodes of each Cluster, those of the control plane first; -1: to all. It takes the right to read the Secrets of NodeAccesses, and a way to the nodes from here.")
 	fs.BoolVar(&f.problems, "problems", false, "Show only what is not as it should be.")
 	fs.StringVarP(&f.output, "output", "o", "", "json, for programs.")
 	return cmd

@@ -160,7 +160,7 @@ func (c *Client) run(ctx context.Context, verb string, input []byte) (node.Answe
 		return node.Answer{}, err
 	}
 	if failed != nil && c.opts.Sudo && strings.HasPrefix(failed.Stderr, "sudo:") {
-		return node.Answer{}, fmt.Errorf("%w: sudo must not ask for a password: %s", ErrUnauthorized, failed.Stderr)
+		return node.Answer{}, sudoRefuses(failed)
 	}
 	if failed != nil && (isMissing(failed) || len(bytes.TrimSpace(answer)) == 0) {
 		return node.Answer{}, c.explainRun(failed)
