@@ -156,7 +156,7 @@ func TestTheGuardRefusesEdits(t *testing.T) {
 	}
 	account, err := apiserver.AccountKubeconfig(t.Context(), s.Config, client.ObjectKey{Namespace: "refit-system", Name: "refit"})
 	require.NoError(t, err)
-	stop := guard(t, c, account)
+	shown, stop := guard(t, c, account)
 
 	patch := func(kind, name, patch string, opts ...client.PatchOption) error {
 		o := &unstructured.Unstructured{}
@@ -211,13 +211,15 @@ func TestTheGuardRefusesEdits(t *testing.T) {
 	require.Len(t, told, 1)
 	require.Contains(t, told[0], "of the 1 Machines that this selects, policy keep forbids the replacement of w-1")
 
+	t.Run("the page is shown to whom the API server lets", func(t *testing.T) { shown.isShown(t, s.Config) })
+
 	// While refit is away nobody is kept from anything.
 	stop()
 	require.NoError(t, patch("KubeadmControlPlane", "kcp", size))
 }
 
-// guard serves with refit's own rights, has the API server ask, and returns what ends that refit answers.
-func guard(t *testing.T, c client.Client, kubeconfig []byte) (stop func()) {
+// guard serves with refit's own rights, has the API server ask, and returns the page and what ends that refit answers.
+func guard(t *testing.T, c client.Client, kubeconfig []byte) (shown page, stop func()) {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "kubeconfig")
@@ -228,7 +230,7 @@ func guard(t *testing.T, c client.Client, kubeconfig []byte) (stop func()) {
 		defer func() { require.NoError(t, free.Close()) }()
 		return strconv.Itoa(free.Addr().(*net.TCPAddr).Port)
 	}
-	admission := port()
+	admission, at := port(), port()
 	bundle, err := webhook.WriteSelfSigned(dir, []string{"127.0.0.1"}, time.Now())
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "refit-node-linux-amd64"), []byte("no node is reached here"), 0o600))
@@ -236,6 +238,7 @@ func guard(t *testing.T, c client.Client, kubeconfig []byte) (stop func()) {
 	cmd.SetArgs([]string{
 		"--kubeconfig=" + file, "--webhook-host=127.0.0.1", "--webhook-port=" + port(), "--webhook-cert-dir=" + dir, "--agent-dir=" + dir,
 		"--admission-port=" + admission, "--guard", "--health-addr=127.0.0.1:" + port(), "--diagnostics-address=127.0.0.1:" + port(), "--insecure-diagnostics",
+		"--ui", "--ui-address=127.0.0.1:" + at,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -247,7 +250,7 @@ func guard(t *testing.T, c client.Client, kubeconfig []byte) (stop func()) {
 	url := "https://127.0.0.1:" + admission + *asks.Webhooks[0].ClientConfig.Service.Path
 	asks.Webhooks[0].ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: bundle}
 	require.NoError(t, c.Create(t.Context(), &asks))
-	return func() {
+	return page{"https://127.0.0.1:" + at, bundle}, func() {
 		cancel()
 		require.NoError(t, <-ended)
 	}
