@@ -54,10 +54,11 @@ func TestColumnsOfUpdates(t *testing.T) {
 	if len(columns) == 0 {
 		columns = definition.Spec.Versions[0].AdditionalPrinterColumns
 	}
-	names := make([]string, len(columns))
-	for i, c := range columns {
-		names[i] = c.Name
-		require.Zero(t, c.Priority, c.Name)
+	var names []string
+	for _, c := range columns {
+		if c.Priority == 0 {
+			names = append(names, c.Name)
+		}
 	}
 	require.Equal(t, []string{"Cluster", "Phase", "Reason", "Step", "Age", "Message"}, names)
 	path := jsonpath.New("cluster")
