@@ -17,7 +17,20 @@ import (
 // served are the metrics that refit serves, with their labels, by name: what its source declares.
 func served(t *testing.T) map[string][]string {
 	t.Helper()
-	all := map[string][]string{}
+	all, _ := declared(t)
+	return all
+}
+
+// declaredHelp are their help texts.
+func declaredHelp(t *testing.T) map[string]string {
+	t.Helper()
+	_, helps := declared(t)
+	return helps
+}
+
+func declared(t *testing.T) (all map[string][]string, helps map[string]string) {
+	t.Helper()
+	all, helps = map[string][]string{}, map[string]string{}
 	for _, root := range []string{"internal", "handlers", "webhook"} {
 		require.NoError(t, filepath.WalkDir(filepath.Join("..", "..", root), func(dir string, d fs.DirEntry, err error) error {
 			if err != nil || !d.IsDir() {
@@ -27,7 +40,7 @@ func served(t *testing.T) map[string][]string {
 			if err != nil {
 				return err
 			}
-			p := source{t: t, lists: map[string][]string{}, metrics: all}
+			p := source{t: t, lists: map[string][]string{}, metrics: all, helps: helps}
 			for _, file := range files {
 				if !strings.HasSuffix(file, "_test.go") {
 					parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
@@ -40,7 +53,7 @@ func served(t *testing.T) map[string][]string {
 		}))
 	}
 	require.Greater(t, len(all), 30)
-	return all
+	return all, helps
 }
 
 // source is a package.
@@ -49,6 +62,7 @@ type source struct {
 	files   []*ast.File
 	lists   map[string][]string // lists of labels that have a name
 	metrics map[string][]string
+	helps   map[string]string
 }
 
 func (p *source) read() {
@@ -80,6 +94,9 @@ func (p *source) call(call *ast.CallExpr) {
 		return
 	}
 	name, _ := text(call.Args[0])
+	if len(call.Args) > 1 && strings.HasPrefix(name, "refit_") {
+		p.helps[name], _ = text(call.Args[1])
+	}
 	var labels []string
 	switch first := call.Args[0].(type) {
 	case *ast.CompositeLit:
@@ -122,6 +139,8 @@ func (p *source) options(lit *ast.CompositeLit) (name string, labels []string) {
 		case key == nil:
 		case key.Name == "Name":
 			name, _ = text(kv.Value)
+		case key.Name == "Help":
+			p.helps[name], _ = text(kv.Value)
 		case key.Name == "ConstLabels":
 			constant, ok := kv.Value.(*ast.CompositeLit)
 			require.True(p.t, ok, "the labels of %s are not understood", name)
@@ -171,7 +190,7 @@ func text(e ast.Expr) (string, bool) {
 func TestServed(t *testing.T) {
 	all := served(t)
 	require.Equal(t, []string{"namespace", "phase", "reason"}, all["refit_machine_updates"])
-	require.Equal(t, []string{"le"}, all["refit_machine_update_duration_seconds_bucket"])
+	require.Equal(t, []string{"class", "result", "le"}, all["refit_machine_update_duration_seconds_bucket"])
 	require.Equal(t, []string{"hook", "status", "le"}, all["refit_hook_request_duration_seconds_bucket"])
 	require.Equal(t, []string{"version", "goversion"}, all["refit_build_info"])
 	require.Contains(t, all, "refit_audit_log_lost")

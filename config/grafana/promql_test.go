@@ -9,7 +9,7 @@ import (
 
 // words are what expressions have beside metrics and labels.
 var words = []string{
-	"sum", "max", "min", "count", "topk", "by", "or", "and", "unless", "on", "rate", "increase", "histogram_quantile", "vector",
+	"sum", "max", "min", "count", "topk", "by", "or", "and", "unless", "on", "rate", "increase", "histogram_quantile", "vector", "time", "clamp_min",
 }
 
 // added are labels that Prometheus adds when it scrapes.

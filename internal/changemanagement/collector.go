@@ -36,12 +36,12 @@ var (
 		"Seconds until the policy lets changes start that take as long as expected: 0 now, -1 not within 1000 days or paused, -2 the policy is invalid.", groupLabels, nil)
 	remainingDesc = prometheus.NewDesc("refit_change_management_permissive_remaining_seconds",
 		"Seconds that are left of the window, whether or not a change still fits: 0 closed, -1 unbounded, -2 the policy is invalid.", groupLabels, nil)
-	lastChangeDesc = prometheus.NewDesc("refit_change_management_last_change_seconds",
-		"Seconds since changes were last permitted, or one was last started: 0 they are permitted now, -1 not known.", groupLabels, nil)
+	lastChangeDesc = prometheus.NewDesc("refit_change_management_last_change_timestamp_seconds",
+		"When changes were last permitted, which is now while they are, or one was last started, in seconds since 1970; no sample if that is not known.", groupLabels, nil)
 	expectedDesc = prometheus.NewDesc("refit_change_management_expected_duration_seconds",
 		"Seconds that an update of a machine under the policy is expected to take; 0: not known.", groupLabels, nil)
-	deadlineDesc = prometheus.NewDesc("refit_change_management_deadline_seconds",
-		"Seconds until the first deadline of the changes that wait for the policy: 0 it has passed; no sample if there is none.", groupLabels, nil)
+	deadlineDesc = prometheus.NewDesc("refit_change_management_deadline_timestamp_seconds",
+		"When the first deadline of the changes that wait for the policy is, or was, in seconds since 1970; no sample if there is none.", groupLabels, nil)
 	nearDesc = prometheus.NewDesc("refit_change_management_deadline_near",
 		"How many changes wait for the policy whose deadline is near, by its warnBefore, or has passed; no sample if the policy has no deadline.", groupLabels, nil)
 	strategyDesc = prometheus.NewDesc("refit_change_management_strategy_enabled",
@@ -303,16 +303,12 @@ func (o *seen) add(now time.Time, p *Policy, s *Candidate, mu *refitv1.MachineUp
 	}
 }
 
-// sinceLast returns how long ago a change was last permitted or started, in seconds.
-func (g *group) sinceLast(now time.Time) float64 {
-	switch {
-	case g.decision.Open:
-		return 0
-	case g.last.IsZero():
-		return -1
-	default:
-		return max(1, now.Sub(g.last).Seconds())
+// lastChange returns when changes were last permitted, or one was last started; zero if that is not known.
+func (g *group) lastChange(now time.Time) time.Time {
+	if g.decision.Open {
+		return now
 	}
+	return g.last
 }
 
 func (g *group) collect(ch chan<- prometheus.Metric, key groupKey, now time.Time) {
@@ -322,13 +318,15 @@ func (g *group) collect(ch chan<- prometheus.Metric, key groupKey, now time.Time
 	gauge(pendingDesc, float64(g.pending))
 	gauge(etaDesc, float64(g.decision.NextChangeETASeconds))
 	gauge(remainingDesc, float64(g.remaining))
-	gauge(lastChangeDesc, g.sinceLast(now))
+	if last := g.lastChange(now); !last.IsZero() {
+		gauge(lastChangeDesc, float64(last.Unix()))
+	}
 	gauge(expectedDesc, g.expected.Seconds())
 	if g.near >= 0 {
 		gauge(nearDesc, float64(g.near))
 	}
 	if g.due != nil {
-		gauge(deadlineDesc, max(0, g.due.At.Sub(now).Seconds()))
+		gauge(deadlineDesc, float64(g.due.At.Unix()))
 	}
 }
 

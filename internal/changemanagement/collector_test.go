@@ -58,37 +58,48 @@ func TestNothingIsCollectedBeforeThePoliciesWereRead(t *testing.T) {
 	require.Empty(t, w.collected())
 }
 
+// unlooked stands for a time that is not looked at.
+var unlooked = time.Unix(1, 0)
+
 func TestCollectedDurations(t *testing.T) {
 	for name, tc := range map[string]struct {
-		policy                         *refitv1.ChangeManagementPolicy
-		now                            time.Time
-		updates                        []client.Object
-		eta, remaining, last, expected string
+		policy         *refitv1.ChangeManagementPolicy
+		now            time.Time
+		updates        []client.Object
+		eta, remaining string
+		last           time.Time // zero: not known
+		expected       string
 	}{
-		"open":                           {saturdays("a"), inside, nil, "0", "25200", "0", "0"},
-		"its last second":                {saturdays("a"), closes.Add(-time.Second), nil, "0", "1", "0", "0"},
-		"closed":                         {saturdays("a"), closes, nil, "576000", "0", "1", "0"},
-		"closed for an hour":             {saturdays("a"), closes.Add(time.Hour), nil, "572400", "0", "3600", "0"},
-		"always open":                    {anytime("a"), inside, nil, "0", "-1", "0", "0"},
-		"paused":                         {never("a"), inside, nil, "-1", "0", "-1", "0"},
-		"paused, after one was started":  {never("a"), inside, []client.Object{update("w1", started(inside.Add(-time.Minute)), ended)}, "-1", "0", "60", "0"},
-		"invalid":                        {onMars("a"), inside, nil, "-2", "-2", "-1", "0"},
-		"what a policy expects":          {saturdays("a", expects("20m")), inside, nil, "0", "25200", "0", "1200"},
-		"open, but too short":            {saturdays("a", expects("2h")), closes.Add(-time.Hour), nil, "579600", "3600", "", "7200"},
-		"overrides are not the policy's": {saturdays("a"), closes, []client.Object{worker("w2", annotated(bypassKey, "x"), annotated(permissiveKey, text(closes.Add(time.Hour))))}, "576000", "0", "1", "0"},
-		"what was measured":              {took1(time.Minute, expects("20m")), inside, nil, "0", "25200", "0", "60"},
-		"measured to fit no window":      {took1(20*time.Hour, expects("20m")), closes, nil, "576000", "0", "1", "72000"},
+		"open":                           {saturdays("a"), inside, nil, "0", "25200", inside, "0"},
+		"its last second":                {saturdays("a"), closes.Add(-time.Second), nil, "0", "1", closes.Add(-time.Second), "0"},
+		"closed":                         {saturdays("a"), closes, nil, "576000", "0", closes, "0"},
+		"closed for an hour":             {saturdays("a"), closes.Add(time.Hour), nil, "572400", "0", closes, "0"},
+		"always open":                    {anytime("a"), inside, nil, "0", "-1", inside, "0"},
+		"paused":                         {never("a"), inside, nil, "-1", "0", time.Time{}, "0"},
+		"paused, after one was started":  {never("a"), inside, []client.Object{update("w1", started(inside.Add(-time.Minute)), ended)}, "-1", "0", inside.Add(-time.Minute), "0"},
+		"invalid":                        {onMars("a"), inside, nil, "-2", "-2", time.Time{}, "0"},
+		"what a policy expects":          {saturdays("a", expects("20m")), inside, nil, "0", "25200", inside, "1200"},
+		"open, but too short":            {saturdays("a", expects("2h")), closes.Add(-time.Hour), nil, "579600", "3600", unlooked, "7200"},
+		"overrides are not the policy's": {saturdays("a"), closes, []client.Object{worker("w2", annotated(bypassKey, "x"), annotated(permissiveKey, text(closes.Add(time.Hour))))}, "576000", "0", closes, "0"},
+		"what was measured":              {took1(time.Minute, expects("20m")), inside, nil, "0", "25200", inside, "60"},
+		"measured to fit no window":      {took1(20*time.Hour, expects("20m")), closes, nil, "576000", "0", closes, "72000"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, append(tc.updates, cluster("c1", nil, nil), worker("w1"), tc.policy)...)
 			w.Clock.SetTime(tc.now)
 			const group = `{cluster="c1",namespace="fleet",policy="a",role="Worker"} `
 			for metric, want := range map[string]string{
-				"next_change_eta_seconds": tc.eta, "permissive_remaining_seconds": tc.remaining, "last_change_seconds": tc.last, "expected_duration_seconds": tc.expected,
+				"next_change_eta_seconds": tc.eta, "permissive_remaining_seconds": tc.remaining, "expected_duration_seconds": tc.expected,
 			} {
-				if want != "" {
-					require.Equal(t, metric+group+want, w.collected(metric))
-				}
+				require.Equal(t, metric+group+want, w.collected(metric))
+			}
+			const last = "last_change_timestamp_seconds"
+			switch tc.last {
+			case unlooked:
+			case time.Time{}:
+				require.Empty(t, w.collected(last))
+			default:
+				require.Equal(t, fmt.Sprint(last+group, float64(tc.last.Unix())), w.collected(last))
 			}
 		})
 	}

@@ -3,6 +3,7 @@ package changemanagement
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -335,13 +336,14 @@ func TestPoliciesAndMetricsTellOfDeadlines(t *testing.T) {
 	require.Contains(t, c.Message, "the deadlines of 2 updates that wait are near or have passed; the first is that of Machine w1: policy a has a deadline for this change at "+text(outside.Add(5*day)))
 
 	series := func() string {
-		return gathered(t, &Collector{Client: w, Policies: w.policies, Clock: w.Clock, Waits: w.gate.Waits}, "deadline_seconds", "deadline_near")
+		return gathered(t, &Collector{Client: w, Policies: w.policies, Clock: w.Clock, Waits: w.gate.Waits}, "deadline_timestamp_seconds", "deadline_near")
 	}
+	due := fmt.Sprint(`deadline_timestamp_seconds{cluster="c1",namespace="fleet",policy="a",role="Worker"} `, float64(outside.Add(5*day).Unix()))
 	require.Equal(t, `deadline_near{cluster="",namespace="fleet",policy="c",role=""} 0
 deadline_near{cluster="c1",namespace="fleet",policy="a",role="Worker"} 2
-deadline_seconds{cluster="c1",namespace="fleet",policy="a",role="Worker"} 432000`, series())
+`+due, series())
 	w.Clock.SetTime(outside.Add(50 * day))
-	require.Contains(t, series(), `deadline_seconds{cluster="c1",namespace="fleet",policy="a",role="Worker"} 0`, "it has passed")
+	require.Contains(t, series(), due, "it has passed")
 
 	w.Clock.SetTime(outside.Add(-20 * day))
 	st, _ = w.show(w.status())

@@ -53,10 +53,10 @@ func (u *update) tellEnd(ctx context.Context) {
 	case s.Phase == refitv1.PhaseFailed && s.Reason == abandoned:
 		at.tellAbandoned()
 	case s.Phase == refitv1.PhaseFailed:
-		u.Metrics.finished(false, 0)
+		u.Metrics.finished(s, u.runAtEnd())
 		at.event(corev1.EventTypeWarning, "InPlaceUpdateFailed", "Update", s.Message)
 	case s.FinishedAt.Equal(s.LastSucceededAt):
-		u.Metrics.finished(true, duration(s))
+		u.Metrics.finished(s, u.runAtEnd())
 		at.event(corev1.EventTypeNormal, "InPlaceUpdateSucceeded", "Update", s.Message)
 	default: // the node has what it had before
 		at.tellWithdrawn("the update was withdrawn: " + s.Message)

@@ -272,14 +272,6 @@ func (u *update) succeed(ctx context.Context) (ctrl.Result, error) {
 	return ctrl.Result{}, nil
 }
 
-// duration is how long the work of an update that has ended took, without what it waited for before it was admitted.
-func duration(s *refitv1.MachineUpdateStatus) time.Duration {
-	if s.Admission == nil {
-		return 0
-	}
-	return s.FinishedAt.Sub(s.Admission.AdmittedAt.Time)
-}
-
 // event tells about the update at its Machine, where people look first.
 func (u *update) event(kind, reason, action, message string) {
 	if u.regarding == nil {

@@ -131,10 +131,7 @@ func (u *update) noteRun(run node.Status) {
 	}
 	u.spans = append(u.spans, of)
 	for _, t := range run.Steps {
-		about, result := append(u.about(s), attribute.String("refit.step", t.Step)), node.Succeeded
-		if t.Failed || t.FinishedAt.IsZero() {
-			result = node.Failed
-		}
+		about, result := append(u.about(s), attribute.String("refit.step", t.Step)), resultOf(t)
 		if t.Class != "" {
 			about = append(about, attribute.String("refit.class", t.Class))
 		}
@@ -142,10 +139,10 @@ func (u *update) noteRun(run node.Status) {
 		if end.IsZero() {
 			end = run.FinishedAt
 		}
-		step := u.span(s, "step", t.StartedAt, end, append(about, attribute.String("refit.result", string(result))), "step", strconv.FormatInt(run.Token, 10), t.Step)
+		step := u.span(s, "step", t.StartedAt, end, append(about, attribute.String("refit.result", result)), "step", strconv.FormatInt(run.Token, 10), t.Step)
 		step.Parent = of.ID.Span
-		if result == node.Failed {
-			step.Failed = string(result)
+		if result == string(node.Failed) {
+			step.Failed = result
 		}
 		u.spans = append(u.spans, step)
 	}
