@@ -15,8 +15,8 @@ GO_BUILD := go build -trimpath -ldflags '$(LDFLAGS)'
 AGENT_BUILD := $(GO_BUILD) -tags grpcnotrace
 
 # Dependencies are compiled once for all that is not run with the race detector.
-build image sbom release reference demo bench bench-fleet lint rules test-prometheus chart e2e-packages e2e-conformance quick e2e-programs e2e-scenarios e2e-shards e2e-others e2e-leases e2e-updates e2e-move e2e-install first-hour e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export CGO_ENABLED = 0
-build image sbom release reference demo bench bench-fleet lint rules test-prometheus chart e2e-packages e2e-conformance quick e2e-programs e2e-scenarios e2e-shards e2e-others e2e-leases e2e-updates e2e-move e2e-install first-hour e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export GOFLAGS += -trimpath
+build image sbom release provenance reference demo bench bench-fleet lint rules test-prometheus chart e2e-packages e2e-conformance quick e2e-programs e2e-scenarios e2e-shards e2e-others e2e-leases e2e-updates e2e-move e2e-install first-hour e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export CGO_ENABLED = 0
+build image sbom release provenance reference demo bench bench-fleet lint rules test-prometheus chart e2e-packages e2e-conformance quick e2e-programs e2e-scenarios e2e-shards e2e-others e2e-leases e2e-updates e2e-move e2e-install first-hour e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export GOFLAGS += -trimpath
 
 .PHONY: help
 help: ## Show this help.
@@ -58,6 +58,26 @@ release: ## Make the files of a release, out/: make release VERSION=v0.1.0. Need
 	for platform in $(PLATFORMS); do \
 	  GOOS=$${platform%-*} GOARCH=$${platform#*-} $(GO_BUILD) -buildvcs=false -o $(BIN)/release/refit-$$platform ./cmd/refit || exit 1; done
 	go run ./build/release --version '$(VERSION)' --programs $(BIN)/release --created $(SOURCE_DATE_EPOCH)
+
+# What the workflow release does besides: it has a certificate for what it is, which nobody else gets. See docs/release.md.
+.PHONY: provenance
+provenance: # what a release was built of, as its workflow's environment says
+	@mkdir -p $(BIN)
+	go run ./build/provenance --version '$(VERSION)' --out $(BIN)/provenance.json
+
+# The checksums are of all files of a release, so that their signature is one of each.
+.PHONY: sign
+sign: $(TOOLS)/cosign
+	$(TOOLS)/cosign attest-blob --yes --type slsaprovenance1 --predicate $(BIN)/provenance.json --bundle out/refit.provenance.sigstore.json out/checksums.txt
+	$(TOOLS)/cosign sign-blob --yes --bundle out/checksums.txt.sigstore.json out/checksums.txt
+
+.PHONY: sign-image
+sign-image: $(TOOLS)/cosign
+	docker push '$(IMAGE)'
+	image=$$(docker image inspect --format '{{index .RepoDigests 0}}' '$(IMAGE)'); \
+	$(TOOLS)/cosign sign --yes "$$image"; \
+	$(TOOLS)/cosign attest --yes --type spdxjson --predicate out/refit.spdx.json "$$image"; \
+	$(TOOLS)/cosign attest --yes --type slsaprovenance1 --predicate $(BIN)/provenance.json "$$image"
 
 .PHONY: vulnerabilities
 vulnerabilities: $(TOOLS)/govulncheck ## Check what is shipped for known vulnerabilities. VULNDB=URL names another database than vuln.go.dev.

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,11 +12,20 @@ import (
 )
 
 type workflow struct {
+	On          map[string]any `json:"true"` // which is what YAML 1.1 takes "on" for
 	Permissions map[string]string
 	Jobs        map[string]struct {
 		Permissions map[string]string
 		Steps       []struct{ Uses, Run string }
 	}
+}
+
+// jobOf is a job of a workflow.
+type jobOf struct{ file, name string }
+
+// publishes are the jobs that may write, and what: the one that publishes a release, its image and their signatures.
+var publishes = map[jobOf]map[string]string{
+	{"release.yaml", "release"}: {"contents": "write", "packages": "write", "id-token": "write"},
 }
 
 // TestAWorkflowRunsNoActionThatCanBeExchanged: a tag of somebody else's repository can be moved to other code.
@@ -33,7 +43,10 @@ func TestAWorkflowRunsNoActionThatCanBeExchanged(t *testing.T) {
 		require.Empty(t, w.Permissions, "%s: each job says what it needs", file)
 		for name, job := range w.Jobs {
 			for what, access := range job.Permissions {
-				require.True(t, access == "read" || what == "packages", "%s: %s may %s %s", file, name, access, what)
+				require.True(t, access == "read" || publishes[jobOf{filepath.Base(file), name}][what] == access, "%s: %s may %s %s", file, name, access, what)
+			}
+			if len(publishes[jobOf{filepath.Base(file), name}]) > 0 {
+				require.Equal(t, map[string]any{"push": map[string]any{"tags": []any{"v*"}}}, w.On, "%s: it publishes what a maintainer has tagged, and nothing else", file)
 			}
 			require.NotEmpty(t, job.Permissions)
 			for _, step := range job.Steps {
@@ -45,9 +58,38 @@ func TestAWorkflowRunsNoActionThatCanBeExchanged(t *testing.T) {
 			}
 		}
 	}
-	for file, commands := range map[string][]string{"ci.yaml": {".ci/run", "make vulnerabilities"}, "release.yaml": {"make vulnerabilities", "make image sbom"}} {
+	for file, commands := range map[string][]string{"ci.yaml": {".ci/run", "make vulnerabilities"}, "release.yaml": {"make vulnerabilities", "make image sbom", "make sign"}} {
 		for _, command := range commands {
 			require.Contains(t, runs[file], command)
 		}
+	}
+}
+
+// TestAReleaseRunsTheCommandsThatThereAre compares what the workflow of a release calls with the Makefile, and in which order: all files are made before
+// their checksums are signed, and signed before they are published.
+func TestAReleaseRunsTheCommandsThatThereAre(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join("..", "..", "Makefile"))
+	require.NoError(t, err)
+	content, err := os.ReadFile(filepath.Join("..", "..", ".github", "workflows", "release.yaml"))
+	require.NoError(t, err)
+	var w workflow
+	require.NoError(t, yaml.Unmarshal(content, &w))
+	var order []string
+	for _, step := range w.Jobs["release"].Steps {
+		for _, m := range regexp.MustCompile(`\b(make|gh) ([a-z -]+)`).FindAllStringSubmatch(step.Run, -1) {
+			if m[1] == "gh" {
+				order = append(order, "publish")
+				continue
+			}
+			for _, target := range strings.Fields(m[2]) {
+				require.Regexp(t, `(?m)^`+target+`:`, string(makefile), "make %s", target)
+				order = append(order, target)
+			}
+		}
+	}
+	require.Equal(t, []string{"vulnerabilities", "image", "sbom", "release", "provenance", "sign-image", "sign", "publish"}, order)
+	require.Contains(t, string(content), "gh release create \"$GITHUB_REF_NAME\" --draft ", "a person publishes it")
+	for _, signed := range []string{"cosign sign-blob --yes --bundle out/checksums.txt.sigstore.json out/checksums.txt", "--predicate out/refit.spdx.json", `cosign sign --yes "$$image"`} {
+		require.Contains(t, string(makefile), signed)
 	}
 }
