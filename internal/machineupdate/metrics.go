@@ -1,12 +1,13 @@
 package machineupdate
 
 import (
-	"cmp"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -48,16 +49,40 @@ func (m *Metrics) finished(s *refitv1.MachineUpdateStatus, run node.Status) {
 	m.total.WithLabelValues(result).Inc()
 	if d, ok := duration(s); ok {
 		class := unplanned
-		if s.Plan != nil {
-			class = cmp.Or(s.Plan.Disruption, unplanned)
+		if s.Plan != nil && s.Plan.Disruption != "" {
+			class = classOf(s.Plan.Disruption)
 		}
 		m.seconds.WithLabelValues(class, result).Observe(d.Seconds())
 	}
-	for _, step := range run.Steps {
+	for _, step := range stepsOf(run) {
 		if step.Class != "" && !step.FinishedAt.IsZero() {
 			m.steps.WithLabelValues(step.Class, resultOf(step)).Observe(step.FinishedAt.Sub(step.StartedAt).Seconds())
 		}
 	}
+}
+
+// otherClass stands for words for what updates and steps take that are none: a node says what it wants.
+const otherClass = "Other"
+
+func classOf(word string) string {
+	switch {
+	case disruption.ActionType(word).Known(), slices.Contains([]node.Operation{node.Write, node.Remove, node.Restore}, node.Operation(word)):
+		return word
+	default:
+		return otherClass
+	}
+}
+
+// stepsOf are the steps of a run, as far as a node may say what they are.
+func stepsOf(run node.Status) []node.StepTime {
+	steps := slices.Clone(run.Steps[:min(len(run.Steps), node.MaxSteps)])
+	for i := range steps {
+		steps[i].Step = shorten(steps[i].Step, maxStep)
+		if steps[i].Class != "" {
+			steps[i].Class = classOf(steps[i].Class)
+		}
+	}
+	return steps
 }
 
 // resultOf is how a step of a run has ended. One that is neither done nor has failed was cut off with its run.

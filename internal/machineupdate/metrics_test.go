@@ -1,6 +1,7 @@
 package machineupdate
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -57,5 +58,14 @@ func TestHowLongUpdatesAndStepsTake(t *testing.T) {
 	}
 	require.Equal(t, map[string]float64{"Restart Succeeded": 30, "Restart Failed": 20}, sums("refit_machine_update_duration_seconds"))
 	require.Equal(t, map[string]float64{"Write Succeeded": 1, "Restart Succeeded": 3, "Restart Failed": 2}, sums("refit_node_step_duration_seconds"))
-	require.Equal(t, 2.0, testutil.ToFloat64(m.total.WithLabelValues("Failed")))
+	hostile := node.Status{}
+	for i := range 3 * node.MaxSteps {
+		hostile.Steps = append(hostile.Steps, step(fmt.Sprint("made up ", i), 1, 2, false))
+	}
+	m.finished(status(refitv1.PhaseFailed, 9, func(s *refitv1.MachineUpdateStatus) {
+		s.Admission, s.Plan.Disruption = &refitv1.Admission{AdmittedAt: at(1)}, "made up"
+	}), hostile)
+	require.Equal(t, map[string]float64{"Restart Succeeded": 30, "Restart Failed": 20, "Other Failed": 8}, sums("refit_machine_update_duration_seconds"))
+	require.Equal(t, float64(node.MaxSteps), sums("refit_node_step_duration_seconds")["Other Succeeded"], "a node makes up no series")
+	require.Equal(t, 3.0, testutil.ToFloat64(m.total.WithLabelValues("Failed")))
 }

@@ -93,7 +93,7 @@ func (u *update) updateSpan(was *refitv1.MachineUpdateStatus, now time.Time) tra
 	}
 	about := append(u.about(was), attribute.String("refit.outcome", outcome), attribute.Int("refit.attempts", int(was.Attempts)))
 	if p := was.Plan; p != nil && p.Disruption != "" {
-		about = append(about, attribute.String("refit.class", p.Disruption))
+		about = append(about, attribute.String("refit.class", classOf(p.Disruption)))
 	}
 	if failed != "" {
 		about = append(about, attribute.String("refit.reason", failed))
@@ -125,12 +125,14 @@ func (u *update) noteRun(run node.Status) {
 		return
 	}
 	s := &u.mu.Status
-	of := u.span(s, "run", run.StartedAt, run.FinishedAt, append(u.about(s), attribute.String("refit.result", string(run.State))), "run", strconv.FormatInt(run.Token, 10))
-	if run.State == node.Failed {
-		of.Failed = string(node.Failed)
+	result, failed := string(node.Succeeded), ""
+	if run.State != node.Succeeded {
+		result, failed = string(node.Failed), string(node.Failed)
 	}
+	of := u.span(s, "run", run.StartedAt, run.FinishedAt, append(u.about(s), attribute.String("refit.result", result)), "run", strconv.FormatInt(run.Token, 10))
+	of.Failed = failed
 	u.spans = append(u.spans, of)
-	for _, t := range run.Steps {
+	for _, t := range stepsOf(run) {
 		about, result := append(u.about(s), attribute.String("refit.step", t.Step)), resultOf(t)
 		if t.Class != "" {
 			about = append(about, attribute.String("refit.class", t.Class))
