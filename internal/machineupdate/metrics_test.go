@@ -17,7 +17,9 @@ import (
 )
 
 func TestHowLongUpdatesAndStepsTake(t *testing.T) {
-	at := func(s int) metav1.Time { return metav1.NewTime(managementtest.Start.Add(time.Duration(s) * time.Second)) }
+	at := func(s int) metav1.Time {
+		return metav1.NewTime(managementtest.Start.Add(time.Duration(s) * time.Second))
+	}
 	step := func(class string, from, until int, failed bool) node.StepTime {
 		return node.StepTime{Step: class, Class: class, StartedAt: at(from).Time, FinishedAt: at(until).Time, Failed: failed}
 	}

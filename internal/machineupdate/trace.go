@@ -59,6 +59,13 @@ func (u *update) notePhase(was *refitv1.MachineUpdateStatus) {
 	}
 }
 
+// keepStanding has the update stand as it was written last, if it does: what was told in between was not long enough to be written.
+func (u *update) keepStanding(written *refitv1.MachineUpdateStatus) {
+	if sameStanding(written, &u.mu.Status) {
+		u.mu.Status.PhaseSince, u.spans = written.PhaseSince, nil
+	}
+}
+
 // phaseNames are what the spans of phases are called.
 var phaseNames = map[refitv1.Phase]string{
 	refitv1.PhasePending: "pending", refitv1.PhaseWaiting: "wait", refitv1.PhaseStaging: "stage", refitv1.PhaseDraining: "drain",

@@ -26,9 +26,9 @@ type traced struct {
 	shutdowns []func()
 }
 
-func newTraced(t *testing.T, path string, f plannedFault) *traced {
+func newTraced(t *testing.T, f plannedFault) *traced {
 	t.Helper()
-	w := &traced{walkWorld: newWalkWorld(walkContext(), t, memoryDir(t), path, f), receiver: tracingtest.NewReceiver(t)}
+	w := &traced{walkWorld: newWalkWorld(walkContext(), t, memoryDir(t), restartPath, f), receiver: tracingtest.NewReceiver(t)}
 	w.tracer = func(instance string) *tracing.Tracer {
 		tracer, shutdown := w.receiver.NewTracer(t, instance)
 		w.shutdowns = append(w.shutdowns, shutdown)
@@ -122,7 +122,7 @@ func TestATraceSurvivesARestart(t *testing.T) {
 		"another in each round": (*traced).restart,
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newTraced(t, restartPath, newFault(nothing, -1))
+			w := newTraced(t, newFault(nothing, -1))
 			w.stealLease()
 			for range maxRounds {
 				if w.ask() {
@@ -173,7 +173,7 @@ func TestATraceSurvivesARestart(t *testing.T) {
 // TestNoSpanIsExportedTwice whatever happens to the process that writes what it is about.
 func TestNoSpanIsExportedTwice(t *testing.T) {
 	calls := *func() *[]call {
-		w := newTraced(t, restartPath, newFault(nothing, -1))
+		w := newTraced(t, newFault(nothing, -1))
 		w.finish()
 		return w.plan.calls
 	}()
@@ -183,7 +183,7 @@ func TestNoSpanIsExportedTwice(t *testing.T) {
 				if !f.applies(nth, c) || c.place != management || !c.writes {
 					continue
 				}
-				w := newTraced(t, restartPath, newFault(f, nth))
+				w := newTraced(t, newFault(f, nth))
 				w.finish()
 				for _, shutdown := range w.shutdowns {
 					shutdown()
@@ -196,7 +196,7 @@ func TestNoSpanIsExportedTwice(t *testing.T) {
 
 // TestAnAnswerThatIsLostLosesNoEnd holds the span of the update itself to be exported where its last write is not answered.
 func TestAnAnswerThatIsLostLosesNoEnd(t *testing.T) {
-	w := newTraced(t, restartPath, newFault(nothing, -1))
+	w := newTraced(t, newFault(nothing, -1))
 	w.finish()
 	last := -1
 	for nth, c := range *w.plan.calls {
@@ -205,7 +205,7 @@ func TestAnAnswerThatIsLostLosesNoEnd(t *testing.T) {
 		}
 	}
 	require.Positive(t, last)
-	w = newTraced(t, restartPath, newFault(answerLost, last))
+	w = newTraced(t, newFault(answerLost, last))
 	w.finish()
 	w.round()
 	require.Len(t, w.spans(t)["update"], 1)

@@ -53,9 +53,7 @@ func (u *update) set(ctx context.Context, change func(*refitv1.MachineUpdateStat
 	forgetAtEnd(&u.mu.Status)
 	fit(&u.mu.Status)
 	u.notePhase(was)
-	if sameStanding(before, &u.mu.Status) { // what was told in between was not long enough to be written
-		u.mu.Status.PhaseSince, u.spans = before.PhaseSince, nil
-	}
+	u.keepStanding(before)
 	ends := u.ends(was)
 	recorded, err := u.record(ctx)
 	if err != nil {

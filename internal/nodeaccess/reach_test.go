@@ -26,7 +26,9 @@ func TestReach(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, n.Close()) })
 	other, err := nodetest.NewKey()
 	require.NoError(t, err)
-	notRecorded := func(a *refitv1.NodeAccess) { a.Spec.SSH.HostKeys = refitv1.HostKeys{Policy: refitv1.HostKeyTrustOnFirstUse} }
+	notRecorded := func(a *refitv1.NodeAccess) {
+		a.Spec.SSH.HostKeys = refitv1.HostKeys{Policy: refitv1.HostKeyTrustOnFirstUse}
+	}
 	for name, tc := range map[string]struct {
 		spoil func(access *refitv1.NodeAccess, key, hosts *corev1.Secret)
 		more  func(m *clusterv1.Machine) client.Object
@@ -70,7 +72,7 @@ func TestReach(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			sudo := "#!/bin/sh\necho 'sudo: a password is required' >&2; exit 1\n"
-			require.NoError(t, os.WriteFile(filepath.Join(n.Root(), "usr/bin", "sudo"), []byte(sudo), 0o700)) //nolint:gosec // it is to be run
+			require.NoError(t, os.WriteFile(filepath.Join(n.Root(), "usr/bin", "sudo"), []byte(sudo), 0o700))
 			machine := managementtest.Machine("lab", "m1", "c1")
 			machine.UID = "uid-of-m1"
 			machine.Status.Addresses = clusterv1.MachineAddresses{{Type: clusterv1.MachineInternalIP, Address: n.Address().Host}}

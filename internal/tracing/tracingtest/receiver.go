@@ -33,7 +33,7 @@ type T interface {
 
 // NewReceiver starts a Receiver, which ends with the test.
 func NewReceiver(t T) *Receiver {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	r := &Receiver{Endpoint: listener.Addr().String()}
 	server := grpc.NewServer()
