@@ -73,7 +73,7 @@ func TestWhatARegisteredUpdaterMayClaimIsNoReplacement(t *testing.T) {
 
 	require.NoError(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(registration), registration))
 	registration.Spec.BootstrapKinds, registration.Generation = []string{"OtherConfig"}, 2
-	require.NoError(t, w.Client.Update(t.Context(), registration))
+	require.NoError(t, w.Update(t.Context(), registration))
 	require.Equal(t, refitv1.PendingReplacement, ask(worker("w1")).cause, "it is for other machines")
 }
 

@@ -58,36 +58,43 @@ func (l *Liar) claim(hook string, request []byte) []byte {
 		}
 		return spec
 	}
-	patch := func(kind, text string) map[string]any {
-		return map[string]any{"patchType": kind, "patch": []byte(text)}
-	}
 	answer := map[string]any{"status": "Success", "kind": liarHooks[hook] + "Response"}
-	current, desired := specOf("current").Get("failureDomain").Str, specOf("desired").Get("failureDomain").Str
-	if current == desired {
+	desired := specOf("desired").Get("failureDomain").Str
+	if specOf("current").Get("failureDomain").Str == desired {
 		return inJSON(answer)
 	}
-	truth := patch("JSONMergePatch", fmt.Sprintf(wrap, inJSON(map[string]any{"failureDomain": desired})))
-	answer[object+"Patch"] = truth
+	answer[object+"Patch"] = patch("JSONMergePatch", fmt.Sprintf(wrap, inJSON(map[string]any{"failureDomain": desired})))
+	return inJSON(l.twist(answer, object, other, wrap))
+}
+
+// twist makes a lie of an answer that is true.
+func (l *Liar) twist(answer map[string]any, object, other, wrap string) map[string]any {
+	claim := answer[object+"Patch"]
 	switch l.claims {
 	case Fails:
-		answer = failed()
+		return failed()
 	case AnotherHook:
 		answer["kind"] = "DiscoveryResponse"
 	case AnotherObject:
 		delete(answer, object+"Patch")
-		answer[other+"Patch"] = truth
+		answer[other+"Patch"] = claim
 	case DoesNotApply:
 		answer[object+"Patch"] = patch("JSONPatch", `[{"op": "remove", "path": "/spec/nothing"}]`)
 	case OutsideOfSpec:
 		answer[object+"Patch"] = patch("JSONMergePatch", `{"metadata": {"labels": {"liar": "was-here"}}}`)
 	case DoesNotDiffer:
-		answer[object+"Patch"] = patch("JSONMergePatch", fmt.Sprintf(wrap, inJSON(map[string]any{"failureDomain": desired, "version": "v9.9.9"})))
+		answer[object+"Patch"] = patch("JSONMergePatch", fmt.Sprintf(wrap, `{"version": "v9.9.9"}`))
 	case ChangesItsMind:
 		if l.asked%2 == 0 {
 			delete(answer, object+"Patch")
 		}
+	default: // it is true, or is not sent
 	}
-	return inJSON(answer)
+	return answer
+}
+
+func patch(kind, text string) map[string]any {
+	return map[string]any{"patchType": kind, "patch": []byte(text)}
 }
 
 // work brings a Machine to a failure domain, and says how that stands.
