@@ -65,7 +65,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	}
 	b := ctrl.NewControllerManagedBy(mgr).
 		For(&refitv1.MachineUpdate{}).
-		Watches(&refitv1.NodeAccess{}, handler.EnqueueRequestsFromMapFunc(r.waiting)).
+		Watches(&refitv1.NodeAccess{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(otherSpec)).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.waitingForCluster), builder.WithPredicates(unpausedOrSays)).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.ofCluster), builder.WithPredicates(pausedOrNot)).
 		WatchesMetadata(&clusterv1.MachineDeployment{}, handler.EnqueueRequestsFromMapFunc(r.waitingForOwner), builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
@@ -86,6 +86,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 
 // says passes on changes of what policies read: by labels they select, and annotations override them.
 var says = predicate.Or[client.Object](predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{})
+
+// otherSpec passes on what comes, goes, or has another spec, and not that a status was written.
+var otherSpec predicate.Predicate = predicate.GenerationChangedPredicate{}
 
 // saysOrGoes passes on changes of Machines by which their nodes may be touched, or no longer may.
 var saysOrGoes = predicate.Or[client.Object](says, predicate.NewPredicateFuncs(func(o client.Object) bool {

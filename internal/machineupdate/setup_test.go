@@ -59,6 +59,32 @@ func TestAClusterThatIsNoLongerPausedWakesItsUpdates(t *testing.T) {
 	require.Empty(t, w.reconciler.waitingForOwner(t.Context(), deployment))
 }
 
+// TestWhatIsNoNewsOfANodeAccessWakesNobody: its status is written as long as logins to nodes fail.
+func TestWhatIsNoNewsOfANodeAccessWakesNobody(t *testing.T) {
+	before := &refitv1.NodeAccess{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "all", Generation: 1}}
+	told, changed := before.DeepCopy(), before.DeepCopy()
+	told.Status.ProbedAt, changed.Generation = &metav1.Time{}, 2
+	require.False(t, otherSpec.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: told}))
+	require.True(t, otherSpec.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: changed}))
+	require.True(t, otherSpec.Create(event.CreateEvent{Object: before}))
+}
+
+// TestEachUpdateOfAClusterShowsAPause, those that have ended, too.
+func TestEachUpdateOfAClusterShowsAPause(t *testing.T) {
+	w := newWorld(t)
+	require.False(t, w.ask())
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "c1"}}
+	paused := cluster.DeepCopy()
+	paused.Spec.Paused = ptr.To(true)
+	for _, e := range []event.UpdateEvent{{ObjectOld: cluster, ObjectNew: paused}, {ObjectOld: paused, ObjectNew: cluster}} {
+		require.True(t, pausedOrNot.Update(e))
+	}
+	require.False(t, pausedOrNot.Update(event.UpdateEvent{ObjectOld: paused, ObjectNew: paused}))
+	require.Equal(t, []ctrl.Request{{NamespacedName: key}}, w.reconciler.ofCluster(t.Context(), cluster))
+	cluster.Name = "c2"
+	require.Empty(t, w.reconciler.ofCluster(t.Context(), cluster))
+}
+
 // TestWhatPoliciesReadWakes has overrides and labels come and go, on a Cluster as on a Machine.
 func TestWhatPoliciesReadWakes(t *testing.T) {
 	meta := func(annotation, label string) metav1.ObjectMeta {
