@@ -48,23 +48,34 @@ func (k *known) look(machine *clusterv1.Machine, na *refitv1.NodeAccess, mu *ref
 	defer k.mu.Unlock()
 	key := client.ObjectKeyFromObject(machine)
 	r := k.records[key]
-	if r == nil || r.uid != machine.UID || r.access != na.Name || r.generation != na.Generation {
-		next := &record{uid: machine.UID, access: na.Name, generation: na.Generation, first: now}
-		recent := now.Add(-soon)
-		next.fresh = machine.CreationTimestamp.After(recent) || na.CreationTimestamp.After(recent)
-		if r != nil && r.uid == machine.UID { // what is known holds until the other way was tried
-			next.fresh, next.at, next.Finding, next.since = true, r.at, r.Finding, r.since
-		}
-		r = next
+	if r == nil || !r.isOf(machine, na) {
+		r = r.follow(machine, na, now)
 		if k.records == nil {
 			k.records = map[types.NamespacedName]*record{}
 		}
 		k.records[key] = r
 	}
-	if f, at, ok := told(mu, now); ok && at.After(r.at) && !(r.fresh && at.Before(r.first)) {
+	f, at, ok := told(mu, now)
+	if before := r.fresh && at.Before(r.first); ok && at.After(r.at) && !before {
 		r.note(f, at)
 	}
 	return *r
+}
+
+// isOf reports whether a record is of a Machine, and of the way to its node that a NodeAccess has now.
+func (r *record) isOf(machine *clusterv1.Machine, na *refitv1.NodeAccess) bool {
+	return r.uid == machine.UID && r.access == na.Name && r.generation == na.Generation
+}
+
+// follow returns the record that comes after another one, which may be nil.
+func (r *record) follow(machine *clusterv1.Machine, na *refitv1.NodeAccess, now time.Time) *record {
+	next := &record{uid: machine.UID, access: na.Name, generation: na.Generation, first: now}
+	recent := now.Add(-soon)
+	next.fresh = machine.CreationTimestamp.After(recent) || na.CreationTimestamp.After(recent)
+	if r != nil && r.uid == machine.UID { // what is known holds until the other way was tried
+		next.fresh, next.at, next.Finding, next.since = true, r.at, r.Finding, r.since
+	}
+	return next
 }
 
 // note records what a login has found.
@@ -119,16 +130,20 @@ func (k *known) take(na *refitv1.NodeAccess, machines []*clusterv1.Machine) {
 		listed[s.Unreached[i].Name] = &s.Unreached[i]
 	}
 	for _, m := range machines {
-		r := k.records[client.ObjectKeyFromObject(m)]
-		if r == nil || r.fresh || !r.at.Before(s.ProbedAt.Time) || !m.CreationTimestamp.Before(s.ProbedAt) {
-			continue
+		if r := k.records[client.ObjectKeyFromObject(m)]; r != nil && m.CreationTimestamp.Before(s.ProbedAt) {
+			r.take(listed[m.Name], &m.CreationTimestamp, s)
 		}
-		switch entry := listed[m.Name]; {
-		case entry != nil && !entry.Since.Before(&m.CreationTimestamp):
-			r.Finding, r.at, r.since = Finding{entry.Reason, entry.Message}, s.ProbedAt.Time, entry.Since.Time
-		case allTold(s):
-			r.Finding, r.at, r.since = Finding{}, s.ProbedAt.Time, time.Time{}
-		}
+	}
+}
+
+// take takes from a status what it knew of a Machine, which it may list, if nothing later is known.
+func (r *record) take(entry *refitv1.UnreachedMachine, made *metav1.Time, s *refitv1.NodeAccessStatus) {
+	switch {
+	case r.fresh || !r.at.Before(s.ProbedAt.Time):
+	case entry != nil && !entry.Since.Before(made):
+		r.Finding, r.at, r.since = Finding{entry.Reason, entry.Message}, s.ProbedAt.Time, entry.Since.Time
+	case allTold(s):
+		r.Finding, r.at, r.since = Finding{}, s.ProbedAt.Time, time.Time{}
 	}
 }
 
@@ -206,20 +221,33 @@ func told(mu *refitv1.MachineUpdate, now time.Time) (f Finding, at time.Time, ok
 		return f, at, false
 	}
 	s := &mu.Status
-	if s.Phase == refitv1.PhaseWaiting && s.ObservedDigest == mu.Spec.Digest && unreached[s.Reason] && s.RebootingSince == nil {
+	if waitsForNode(mu) {
 		return Finding{s.Reason, s.Message}, now, true // it tries again and again
 	}
 	if s.Phase == refitv1.PhaseSucceeded && s.FinishedAt != nil {
 		at = s.FinishedAt.Time
 	}
-	if d := s.Drift; d != nil {
-		if d.ComparedAt != nil && d.ComparedAt.After(at) {
-			at = d.ComparedAt.Time
-		}
-		c := meta.FindStatusCondition(s.Conditions, refitv1.DriftedCondition)
-		if c != nil && c.Status == metav1.ConditionUnknown && unreached[c.Reason] && d.CheckedAt != nil && d.CheckedAt.After(at) {
-			return Finding{c.Reason, c.Message}, d.CheckedAt.Time, true
-		}
+	if s.Drift != nil {
+		f, at = compared(s, at)
 	}
 	return f, at, !at.IsZero()
+}
+
+// waitsForNode reports whether an update waits until it can log in.
+func waitsForNode(mu *refitv1.MachineUpdate) bool {
+	s := &mu.Status
+	return s.Phase == refitv1.PhaseWaiting && s.ObservedDigest == mu.Spec.Digest && unreached[s.Reason] && s.RebootingSince == nil
+}
+
+// compared returns what comparisons of the node have met, and when, if that was after another login, which succeeded.
+func compared(s *refitv1.MachineUpdateStatus, login time.Time) (Finding, time.Time) {
+	d, at := s.Drift, login
+	if d.ComparedAt != nil && d.ComparedAt.After(at) {
+		at = d.ComparedAt.Time
+	}
+	c := meta.FindStatusCondition(s.Conditions, refitv1.DriftedCondition)
+	if c != nil && c.Status == metav1.ConditionUnknown && unreached[c.Reason] && d.CheckedAt != nil && d.CheckedAt.After(at) {
+		return Finding{c.Reason, c.Message}, d.CheckedAt.Time
+	}
+	return Finding{}, at
 }

@@ -164,17 +164,13 @@ func write(na *refitv1.NodeAccess, machines []*clusterv1.Machine, records []reco
 		case !r.at.IsZero():
 			reached++
 		}
-		if r.at.After(last) {
-			last = r.at
-		}
+		last = slices.MaxFunc([]time.Time{last, r.at}, time.Time.Compare)
 	}
 	st := &na.Status
 	st.ObservedGeneration = na.Generation
 	st.Machines, st.Reachable, st.Unreachable = ptr.To(int32(len(machines))), &reached, &failed
 	st.Unreached = list[:min(len(list), refitv1.MaxUnreachedMachines)]
-	if !last.IsZero() && (was.ProbedAt == nil || last.After(was.ProbedAt.Time)) {
-		st.ProbedAt = ptr.To(metav1.NewTime(last.Truncate(time.Second)))
-	}
+	st.ProbedAt = latest(was.ProbedAt, last)
 	switch untried := len(machines) - int(reached+failed); {
 	case len(machines) == 0:
 		ready(na, metav1.ConditionUnknown, refitv1.NodeAccessNoMachines, "it selects no Machine that has a node")
@@ -185,6 +181,14 @@ func write(na *refitv1.NodeAccess, machines []*clusterv1.Machine, records []reco
 	default:
 		ready(na, metav1.ConditionTrue, refitv1.NodeAccessReached, "the nodes of all Machines can be reached")
 	}
+}
+
+// latest returns the later of two times, in whole seconds. Nil, and a zero one, is none.
+func latest(was *metav1.Time, at time.Time) *metav1.Time {
+	if at.IsZero() || was != nil && !at.After(was.Time) {
+		return was
+	}
+	return ptr.To(metav1.NewTime(at.Truncate(time.Second)))
 }
 
 // entryOf is what a status says of a Machine whose node can't be reached. What it said before stays while nothing but the words has changed: of several

@@ -19,7 +19,7 @@ import (
 // each takes one write then instead of a dozen requests: nothing is done that caches could be wrong about. Whoever has written since
 // has the status be refused.
 func (r *Reconciler) heldAtOnce(ctx context.Context, cached *refitv1.MachineUpdate) (result ctrl.Result, held bool, err error) {
-	if !untouched(cached) || annotations.HasPaused(cached) {
+	if !untouched(cached) {
 		return ctrl.Result{}, false, nil
 	}
 	var machine clusterv1.Machine
@@ -46,7 +46,7 @@ func (r *Reconciler) heldAtOnce(ctx context.Context, cached *refitv1.MachineUpda
 // untouched reports whether an update was asked for of which nothing was recorded, and nothing of one before it is on Machine and node.
 func untouched(mu *refitv1.MachineUpdate) bool {
 	s := &mu.Status
-	return mu.DeletionTimestamp.IsZero() && hasFinalizer(mu) && !mu.Behind() && !beingMoved(mu) && s.ObservedDigest != mu.Spec.Digest && clean(s) && s.Slot == nil && len(s.AtWork()) == 0 &&
+	return mu.DeletionTimestamp.IsZero() && hasFinalizer(mu) && !mu.Behind() && !leftAlone(mu) && s.ObservedDigest != mu.Spec.Digest && clean(s) && s.Slot == nil && len(s.AtWork()) == 0 &&
 		!retryAsked(mu) && !abandonAsked(mu) && !rollbackAsked(mu)
 }
 

@@ -117,6 +117,21 @@ func TestAPauseShowsAlsoWhileAPolicyHolds(t *testing.T) {
 	w.requireWaiting(refitv1.ReasonWindow, "")
 }
 
+// TestAPausedUpdateIsNotHeldAtOnce: what shows is that it is paused, and not the policy that would hold it, too.
+func TestAPausedUpdateIsNotHeldAtOnce(t *testing.T) {
+	w := under(t, restartA, holdsAll())
+	w.reconcile()
+	w.change()
+	_, err := w.store.Update(t.Context(), key.Namespace, key.Name, w.digest())
+	require.NoError(t, err)
+	mu := w.update()
+	metav1.SetMetaDataAnnotation(&mu.ObjectMeta, clusterv1.PausedAnnotation, "")
+	require.NoError(t, w.Update(t.Context(), mu))
+	w.reconcile()
+	w.requireWaiting(refitv1.ReasonPaused, "the MachineUpdate is paused")
+	w.shows(clusterv1.PausedCondition, metav1.ConditionTrue, clusterv1.PausedReason, "MachineUpdate has")
+}
+
 func TestReady(t *testing.T) {
 	drifted := []metav1.Condition{{Type: refitv1.DriftedCondition, Status: metav1.ConditionTrue, Message: "the node no longer shows what was applied"}}
 	for name, tc := range map[string]struct {

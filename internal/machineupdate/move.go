@@ -27,6 +27,9 @@ func beingMoved(obj metav1.Object) bool {
 	return ok
 }
 
+// leftAlone reports whether a MachineUpdate itself is being moved, or paused.
+func leftAlone(mu *refitv1.MachineUpdate) bool { return beingMoved(mu) || annotations.HasPaused(mu) }
+
 // moveBlocked reports whether clusterctl waits for a MachineUpdate before it moves anything.
 func moveBlocked(mu *refitv1.MachineUpdate) bool {
 	_, ok := mu.Annotations[clusterctlv1.BlockMoveAnnotation]
