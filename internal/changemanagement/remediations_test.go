@@ -64,7 +64,7 @@ func TestRemediationsThatPoliciesForbidAreCounted(t *testing.T) {
 			policykindtest.Change(w.World, "w1", &clusterv1.Machine{}, func(m *clusterv1.Machine) { m.UID = "another" })
 			w.Reconcile(r, "w1")
 			require.Equal(t, 2., testutil.ToFloat64(r.Metrics.remediations.WithLabelValues("fleet", "c1", tc.counts)))
-			require.NoError(t, w.Client.Delete(t.Context(), policykindtest.Get(w.World, "w1", &clusterv1.Machine{})))
+			require.NoError(t, w.Delete(t.Context(), policykindtest.Get(w.World, "w1", &clusterv1.Machine{})))
 			w.Reconcile(r, "w1")
 			_, known := r.told.Load(policykindtest.Key("w1"))
 			require.False(t, known, "what is gone is forgotten")

@@ -48,12 +48,19 @@ var _ admission.Handler = (*Guard)(nil)
 
 // Handle implements admission.Handler. A dry run is answered in the same way, and not counted.
 func (g *Guard) Handle(ctx context.Context, r admission.Request) admission.Response {
-	if asksAboutHealthCheck(r) && (g.Namespace == "" || r.Namespace == g.Namespace) {
+	switch {
+	case g.Namespace != "" && r.Namespace != g.Namespace || r.SubResource != "":
+		return admission.Allowed("")
+	case asksAboutHealthCheck(r):
 		return g.healthCheck(ctx, r)
-	}
-	if r.Operation != admissionv1.Update || r.SubResource != "" || g.Namespace != "" && r.Namespace != g.Namespace {
+	case r.Operation != admissionv1.Update:
 		return admission.Allowed("")
 	}
+	return g.edited(ctx, r)
+}
+
+// edited answers about the edit of an object that owns machines.
+func (g *Guard) edited(ctx context.Context, r admission.Request) admission.Response {
 	e, err := read(r)
 	if err != nil {
 		return admission.Errored(http.StatusBadRequest, err)

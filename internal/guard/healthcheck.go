@@ -57,8 +57,7 @@ func (g *Guard) healthCheck(ctx context.Context, r admission.Request) admission.
 
 // asksAboutHealthCheck reports whether a review is about a MachineHealthCheck that is made or edited.
 func asksAboutHealthCheck(r admission.Request) bool {
-	return r.Kind.Kind == healthCheckKind && r.Kind.Group == clusterv1.GroupVersion.Group && r.SubResource == "" &&
-		(r.Operation == admissionv1.Create || r.Operation == admissionv1.Update)
+	return r.Kind.Kind == healthCheckKind && r.Kind.Group == clusterv1.GroupVersion.Group && (r.Operation == admissionv1.Create || r.Operation == admissionv1.Update)
 }
 
 // remediates says which Machines that policies forbid to replace a MachineHealthCheck selects; nothing if there are none.
@@ -74,25 +73,29 @@ func (g *Guard) remediates(ctx context.Context, namespace string, mhc *clusterv1
 	if err := g.Cached.List(ctx, &list, index.InCluster(namespace, mhc.Spec.ClusterName)); err != nil {
 		return "", fmt.Errorf("list the Machines of Cluster %s/%s: %w", namespace, mhc.Spec.ClusterName, err)
 	}
+	list.Items = slices.DeleteFunc(list.Items, func(m clusterv1.Machine) bool {
+		_, skipped := m.Annotations[clusterv1.MachineSkipRemediationAnnotation]
+		return skipped || !m.DeletionTimestamp.IsZero() || !selector.Matches(labels.Set(m.Labels))
+	})
 	slices.SortFunc(list.Items, func(a, b clusterv1.Machine) int { return strings.Compare(a.Name, b.Name) })
+	return g.forbidden(ctx, list.Items)
+}
+
+// forbidden says of which of Machines that a MachineHealthCheck selects policies forbid the replacement; nothing if there are none.
+func (g *Guard) forbidden(ctx context.Context, machines []clusterv1.Machine) (string, error) {
 	replacing := g.Hooks.Replacing(schedule.Class{})
-	selected, kept, first, by := 0, 0, "", ""
-	for i := range list.Items {
-		m := &list.Items[i]
+	kept, first, by := 0, "", ""
+	for i := range machines {
 		if err := ctx.Err(); err != nil {
 			return "", err
 		}
-		if _, skipped := m.Annotations[clusterv1.MachineSkipRemediationAnnotation]; skipped || !m.DeletionTimestamp.IsZero() || !selector.Matches(labels.Set(m.Labels)) {
-			continue
-		}
-		selected++
-		d, err := replacing.Of(ctx, m)
+		d, err := replacing.Of(ctx, &machines[i])
 		if err != nil {
 			return "", err
 		}
 		if j := slices.IndexFunc(d.Policies, func(p *changemanagement.Policy) bool { return p.Forbid }); j >= 0 {
 			if kept++; kept == 1 {
-				first, by = m.Name, d.Policies[j].Title()
+				first, by = machines[i].Name, d.Policies[j].Title()
 			}
 		}
 	}
@@ -104,5 +107,5 @@ func (g *Guard) remediates(ctx context.Context, namespace string, mhc *clusterv1
 		which = fmt.Sprintf("%s and %d more", first, kept-1)
 	}
 	return fmt.Sprintf("of the %d Machines that this selects, policy %s forbids the replacement of %s (replacement: Forbid); Cluster API replaces those that are found ill, and asks nobody. "+
-		"Leave them out of its selector, or set the annotation %s in the metadata of their owner's template, from where it comes to Machines without a rollout", selected, by, which, clusterv1.MachineSkipRemediationAnnotation), nil
+		"Leave them out of its selector, or set the annotation %s in the metadata of their owner's template, from where it comes to Machines without a rollout", len(machines), by, which, clusterv1.MachineSkipRemediationAnnotation), nil
 }
