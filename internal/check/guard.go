@@ -44,15 +44,7 @@ func (c *Checker) guard(ctx context.Context) []Finding {
 	if err != nil {
 		return []Finding{unknown(checkOfGuard, "", err)}
 	}
-	var all []Finding
-	asked := map[string]bool{}
-	for i := range list.Items {
-		for j := range list.Items[i].Webhooks {
-			if w := &list.Items[i].Webhooks[j]; asksAtPath(w.ClientConfig, guardsAt) && strings.Contains(w.Name, refitv1.GroupVersion.Group) {
-				all = append(all, c.asksGuard(ctx, nameOf("ValidatingWebhookConfiguration", &list.Items[i]), w, asked)...)
-			}
-		}
-	}
+	all, asked := c.askGuard(ctx, list.Items)
 	if len(all) == 0 {
 		return c.noGuard(ctx, serving)
 	}
@@ -67,6 +59,19 @@ func (c *Checker) guard(ctx context.Context) []Finding {
 		}
 	}
 	return all
+}
+
+// askGuard looks at the webhooks by which API servers ask the guard, and returns about which kinds they do.
+func (c *Checker) askGuard(ctx context.Context, configs []admissionregistrationv1.ValidatingWebhookConfiguration) (all []Finding, asked map[string]bool) {
+	asked = map[string]bool{}
+	for i := range configs {
+		for j := range configs[i].Webhooks {
+			if w := &configs[i].Webhooks[j]; asksAtPath(w.ClientConfig, guardsAt) && strings.Contains(w.Name, refitv1.GroupVersion.Group) {
+				all = append(all, c.asksGuard(ctx, nameOf("ValidatingWebhookConfiguration", &configs[i]), w, asked)...)
+			}
+		}
+	}
+	return all, asked
 }
 
 // noGuard is what is found where nobody asks about edits: nothing, unless somebody means to have a guard.

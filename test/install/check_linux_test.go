@@ -5,6 +5,8 @@ package install
 import (
 	"context"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/schedule"
@@ -34,6 +37,10 @@ func (i *installation) findsMistakes(ctx context.Context, t *testing.T) {
 		"another authority":         {i.changeAuthority, "extension", "Error", "x509"},
 		"no NodeAccess":             {func(context.Context, *testing.T) func() { return func() {} }, "node-access", "Error", "have no NodeAccess"},
 		"a policy that never opens": {i.closeForEver, "policies", "Warning", "never opens"},
+		"a guard that is not there": {i.askForGuard, "guard", "Warning", "no guard is installed"},
+		"a guard without --guard":   {i.guard(func(*admissionregistrationv1.ServiceReference) {}), "guard", "Warning", "it has no --guard"},
+		"a guard at no Service": {
+			i.guard(func(s *admissionregistrationv1.ServiceReference) { s.Name = "nobody" }), "guard", "Error", "refit-system/nobody, which is not there"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			undo := tc.plant(ctx, t)
@@ -54,7 +61,7 @@ func (i *installation) findsMistakes(ctx context.Context, t *testing.T) {
 	require.NoError(t, i.Lab.WaitForExtension(ctx, "refit"))
 	said, _ := i.Refit(ctx, "check", "--problems", "-o", "json", "-n", i.cluster.Namespace)
 	for _, f := range findings(t, said) {
-		require.NotContains(t, []string{"feature-gates", "extension", "certificate", "admission", "policies", "refit", "leader"}, f.Check, "all was mended: %+v", f)
+		require.NotContains(t, []string{"feature-gates", "extension", "certificate", "admission", "guard", "policies", "refit", "leader"}, f.Check, "all was mended: %+v", f)
 	}
 }
 
@@ -127,5 +134,29 @@ func (i *installation) closeForEver(ctx context.Context, t *testing.T) func() {
 		}
 		asks.ResourceVersion, asks.UID = "", ""
 		require.NoError(t, i.Client.Create(ctx, &asks))
+	}
+}
+
+// askForGuard makes a policy that asks for more than the guard's default, where there is none.
+func (i *installation) askForGuard(ctx context.Context, t *testing.T) func() {
+	t.Helper()
+	policy := &refitv1.ChangeManagementPolicy{}
+	policy.Namespace, policy.Name = i.cluster.Namespace, "strict"
+	policy.Spec.Strategy, policy.Spec.Guard, policy.Spec.DeletionGrace = schedule.PermissiveStrategy, refitv1.StrictGuard, "0s"
+	require.NoError(t, i.Client.Create(ctx, policy))
+	return func() { require.NoError(t, i.Client.Delete(ctx, policy)) }
+}
+
+// guard has the API server ask the guard, which refit does not serve as it is installed here, at a Service.
+func (i *installation) guard(at func(*admissionregistrationv1.ServiceReference)) func(context.Context, *testing.T) (undo func()) {
+	return func(ctx context.Context, t *testing.T) func() {
+		t.Helper()
+		content, err := os.ReadFile(filepath.Join("..", "..", "config", "components", "guard", "validatingwebhook.yaml"))
+		require.NoError(t, err)
+		asks := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+		require.NoError(t, yaml.UnmarshalStrict(content, asks))
+		at(asks.Webhooks[0].ClientConfig.Service)
+		require.NoError(t, i.Client.Create(ctx, asks))
+		return func() { require.NoError(t, i.Client.Delete(ctx, asks)) }
 	}
 }
