@@ -113,17 +113,22 @@ func TestClusterctlsContract(t *testing.T) {
 	requireBindingsOfRolesThatAreThere(t, built, "refit-system")
 }
 
-// TestOptIn: Cluster API asks about machines of labelled namespaces only.
+// TestOptIn: Cluster API asks about machines of labelled namespaces only, until somebody widens that.
 func TestOptIn(t *testing.T) {
-	found := false
-	for _, r := range build(t, "resources: [../config/default]\ncomponents: [../config/components/opt-in]\n").Resources() {
-		if r.GetKind() != "ExtensionConfig" {
-			continue
+	for components, want := range map[string]string{
+		"": "\n  namespaceSelector:\n    matchLabels:\n      capi-refit.dev/in-place-updates: enabled\n",
+		"components: [../config/components/all-namespaces]\n": "\n  namespaceSelector: {}\n",
+	} {
+		found := false
+		for _, r := range build(t, "resources: [../config/default]\n"+components).Resources() {
+			if r.GetKind() != "ExtensionConfig" {
+				continue
+			}
+			found = true
+			text, err := r.AsYAML()
+			require.NoError(t, err)
+			require.Contains(t, string(text), want)
 		}
-		found = true
-		text, err := r.AsYAML()
-		require.NoError(t, err)
-		require.Contains(t, string(text), "\n  namespaceSelector:\n    matchLabels:\n      capi-refit.dev/in-place-updates: enabled\n")
+		require.True(t, found)
 	}
-	require.True(t, found)
 }

@@ -108,6 +108,14 @@ const (
 	namespaceLabel = "capi-refit.dev/chart-selector"
 )
 
+// namespaces is the selector of namespaces that values make: all of them, those that they select, or those with the label that config/ has.
+const namespaces = `{{- $labelled := dict "matchLabels" (dict "capi-refit.dev/in-place-updates" "enabled") }}
+    {{- if .Values.extensionConfig.allNamespaces }}
+    {}
+    {{- else }}
+    {{- toYaml (.Values.extensionConfig.namespaceSelector | default $labelled) | nindent 4 }}
+    {{- end }}`
+
 // manifest returns an object as a template.
 func manifest(o *unstructured.Unstructured) (string, error) {
 	o = o.DeepCopy()
@@ -128,7 +136,7 @@ func manifest(o *unstructured.Unstructured) (string, error) {
 	}
 	text = strings.ReplaceAll(text, `    `+keepKey+`: "true"`+"\n",
 		"    {{- if .Values.crds.keep }}\n    helm.sh/resource-policy: keep\n    {{- end }}\n")
-	return strings.ReplaceAll(text, `    `+namespaceLabel+`: "true"`+"\n", "    {{- toYaml .Values.extensionConfig.namespaceSelector | nindent 4 }}\n"), nil
+	return strings.ReplaceAll(text, `    `+namespaceLabel+`: "true"`+"\n", "    "+namespaces+"\n"), nil
 }
 
 // asTemplate writes an object down. What would be an action of a template is text, and the namespace is that of the release.

@@ -112,6 +112,7 @@ func TestTheChartInstallsWhatTheManifestsDo(t *testing.T) {
 		"mtls":           {values: map[string]any{"mtls": enabled}, components: []string{"mtls"}},
 		"watch secrets":  {values: map[string]any{"watchSecrets": enabled}, components: []string{"watch-secrets"}},
 		"guard":          {values: map[string]any{"guard": enabled}, components: []string{"guard"}},
+		"all namespaces": {values: map[string]any{"extensionConfig": map[string]any{"allNamespaces": true}}, components: []string{"all-namespaces"}},
 		"ui":             {values: map[string]any{"ui": enabled}, components: []string{"ui"}},
 		"both":           {values: map[string]any{"watchSecrets": enabled, "mtls": enabled}, components: []string{"mtls", "watch-secrets"}},
 		"for Prometheus": {values: map[string]any{"prometheus": map[string]any{"serviceMonitor": enabled, "rules": enabled}}, more: []string{"prometheus"}},

@@ -98,6 +98,7 @@ func (u *user) steps() []step {
 		{"refit check", refits, u.lookBefore},
 		{"kubectl apply: key, known hosts, NodeAccess", refits, u.grantAccess},
 		{"kubectl apply: a policy", refits, u.applyPolicy},
+		{"kubectl label namespace", refits, u.label},
 		{"refit check --problems", refits, u.lookAfter},
 		{"a file in the template of the workers", refits, u.change},
 		{"refit pending, until the change waits", refits, u.pending},
@@ -201,6 +202,18 @@ func (u *user) grantAccess(ctx context.Context) error {
 }
 
 func (u *user) applyPolicy(ctx context.Context) error { return u.apply(ctx, "policy.yaml", u.policy) }
+
+// label has Cluster API ask refit about the machines, and waits as docs/install.md says.
+func (u *user) label(ctx context.Context) error {
+	if said, _, err := u.check(ctx, "--problems"); err != nil || !strings.Contains(said, "no ExtensionConfig is for its namespace") {
+		return fmt.Errorf("it does not say that the namespace is not labelled: %w\n%s", err, said)
+	}
+	_, err := u.management.Run(ctx, "", nil, lab.Kubectl, "label", "namespace", u.cluster.Namespace, "capi-refit.dev/in-place-updates=enabled")
+	if err == nil {
+		err = u.management.Lab.WaitForExtension(ctx, "refit")
+	}
+	return err
+}
 
 func (u *user) apply(ctx context.Context, name, manifest string) error {
 	file := filepath.Join(u.management.Dir, name)

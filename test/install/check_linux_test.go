@@ -35,6 +35,7 @@ func (i *installation) findsMistakes(ctx context.Context, t *testing.T) {
 	}{
 		"a feature gate is off":     {i.switchOff, "feature-gates", "Error", "InPlaceUpdates is off"},
 		"another authority":         {i.changeAuthority, "extension", "Error", "x509"},
+		"no label":                  {i.unlabel, "extension-namespace", "Error", "no ExtensionConfig is for its namespace"},
 		"no NodeAccess":             {func(context.Context, *testing.T) func() { return func() {} }, "node-access", "Error", "have no NodeAccess"},
 		"a policy that never opens": {i.closeForEver, "policies", "Warning", "never opens"},
 		"a guard that is not there": {i.askForGuard, "guard", "Warning", "no guard is installed"},
@@ -112,6 +113,15 @@ func (i *installation) changeAuthority(ctx context.Context, t *testing.T) func()
 		set(func(config *runtimev1.ExtensionConfig) {
 			config.Annotations = map[string]string{runtimev1.InjectCAFromSecretAnnotation: from}
 		})
+	}
+}
+
+// unlabel leaves the namespace without the label that the ExtensionConfig asks for, which it gets when that is undone.
+func (i *installation) unlabel(ctx context.Context, t *testing.T) func() {
+	t.Helper()
+	return func() {
+		_, err := i.Run(ctx, "", nil, lab.Kubectl, "label", "namespace", i.cluster.Namespace, "capi-refit.dev/in-place-updates=enabled", "--overwrite")
+		require.NoError(t, err)
 	}
 }
 
