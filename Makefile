@@ -100,6 +100,7 @@ test: units walks race ## Unit and integration tests, those with goroutines with
 .PHONY: units
 units: # internal/server's bounds on memory are not those of the race detector
 	$(TEST) -skip 'Walk$$' $$(comm -23 <(go list -f '{{.Dir}}' ./... | sort) <(printf '%s\n' $(CONCURRENT) | sort)) ./internal/server
+	cd test/rivals && $(TEST) .
 
 .PHONY: walks
 walks: ## A fault at each call of an update, and a death at each step on the node: every point that make quick leaves out. A part of make test.
