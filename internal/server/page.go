@@ -6,19 +6,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/net/netutil"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apiserver/pkg/apis/apiserver"
-	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
-	authenticationv1 "k8s.io/client-go/kubernetes/typed/authentication/v1"
-	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
@@ -55,7 +48,7 @@ func (o *options) addPage(ctx context.Context, mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	authorize, err := authorizing(mgr)
+	viewers, err := newViewers(mgr.GetConfig())
 	if err != nil {
 		return fmt.Errorf("ask the API server who may see the page: %w", err)
 	}
@@ -64,9 +57,14 @@ func (o *options) addPage(ctx context.Context, mgr ctrl.Manager) error {
 		return fmt.Errorf("serve the page: %w", err)
 	}
 	return mgr.Add(page{fleet, &manager.Server{Name: "page", Listener: listener, ShutdownTimeout: new(time.Second), Server: &http.Server{
-		Handler: fleet.Hosted(authorize), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
+		Handler: fleet.Hosted(viewers.only, o.cookieSecret), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
 		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 	}}})
+}
+
+// cookieSecret returns what keeps the tokens in cookies secret: all replicas have the same, and nobody else has it.
+func (o *options) cookieSecret() ([]byte, error) {
+	return os.ReadFile(filepath.Join(o.webhookCertDir, "tls.key"))
 }
 
 func (o *options) pageListener(ctx context.Context, mgr ctrl.Manager) (net.Listener, error) {
@@ -116,60 +114,3 @@ func (p page) Start(ctx context.Context) error {
 
 // NeedLeaderElection reports that each replica serves it.
 func (page) NeedLeaderElection() bool { return false }
-
-// How long what the API server said of a token, and of what its user may see, counts: as for metrics, but that a right that was withdrawn ends sooner.
-const (
-	tokenCounts = time.Minute
-	rightCounts = time.Minute
-	noCounts    = 10 * time.Second
-	askTimeout  = 10 * time.Second
-)
-
-// authorizing returns what lets a request go on if the API server knows its token, and says that the token's user may do that with the path.
-// controller-runtime's filter for metrics does the same, but calls a token that nobody knows an error of the server.
-func authorizing(mgr ctrl.Manager) (func(http.Handler) http.Handler, error) {
-	tokens, err := authenticationv1.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
-	if err != nil {
-		return nil, err
-	}
-	reviews, err := authorizationv1.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
-	if err != nil {
-		return nil, err
-	}
-	retry := &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 3}
-	authenticator, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
-		Anonymous: &apiserver.AnonymousAuthConfig{Enabled: false}, CacheTTL: tokenCounts, TokenAccessReviewClient: tokens,
-		TokenAccessReviewTimeout: askTimeout, WebhookRetryBackoff: retry,
-	}.New()
-	if err != nil {
-		return nil, err
-	}
-	rights, err := authorizerfactory.DelegatingAuthorizerConfig{
-		SubjectAccessReviewClient: reviews, AllowCacheTTL: rightCounts, DenyCacheTTL: noCounts, WebhookRetryBackoff: retry,
-	}.New()
-	if err != nil {
-		return nil, err
-	}
-	log := ctrl.Log.WithName("page")
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			who, ok, err := authenticator.AuthenticateRequest(r)
-			if err != nil || !ok {
-				log.V(2).Info("A token is not known", "why", err)
-				http.Error(w, "The API server does not know the token.", http.StatusUnauthorized)
-				return
-			}
-			may, why, err := rights.Authorize(r.Context(), authorizer.AttributesRecord{User: who.User, Verb: strings.ToLower(r.Method), Path: r.URL.Path})
-			switch {
-			case err != nil:
-				log.Error(err, "Could not ask the API server who may see the page", "user", who.User.GetName())
-				http.Error(w, "The API server could not be asked.", http.StatusBadGateway)
-			case may != authorizer.DecisionAllow:
-				log.V(2).Info("Somebody may not see the page", "user", who.User.GetName(), "why", why)
-				http.Error(w, "You may not get this.", http.StatusForbidden)
-			default:
-				next.ServeHTTP(w, r)
-			}
-		})
-	}, nil
-}

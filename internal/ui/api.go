@@ -27,6 +27,11 @@ type answer[T any] struct {
 	Data  T     `json:"data"`
 }
 
+// questions are those of the page, and events is what tells it when to ask again.
+var questions = []string{"fleet", "machines", "timeline", "policies", "update"}
+
+const events = "events"
+
 // API answers the page's questions, in JSON.
 func (f *Fleet) API() http.Handler {
 	mux := http.NewServeMux()

@@ -1,27 +1,25 @@
 package ui
 
 import (
+	"context"
 	_ "embed"
 	"html/template"
 	"io/fs"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // Prefix is the path under which a server has the page. To look at it takes the right to get the non-resource URLs below.
 const Prefix = "/ui/"
 
-// tokenCookie has the bearer token of whoever has logged in. By its name, browsers take it from this host alone and send it over TLS alone.
-const tokenCookie = "__Host-refit-ui"
-
 // me is what answers to whom may see the page.
 const me = Prefix + "api/me"
 
-const (
-	// maxToken is what fits into a cookie, in bytes.
-	maxToken = 3800
-	maxForm  = 16 << 10
-)
+// Recheck is how long what was found out about a token counts. Streams of news end after it, and are asked for again.
+const Recheck = time.Minute
+
+const maxForm = 16 << 10
 
 //go:embed login.html
 var loginText string
@@ -29,22 +27,28 @@ var loginText string
 var loginPage = template.Must(template.New("login").Parse(loginText))
 
 // Hosted serves the page below Prefix. What it shows is answered to whom authorize lets, which is asked with the token that somebody has logged in
-// with, or that an authenticating proxy has added. Its files are no secret. The server runs f beside it.
-func (f *Fleet) Hosted(authorize func(http.Handler) http.Handler) http.Handler {
+// with, or that an authenticating proxy has added. The secret seals tokens in cookies, and may change, which ends all logins. The page's files are no secret. The
+// server runs f beside it.
+func (f *Fleet) Hosted(authorize func(http.Handler) http.Handler, secret func() ([]byte, error)) http.Handler {
+	seal := sealer{secret}
 	files, err := fs.Sub(static, "static")
 	if err != nil {
 		panic(err) // it is built in
 	}
 	inner := http.NewServeMux()
 	inner.HandleFunc("GET "+me, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	inner.Handle("GET "+Prefix+"api/", http.StripPrefix(strings.TrimSuffix(Prefix, "/"), f.API()))
-	api := authorize(inner)
+	answers := http.StripPrefix(strings.TrimSuffix(Prefix, "/"), f.API())
+	for _, what := range questions {
+		inner.Handle("GET "+Prefix+"api/"+what, answers)
+	}
+	inner.Handle("GET "+Prefix+"api/"+events, forAWhile(Recheck, answers))
+	api := onlyWhatThereIs(inner, authorize(inner))
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", http.RedirectHandler(Prefix, http.StatusSeeOther))
 	mux.Handle("GET "+Prefix, http.StripPrefix(Prefix, http.FileServerFS(files)))
-	mux.Handle("GET "+Prefix+"api/", withToken(api))
+	mux.Handle("GET "+Prefix+"api/", withToken(seal, api))
 	mux.HandleFunc("GET "+Prefix+"login", func(w http.ResponseWriter, _ *http.Request) { askForToken(w, http.StatusOK, "") })
-	mux.HandleFunc("POST "+Prefix+"login", func(w http.ResponseWriter, r *http.Request) { logIn(w, r, api) })
+	mux.HandleFunc("POST "+Prefix+"login", func(w http.ResponseWriter, r *http.Request) { logIn(w, r, seal, api) })
 	mux.HandleFunc("POST "+Prefix+"logout", logOut)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		secure(w.Header())
@@ -56,17 +60,41 @@ func (f *Fleet) Hosted(authorize func(http.Handler) http.Handler) http.Handler {
 	})
 }
 
+// onlyWhatThereIs has what is not there be told without asking anybody.
+func onlyWhatThereIs(mux *http.ServeMux, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := mux.Handler(r); pattern == "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// forAWhile ends an answer that goes on when it is to be asked again who may see it.
+func forAWhile(most time.Duration, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), most)
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
 // withToken puts the token of the cookie where bearer tokens are looked for.
-func withToken(next http.Handler) http.Handler {
+func withToken(seal sealer, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("WWW-Authenticate", "Bearer") // of what next refuses
 		if r.Header.Get("Authorization") == "" {
-			cookie, err := r.Cookie(tokenCookie)
-			if err != nil {
+			token, ok, err := seal.open(r)
+			switch {
+			case err != nil:
+				refuse(w, http.StatusInternalServerError, "The cookie can't be opened for now.")
+				return
+			case !ok:
 				refuse(w, http.StatusUnauthorized, "Nobody has logged in: open "+Prefix+"login.")
 				return
 			}
-			r.Header.Set("Authorization", "Bearer "+cookie.Value)
+			r.Header.Set("Authorization", "Bearer "+token)
 		}
 		r.Header.Del("Cookie")
 		next.ServeHTTP(w, r)
@@ -82,7 +110,7 @@ func askForToken(w http.ResponseWriter, code int, wrong string) {
 }
 
 // logIn keeps a token in the browser, if it is one with which the page may be seen.
-func logIn(w http.ResponseWriter, r *http.Request, api http.Handler) {
+func logIn(w http.ResponseWriter, r *http.Request, seal sealer, api http.Handler) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	token := strings.TrimSpace(r.PostFormValue("token"))
 	switch {
@@ -92,7 +120,7 @@ func logIn(w http.ResponseWriter, r *http.Request, api http.Handler) {
 	case len(token) > maxToken:
 		askForToken(w, http.StatusBadRequest, "The token is too long to be kept by a browser. An authenticating proxy can send it.")
 		return
-	case strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`",;\`, c) }):
+	case noToken(token):
 		askForToken(w, http.StatusBadRequest, "This is no bearer token: it has characters that none has.")
 		return
 	}
@@ -108,7 +136,12 @@ func logIn(w http.ResponseWriter, r *http.Request, api http.Handler) {
 	case code >= http.StatusInternalServerError:
 		askForToken(w, http.StatusBadGateway, "The API server could not be asked about the token. Try again.")
 	default:
-		http.SetCookie(w, &http.Cookie{Name: tokenCookie, Value: token, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+		cookie, err := seal.seal(token)
+		if err != nil {
+			askForToken(w, http.StatusInternalServerError, "The token can't be kept for now. Try again.")
+			return
+		}
+		http.SetCookie(w, cookie)
 		http.Redirect(w, r, Prefix, http.StatusSeeOther)
 	}
 }

@@ -99,11 +99,15 @@ function listen() {
   if (document.hidden) return;
   news = new EventSource("api/events");
   const live = byId("live");
-  news.onopen = () => { live.textContent = "live"; live.className = "live"; };
+  let lost;
+  news.onopen = () => { clearTimeout(lost); live.textContent = "live"; live.className = "live"; };
   news.onmessage = () => refresh();
-  news.onerror = () => {
-    live.textContent = "not live: asks every 30 s";
-    live.className = "live lost";
+  news.onerror = () => { // it may come again by itself, as one does that ends each minute
+    clearTimeout(lost);
+    lost = setTimeout(() => {
+      live.textContent = "not live: asks every 30 s";
+      live.className = "live lost";
+    }, news?.readyState === EventSource.CLOSED ? 0 : 5000);
     if (news?.readyState === EventSource.CLOSED) { news = undefined; }
   };
   poll = setInterval(() => {
