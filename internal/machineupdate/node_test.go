@@ -2,7 +2,6 @@ package machineupdate
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -18,16 +17,16 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/node/nodetest"
 	"github.com/capi-refit/refit/internal/node/remote"
+	"github.com/capi-refit/refit/test/program"
 )
 
 // buildAgents builds the agent for this machine.
 func buildAgents(t *testing.T) *remote.Agents {
 	t.Helper()
 	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "refit-node-linux-"+runtime.GOARCH), "../../cmd/refit-node")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	output, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", output)
+	agent, err := program.Build(t.Context(), "github.com/capi-refit/refit/cmd/refit-node")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "refit-node-linux-"+runtime.GOARCH), agent, 0o600))
 	agents, err := remote.LoadAgents(dir)
 	require.NoError(t, err)
 	return agents

@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"sync"
@@ -19,32 +18,16 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/ssh"
 
-	// What refit-node is made of, so that these tests run again when it changes.
-	_ "github.com/capi-refit/refit/internal/agent"
-	_ "github.com/capi-refit/refit/internal/agent/gate"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/nodetest"
 	"github.com/capi-refit/refit/internal/node/remote"
+	"github.com/capi-refit/refit/test/program"
 )
 
 // builtAgent is refit-node, which is the gate and the agent.
 var builtAgent = sync.OnceValues(func() ([]byte, error) {
-	dir, err := os.MkdirTemp("", "refit-node-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	file := filepath.Join(dir, "refit-node")
-	if _, err := os.ReadFile("../../cmd/refit-node/main.go"); err != nil { // go notes that these tests depend on it
-		return nil, err
-	}
-	build := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-o", file, "github.com/capi-refit/refit/cmd/refit-node")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build refit-node: %w: %s", err, out)
-	}
-	return os.ReadFile(file)
+	return program.Build(context.Background(), "github.com/capi-refit/refit/cmd/refit-node")
 })
 
 // gated is a node to which the gate is the only way in, for a key and for the certificates of an authority.

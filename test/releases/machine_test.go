@@ -6,9 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +18,7 @@ import (
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/test/nodes"
 	"github.com/capi-refit/refit/test/nodes/nodestest"
+	"github.com/capi-refit/refit/test/program"
 )
 
 const (
@@ -66,22 +65,7 @@ func (m *machine) cannotBeSetUp(out string) {
 }
 
 var builtProgram = sync.OnceValues(func() ([]byte, error) {
-	dir, err := os.MkdirTemp("", "refit-release-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	at := filepath.Join(dir, "release")
-	if _, err := os.ReadFile("cmd/release/main.go"); err != nil { // go notes that these tests depend on it
-		return nil, err
-	}
-	build := exec.CommandContext(context.Background(), "go", "build", "-o", at, "./cmd/release")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+runtime.GOARCH)
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		return nil, err
-	}
-	return os.ReadFile(at)
+	return program.Build(context.Background(), "github.com/capi-refit/refit/test/releases/cmd/release")
 })
 
 // run runs a part of a test, whose failure is that of the machine's steps in it.

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -21,15 +20,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/ssh"
 
-	// What refit-node is made of, so that these tests run again when it changes.
-	_ "github.com/capi-refit/refit/internal/agent"
-	_ "github.com/capi-refit/refit/internal/agent/gate"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/test/nodes"
 	"github.com/capi-refit/refit/test/nodes/nodestest"
+	"github.com/capi-refit/refit/test/program"
 	"github.com/capi-refit/refit/updaters"
 	"github.com/capi-refit/refit/updaters/controlplane"
 	"github.com/capi-refit/refit/updaters/files"
@@ -80,21 +77,7 @@ func newMachineWith(t *testing.T, packages ...string) *machine {
 }
 
 var builtAgent = sync.OnceValues(func() ([]byte, error) {
-	dir, err := os.MkdirTemp("", "refit-agents-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	file := filepath.Join(dir, "refit-node")
-	if _, err := os.ReadFile("../../cmd/refit-node/main.go"); err != nil { // go notes that these tests depend on it
-		return nil, err
-	}
-	build := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-tags", "grpcnotrace", "-o", file, "github.com/capi-refit/refit/cmd/refit-node")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
-	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build the agent: %w: %s", err, out)
-	}
-	return os.ReadFile(file)
+	return program.Build(context.Background(), "github.com/capi-refit/refit/cmd/refit-node", "-tags", "grpcnotrace")
 })
 
 var builtAgents = sync.OnceValues(func() (*remote.Agents, error) {
