@@ -20,15 +20,15 @@ func (e *Explainer) rollAfter(o *Owner, was, will *side) { //nolint:cyclop // on
 		at := will.after.UTC().Format(time.RFC3339)
 		if will.after.After(e.Now) {
 			o.causes = append(o.causes, CauseRolloutAfter)
-			o.Adds = append(o.Adds, fmt.Sprintf("from %s on it replaces all machines that were made before (rollout.after), whatever could be made in place", at))
+			o.Adds = append(o.Adds, fmt.Sprintf("replaces, from %s on, all machines that were made before (rollout.after), whatever could be made in place", at))
 		} else if o.Because = append(o.Because, "spec.rollout.after"); !o.onDelete(will) {
-			o.Adds = append(o.Adds, fmt.Sprintf("it replaces all machines that were made before %s (rollout.after), whatever could be made in place", at))
+			o.Adds = append(o.Adds, fmt.Sprintf("replaces all machines that were made before %s (rollout.after), whatever could be made in place", at))
 			o.replaceUnasked(CauseRolloutAfter)
 		}
 	}
 	if will.before > 0 && will.before != was.before {
 		o.causes = append(o.causes, CauseRolloutBefore)
-		o.Adds = append(o.Adds, fmt.Sprintf("it replaces machines %d days before their certificates end (rollout.before), whatever could be made in place", will.before))
+		o.Adds = append(o.Adds, fmt.Sprintf("replaces machines %d days before their certificates end (rollout.before), whatever could be made in place", will.before))
 	}
 }
 
@@ -41,7 +41,7 @@ func (o *Owner) replaceUnasked(cause Cause) {
 
 // count says what becomes of how many machines, by what Cluster API does with the verdict.
 func (o *Owner) count(was, will *side, populated bool) { //nolint:cyclop // one verdict after the other
-	o.surges = will.surges && !was.surges
+	o.surges = will.surges && !will.onDelete && (!was.surges || was.onDelete) // OnDelete makes none
 	n := min(was.replicas, will.replicas)
 	if o.Verdict != InPlace && o.Verdict != Replace && o.Verdict != Unknown || o.onDelete(will) || o.Verdict == Unknown {
 		return

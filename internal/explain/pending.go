@@ -77,7 +77,7 @@ func (e *Explainer) Pending(ctx context.Context, owner *unstructured.Unstructure
 		o.Adds = append(o.Adds, "it is paused: nothing happens before that ends")
 	}
 	if of.after != nil && of.after.After(e.Now) {
-		o.Adds = append(o.Adds, fmt.Sprintf("from %s on it replaces all machines that were made before (rollout.after), whatever could be made in place", of.after.UTC().Format(time.RFC3339)))
+		o.Adds = append(o.Adds, fmt.Sprintf("replaces, from %s on, all machines that were made before (rollout.after), whatever could be made in place", of.after.UTC().Format(time.RFC3339)))
 	}
 	o.inOrder()
 	return o, nil
@@ -154,7 +154,7 @@ func (e *Explainer) decideLot(ctx context.Context, part *Owner, of *side, lot Lo
 	switch {
 	case of.expired(e.Now, lot):
 		part.replaceUnasked(CauseRolloutAfter)
-		part.Adds = append(part.Adds, fmt.Sprintf("it replaces all machines that were made before %s (rollout.after), whatever could be made in place", of.after.UTC().Format(time.RFC3339)))
+		part.Adds = append(part.Adds, fmt.Sprintf("replaces all machines that were made before %s (rollout.after), whatever could be made in place", of.after.UTC().Format(time.RFC3339)))
 		return nil
 	case upToDate && (lot.Err != nil || of.controlPlane):
 		return nil // Cluster API says that nothing is wanted, and writes more to such machines than it compares

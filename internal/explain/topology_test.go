@@ -114,7 +114,7 @@ func TestWhenATopologyReplacesItsControlPlane(t *testing.T) {
 	coming := of(t, compare(t, set(t, topology+class), set(t, topology+class, "controlPlane: {replicas: 3}", `controlPlane: {replicas: 3, rollout: {after: "2026-10-09T00:00:00Z"}}`)), cp)
 	require.Equal(t, None, coming.Verdict)
 	require.Len(t, coming.Adds, 1)
-	require.Contains(t, coming.Adds[0], "from 2026-10-09T00:00:00Z on it replaces all machines")
+	require.Contains(t, coming.Adds[0], "replaces, from 2026-10-09T00:00:00Z on, all machines")
 	before := of(t, compare(t, set(t, topology+class), set(t, topology+class, "spec: {rollout: {strategy", "spec: {rollout: {before: {certificatesExpiryDays: 21}, strategy")), cp)
 	require.Len(t, before.Adds, 1)
 	require.Contains(t, before.Adds[0], "21 days before their certificates end")

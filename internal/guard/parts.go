@@ -78,9 +78,6 @@ func (g *Guard) parts(ctx context.Context, e *edit) ([]part, error) {
 		if err != nil {
 			return nil, err
 		}
-		if p := underWay(o, machines); p != nil {
-			out = append(out, *p)
-		}
 		one := part{owner: o, machines: machines}
 		if o.Verdict == explain.Replace && !o.Unasked() {
 			lost, err := g.leaveOut(ctx, e, &one)
@@ -93,6 +90,9 @@ func (g *Guard) parts(ctx context.Context, e *edit) ([]part, error) {
 		}
 		e.instead(&one)
 		e.leaveYounger(&one)
+		if p := underWay(&one, machines); p != nil {
+			out = append(out, *p)
+		}
 		out = append(out, one)
 	}
 	return out, nil
@@ -146,11 +146,17 @@ func stale(m *clusterv1.Machine) bool {
 	return known && !yes
 }
 
-// underWay returns the machines that the owner wants otherwise already, where it comes to make a machine more: for these it does, too. Of a control plane and
-// of a topology they say so by a condition, which stands still while the owner is paused; nil if there are none.
-func underWay(o *explain.Owner, machines []*clusterv1.Machine) *part {
-	behind := slices.DeleteFunc(slices.Clone(machines), func(m *clusterv1.Machine) bool { return !stale(m) })
-	if !o.Surges() || len(o.Causes()) > 0 || o.Verdict == explain.Replace || len(behind) == 0 {
+// underWay returns the machines that the owner wants otherwise already, where it comes to make a machine more: for these it does, too, whatever else becomes of
+// its machines. Those that are replaced unasked anyway are none of them. Of a control plane and of a topology machines say so by a condition, which stands still
+// while the owner is paused; nil if there are none.
+func underWay(told *part, machines []*clusterv1.Machine) *part {
+	o := told.owner
+	if !o.Surges() || o.Verdict == explain.Deleted {
+		return nil
+	}
+	covers := o.Unasked() || slices.Contains(o.Causes(), explain.CauseSurge)
+	behind := slices.DeleteFunc(slices.Clone(machines), func(m *clusterv1.Machine) bool { return !stale(m) || covers && slices.Contains(told.machines, m) })
+	if len(behind) == 0 {
 		return nil
 	}
 	return &part{machines: behind, surges: true, owner: &explain.Owner{

@@ -153,3 +153,53 @@ func TestASurgeForWhatIsUnderWay(t *testing.T) {
 		})
 	}
 }
+
+// TestASurgeIsFoundBesideWhatElseAnEditBrings: what is under way is none of what the edit brings, and comes to surge whatever that is.
+func TestASurgeIsFoundBesideWhatElseAnEditBrings(t *testing.T) {
+	var (
+		surges  = []string{"maxSurge: 0", "maxSurge: 1"}
+		soon    = []string{"rollout: {strategy: {rollingUpdate: {maxSurge: 0}}}", `rollout: {after: "2027-01-01T00:00:00Z", strategy: {rollingUpdate: {maxSurge: 1}}}`}
+		now     = []string{"rollout: {strategy: {rollingUpdate: {maxSurge: 0}}}", `rollout: {after: "2026-01-01T00:00:00Z", strategy: {rollingUpdate: {maxSurge: 1}}}`}
+		younger = []string{"rollout: {strategy: {rollingUpdate: {maxSurge: 0}}}", `rollout: {after: "2025-01-01T00:00:00Z", strategy: {rollingUpdate: {maxSurge: 1}}}`}
+		expires = []string{"rollout: {strategy: {rollingUpdate: {maxSurge: 0}}}", "rollout: {before: {certificatesExpiryDays: 21}, strategy: {rollingUpdate: {maxSurge: 1}}}"}
+		whole   = []string{"rollout: {strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}}"}
+		parts   = []string{whole[0], "rollout: {strategy: {type: OnDelete}}"}
+		rolls   = []string{whole[0], "rollout: {strategy: {type: RollingUpdate}}"}
+	)
+	const comes = "comes to make one machine more for it"
+	for name, tc := range map[string]struct {
+		of            string
+		stored, wants []string
+		says, not     string
+	}{
+		"alone":                             {controlPlane, file, slices.Concat(file, surges), comes, "and so in"},
+		"beside rollout.before":             {controlPlane, file, slices.Concat(file, expires), comes, "it replaces"},
+		"beside a rollout that comes":       {controlPlane, file, slices.Concat(file, soon), comes, "it replaces"},
+		"beside one of older machines":      {controlPlane, file, slices.Concat(file, younger), comes, ""},
+		"beside what is taken back":         {controlPlane, slices.Concat(file, size), slices.Concat(file, surges), comes, ""},
+		"beside disks":                      {controlPlane, file, slices.Concat(file, surges, []string{"users: [{name: ann}]", "users: [{name: ann}], diskSetup: {partitions: [{device: /dev/sdb, layout: true}]}"}), "and so in 1 more of its parts", ""},
+		"where all are replaced unasked":    {controlPlane, file, slices.Concat(file, now), "made before 2026-01-01", comes},
+		"with a change that surges":         {controlPlane, nil, slices.Concat(file, surges), "makes one machine more, and deletes the last old one", comes},
+		"taken back, without a surge":       {controlPlane, slices.Concat(file, size), file, "", ""},
+		"from OnDelete, where it was given": {topology, parts, rolls, comes, ""},
+		"to OnDelete, which makes none":     {topology, nil, parts, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			made := func(m *clusterv1.Machine) {
+				outdated(m)
+				m.CreationTimestamp.Time = time.Date(2025, 6, 1, 0, 0, 0, 0, time.UTC)
+			}
+			all := append(fleet(t), worker("w-1", made), saturdays("weekly", as(refitv1.StrictGuard)))
+			for _, m := range []string{"m-1", "m-2", "m-3"} {
+				all = append(all, master(m, made), objectsOf(t, "apiVersion: infrastructure.cluster.x-k8s.io/v1\nkind: AcmeMachine\nmetadata: {name: "+m+", namespace: fleet, annotations: {cluster.x-k8s.io/cloned-from-name: infra-1}}\n")[0])
+			}
+			w := newWorld(t, outside, all...)
+			got := w.ask(review(t, objectsOf(t, tc.of, tc.stored...)[0], objectsOf(t, tc.of, tc.wants...)[0]))
+			require.Equal(t, tc.says == "", got.allowed, got.says)
+			require.Contains(t, got.says, tc.says)
+			if tc.not != "" {
+				require.NotContains(t, got.says, tc.not)
+			}
+		})
+	}
+}
