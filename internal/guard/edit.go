@@ -109,19 +109,26 @@ func fieldOf(o *unstructured.Unstructured, path ...string) any {
 	return value
 }
 
-// digest identifies what an edit wants of an object, for a bypass. How many machines there are is no part of it: an autoscaler may change that meanwhile. The
-// bypass that the object has is: so that one which is stored is spent, and lets the same edit pass no second time.
-func (e *edit) digest() (string, error) {
+// digest identifies what an edit wants of an object, for a bypass, and what the object was when that was refused: its generation, which never comes again, and
+// the bypass that it had, so that one is given in the edit itself. How many machines there are to be is no part of it.
+func (e *edit) digest(generation int64) (string, error) {
 	spec, err := json.Marshal(withoutReplicas(e.new.Object["spec"])) // in the order of its fields' names
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %q %s", e.title(), e.old.GetUID(), e.old.GetAnnotations()[refitv1.BypassAnnotation], spec))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %q %s", e.title(), e.old.GetUID(), generation, e.old.GetAnnotations()[refitv1.BypassAnnotation], spec))
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// bypasses reports whether the object, as it will be, has a bypass with the digest.
-func (e *edit) bypasses(digest string) bool {
-	value := e.new.GetAnnotations()[refitv1.BypassAnnotation]
-	return slices.Contains(strings.Split(strings.ReplaceAll(value, " ", ""), ","), digest)
+// bypass returns the digest by which an edit is stored all the same, and whether the object, as it will be, has it. That of the generation before is as good:
+// something may have scaled the object since. Who has used one, and has taken the edit back, is two generations on.
+func (e *edit) bypass() (digest string, has bool, err error) {
+	all := strings.Split(strings.ReplaceAll(e.new.GetAnnotations()[refitv1.BypassAnnotation], " ", ""), ",")
+	now := e.old.GetGeneration()
+	for _, generation := range []int64{now - 1, now} {
+		if digest, err = e.digest(generation); err != nil || slices.Contains(all, digest) {
+			return digest, err == nil, err
+		}
+	}
+	return digest, false, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -153,7 +154,7 @@ func TestABypassNamesTheEdit(t *testing.T) {
 	require.True(t, got.allowed)
 	require.Equal(t, map[string]string{"outcome": "bypassed", "digest": digest(disks)}, got.AuditAnnotations)
 	require.Contains(t, got.says, "bypassed: w-1 of 2 Machines")
-	require.True(t, w.edit(workers, with(disks, digest(disks), "replicas: 2", "replicas: 3")).allowed, "an autoscaler may have scaled it meanwhile")
+	require.True(t, w.edit(workers, with(disks, digest(disks), "replicas: 2", "replicas: 3")).allowed, "it may be scaled beside that")
 	require.False(t, w.edit(workers, with(size, digest(disks))).allowed, "it is not for another edit")
 	require.NotEqual(t, digest(disks), digest(size))
 
@@ -166,6 +167,25 @@ func TestABypassNamesTheEdit(t *testing.T) {
 	require.NotEqual(t, digest(disks), next)
 	beside := slices.Concat(disks, []string{"a: b", refitv1.BypassAnnotation + `: "` + digest(disks) + "," + next + `"`})
 	require.True(t, w.ask(review(t, objectsOf(t, workers, stored()...)[0], objectsOf(t, workers, beside...)[0])).allowed)
+
+	// Nor is one that is gone from the object any good when the edit was taken back, as git revert does it.
+	of := func(generation int, words ...string) *unstructured.Unstructured {
+		o := objectsOf(t, workers, words...)[0]
+		o.SetGeneration(int64(generation))
+		return o
+	}
+	edit := func(generation int, words ...string) answer {
+		return w.ask(review(t, of(generation), of(generation+1, words...)))
+	}
+	first := edit(7, disks...).AuditAnnotations["digest"]
+	manifest := with(disks, first)
+	require.True(t, edit(7, manifest...).allowed)
+	require.False(t, edit(9, manifest...).allowed, "it was stored and taken back")
+	require.False(t, edit(10, manifest...).allowed)
+	require.NotContains(t, []string{first, digest(disks)}, edit(9, disks...).AuditAnnotations["digest"])
+	scaled := edit(8, manifest...)
+	require.True(t, scaled.allowed, "an autoscaler has scaled it since")
+	require.Equal(t, map[string]string{"outcome": "bypassed", "digest": first}, scaled.AuditAnnotations)
 
 	// What the platform's policies forbid is opened by those alone.
 	platform := &refitv1.ClusterChangeManagementPolicy{}

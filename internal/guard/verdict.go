@@ -49,11 +49,12 @@ func (v *verdict) take(e *edit, all []*finding) error { //nolint:cyclop // one o
 		v.shorten()
 		return nil
 	}
-	var err error
-	if v.digest, err = e.digest(); err != nil {
+	digest, bypasses, err := e.bypass()
+	if err != nil {
 		return err
 	}
-	if e.bypasses(v.digest) && !firm {
+	v.digest = digest
+	if bypasses && !firm {
 		v.outcome = bypassed
 		for _, f := range refusing {
 			v.warnings = append(v.warnings, "bypassed: "+f.refusal())

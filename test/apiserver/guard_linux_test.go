@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -134,7 +135,7 @@ func TestTheGuardRefusesEdits(t *testing.T) {
 	infra := schema.GroupVersionKind{Group: "infrastructure.cluster.x-k8s.io", Version: "v1", Kind: "AcmeMachine"}
 	s := apitest.Start(t, envtest.CRDInstallOptions{CRDs: apitest.ClusterAPI(t, infra)})
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{refitv1.AddToScheme, corev1.AddToScheme, clusterv1.AddToScheme, admissionregistrationv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{refitv1.AddToScheme, corev1.AddToScheme, autoscalingv1.AddToScheme, clusterv1.AddToScheme, admissionregistrationv1.AddToScheme} {
 		require.NoError(t, add(scheme))
 	}
 	admin := connect(t, s.Kubeconfig)
@@ -191,13 +192,27 @@ func TestTheGuardRefusesEdits(t *testing.T) {
 	require.NoError(t, patch("KubeadmControlPlane", "kcp", `{"spec":{"kubeadmConfigSpec":{"files":[{"path":"/etc/motd","content":"two"}]}}}`))
 	require.NoError(t, patch("MachineDeployment", "md", `{"metadata":{"annotations":{"a":"b"}}}`))
 
-	// A bypass is in the edit that it is for.
-	err = patch("MachineDeployment", "md", config("replaces"))
-	require.Error(t, err)
-	_, digest, found := strings.Cut(err.Error(), refitv1.BypassAnnotation+`: "`)
-	require.True(t, found, err.Error())
-	with := strings.Replace(config("replaces"), `{"spec"`, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}},"spec"`, refitv1.BypassAnnotation, digest[:16]), 1)
-	require.NoError(t, patch("MachineDeployment", "md", with))
+	t.Run("a bypass is in the edit that it is for, and good once", func(t *testing.T) {
+		digestOf := func(err error) string {
+			require.Error(t, err)
+			_, digest, found := strings.Cut(err.Error(), refitv1.BypassAnnotation+`: "`)
+			require.True(t, found, err.Error())
+			return digest[:16]
+		}
+		with := func(name, digest string) string {
+			return strings.Replace(config(name), `{"spec"`, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}},"spec"`, refitv1.BypassAnnotation, digest), 1)
+		}
+		digest := digestOf(patch("MachineDeployment", "md", config("replaces")))
+		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "fleet", Name: "md"}, &md))
+		require.NoError(t, c.SubResource("scale").Update(t.Context(), &md, client.WithSubResourceBody(&autoscalingv1.Scale{ // as autoscalers do it
+			ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: "md"}, Spec: autoscalingv1.ScaleSpec{Replicas: 4},
+		})))
+		require.NoError(t, patch("MachineDeployment", "md", with("replaces", digest)))
+		back := digestOf(patch("MachineDeployment", "md", config("in-place"))) // there is no MachineSet that would say what w-1 is
+		require.NoError(t, patch("MachineDeployment", "md", with("in-place", back)))
+		require.NoError(t, patch("MachineDeployment", "md", fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, refitv1.BypassAnnotation)))
+		require.NotEqual(t, digest, digestOf(patch("MachineDeployment", "md", with("replaces", digest))))
+	})
 
 	// Whoever makes a MachineHealthCheck is warned of the machines that it may have replaced. There is no object before it.
 	mhc, err := explain.Read([]byte(healthCheck))
