@@ -24,6 +24,8 @@ type Change struct {
 	Wait Wait
 	// Whichever asks for the change, whatever its Class, that the policies let start first.
 	Whichever bool
+	// Unspread asks about windows as a whole: jitter does not close them.
+	Unspread bool
 }
 
 // Decision is whether a change may start, by the policies that select the Machine, budgets aside.
@@ -106,7 +108,7 @@ func decide(now time.Time, s *Candidate, policies []*Policy, c Change) Decision 
 	if d.Open && permitted.given() {
 		d.Message = permitted.before(d.Message, len(schedules) > 0)
 	}
-	if d.Reason == schedule.Open {
+	if d.Reason == schedule.Open && !c.Unspread {
 		d.spread(now, s, c)
 	}
 	d.tellForce(f)

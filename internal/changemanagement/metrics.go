@@ -1,7 +1,15 @@
 package changemanagement
 
 import (
+	"context"
+	"fmt"
+
 	"github.com/prometheus/client_golang/prometheus"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
 var gateDesc = prometheus.NewDesc("refit_change_management_gate_open",
@@ -33,5 +41,31 @@ func (m *Metrics) overridden(s *Candidate, d *Decision) {
 	}
 	if len(d.Passed) > 0 {
 		m.passed.WithLabelValues(s.Namespace, s.Cluster).Inc()
+	}
+}
+
+// ForgetClusters has what was counted of a Cluster go when that is deleted.
+func (m *Metrics) ForgetClusters(ctx context.Context, all cache.Informers) error {
+	clusters, err := all.GetInformer(ctx, &clusterv1.Cluster{}, cache.BlockUntilSynced(false))
+	if err == nil {
+		_, err = clusters.AddEventHandler(toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+			if unseen, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+				obj = unseen.Obj
+			}
+			if cluster, ok := obj.(client.Object); ok {
+				m.forget(client.ObjectKeyFromObject(cluster))
+			}
+		}})
+	}
+	if err != nil {
+		return fmt.Errorf("watch Clusters that go: %w", err)
+	}
+	return nil
+}
+
+func (m *Metrics) forget(cluster client.ObjectKey) {
+	of := prometheus.Labels{"namespace": cluster.Namespace, "cluster": cluster.Name}
+	for _, counter := range []*prometheus.CounterVec{m.overrides, m.passed, m.remediations} {
+		counter.DeletePartialMatch(of)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/capi-refit/refit/internal/policykind"
 	"github.com/capi-refit/refit/internal/shard"
+	"github.com/capi-refit/refit/schedule"
 )
 
 // What protects a Machine that is remediated, as the metric says it.
@@ -54,7 +56,7 @@ func (r *Remediations) SetupWithManager(mgr ctrl.Manager) error {
 // Remediated reports whether the owner of a Machine has begun to replace it since a MachineHealthCheck, or somebody's annotation by way of one, has it so.
 func Remediated(m *clusterv1.Machine) bool {
 	owner := conditions.Get(m, clusterv1.MachineOwnerRemediatedCondition)
-	return conditions.IsFalse(m, clusterv1.MachineHealthCheckSucceededCondition) && owner != nil && owner.Status == metav1.ConditionFalse &&
+	return !m.DeletionTimestamp.IsZero() && conditions.IsFalse(m, clusterv1.MachineHealthCheckSucceededCondition) && owner != nil && owner.Status == metav1.ConditionFalse &&
 		owner.Reason == clusterv1.MachineSetMachineRemediationMachineDeletingReason // a control plane's is the same
 }
 
@@ -75,12 +77,13 @@ func (r *Remediations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 	if err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err) // its Cluster goes, too
 	}
-	d, err := r.Hooks.decide(candidate, Change{Whichever: true})
+	policies, err := r.Hooks.Policies.Select(candidate)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	r.told.Store(req.NamespacedName, m.UID)
-	protection, by := d.protection()
+	// The condition does not say when: its time is that of the first reason, and remediation may have been put off since.
+	protection, by := protectionOf(candidate, policies, m.DeletionTimestamp.Time)
 	if protection == "" {
 		return ctrl.Result{}, nil
 	}
@@ -91,15 +94,24 @@ func (r *Remediations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 	return ctrl.Result{}, nil
 }
 
-// protection returns what protects a Machine from being replaced now, and says by which policy; nothing if it is not.
-func (d *Decision) protection() (kind, by string) {
-	for _, p := range d.Policies {
+// protectionOf returns what protects a Machine from being replaced at an instant, and says by which of its policies; nothing if none does. Who has stopped changes
+// by an override has not asked for that, and who has let them go has.
+func protectionOf(s *Candidate, policies []*Policy, at time.Time) (kind, by string) {
+	for _, p := range policies {
 		if p.Forbid {
 			return protectedByForbid, fmt.Sprintf("policy %s forbids that (replacement: Forbid)", p.Title())
 		}
 	}
-	if !d.Open {
-		return protectedByWindow, "policies let no replacement start now: " + d.Message
+	change := Change{Class: schedule.Class{Disruption: schedule.ReplaceDisruption}, Unspread: true}
+	alone := *s
+	alone.Overrides = nil
+	d := Decide(at, &alone, policies, change)
+	if !d.Open && len(s.Overrides) > 0 {
+		overridden := Decide(at, s, policies, change)
+		d.Open = overridden.Open
 	}
-	return "", ""
+	if d.Open {
+		return "", ""
+	}
+	return protectedByWindow, fmt.Sprintf("policies let no replacement start at %s: %s", at.UTC().Format(time.RFC3339), d.Message)
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -44,7 +45,9 @@ func (c *changeManagement) lifecycle(scope handlers.Scope) []webhook.Hook {
 
 // addChangeManagement has the manager keep the policies, show what they mean, and measure it. namespace is refit's own. Health gates may ask at some
 // URLs only.
-func addChangeManagement(mgr shard.Manager, versions changemanagement.Versions, lives changemanagement.Lives, namespace string, gateURLs []string) (*changeManagement, error) {
+func addChangeManagement(
+	ctx context.Context, mgr shard.Manager, versions changemanagement.Versions, lives changemanagement.Lives, namespace string, gateURLs []string,
+) (*changeManagement, error) {
 	now := clock.RealClock{}
 	counters := changemanagement.NewMetrics(metrics.Registry)
 	policies := changemanagement.NewPolicies(mgr.GetClient(), mgr.GetAPIReader(), now)
@@ -64,7 +67,7 @@ func addChangeManagement(mgr shard.Manager, versions changemanagement.Versions, 
 	remediations := &changemanagement.Remediations{Client: mgr.GetClient(), Hooks: hooks, Metrics: counters}
 	if err := errors.Join(
 		policies.SetupWithManager(mgr), remediations.SetupWithManager(mgr), status.SetupWithManager(mgr), since.SetupWithManager(mgr),
-		soaks.SetupWithManager(mgr), mgr.Add(asker),
+		soaks.SetupWithManager(mgr), mgr.Add(asker), counters.ForgetClusters(ctx, mgr.GetCache()),
 		mgr.AddReadyzCheck("policies", func(*http.Request) error { return policies.Ready() }),
 	); err != nil {
 		return nil, fmt.Errorf("add change management: %w", err)

@@ -219,7 +219,7 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 	if err != nil {
 		return err
 	}
-	changes, err := addChangeManagement(mgr, judges, judges.Sources, o.ownNamespace(), o.gateURLs)
+	changes, err := addChangeManagement(ctx, mgr, judges, judges.Sources, o.ownNamespace(), o.gateURLs)
 	if err != nil {
 		return err
 	}
