@@ -16,7 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -50,6 +52,17 @@ func (v *View) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&refitv1.PendingChange{}, byCluster, builder.WithPredicates(deleted)).
 		Watches(&refitv1.ChangeManagementPolicy{}, handler.EnqueueRequestsFromMapFunc(v.waiting), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&refitv1.ClusterChangeManagementPolicy{}, handler.EnqueueRequestsFromMapFunc(v.waiting), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
+	if v.Owners.Asker != nil {
+		if m, ok := mgr.(shard.Manager); ok {
+			v.shards = m.Shards
+			m.Shards.OnAcquire(v.Owners.questions.forgetAll)
+		}
+		v.woken = make(chan event.GenericEvent)
+		b = b.WatchesRawSource(source.Channel(v.woken, &handler.EnqueueRequestForObject{}))
+		if err := mgr.Add(manager.RunnableFunc(v.askRegistered)); err != nil { // the leader's, as the view is
+			return fmt.Errorf("add what asks registered updaters: %w", err)
+		}
+	}
 	return shard.Complete(mgr, b, v, &clusterv1.ClusterList{})
 }
 

@@ -56,9 +56,11 @@ type Owners struct {
 	Clock      clock.PassiveClock
 
 	deployments map[types.NamespacedName]deployment
-	verdicts    map[types.NamespacedName]verdict // by MachineSet, or by Machine where there is none
+	verdicts    map[types.NamespacedName]verdict // of refit's own updaters, by MachineSet, or by Machine where there is none
+	told        map[types.NamespacedName]verdict // of all, for this view
 	reads       int                              // what may be read for this view
-	questions   int                              // what registered extensions may be asked for it
+	rereads     int                              // what of that may be read again only because it is old
+	questions   questions
 }
 
 // begin begins another view, and forgets what nobody asks about any more.
@@ -66,7 +68,7 @@ func (o *Owners) begin() {
 	if o.deployments == nil {
 		o.deployments, o.verdicts = map[types.NamespacedName]deployment{}, map[types.NamespacedName]verdict{}
 	}
-	o.reads, o.questions = readAtOnce, askedAtOnce
+	o.reads, o.rereads, o.told = readAtOnce, readAtOnce/2, map[types.NamespacedName]verdict{}
 	now := o.Clock.Now()
 	for key, d := range o.deployments {
 		if now.Sub(d.at) > keptFor {
@@ -80,10 +82,19 @@ func (o *Owners) begin() {
 	}
 }
 
-// may reports whether something may be read for this view.
-func (o *Owners) may() bool {
+// may reports whether something may be read for this view. What is known, and only old, leaves room for what is not known yet.
+func (o *Owners) may(known bool) bool {
+	if known {
+		if o.rereads == 0 {
+			return false
+		}
+		o.rereads--
+	}
+	if o.reads == 0 {
+		return false
+	}
 	o.reads--
-	return o.reads >= 0
+	return true
 }
 
 // meta returns the metadata of an owner out of a cache.
@@ -112,7 +123,8 @@ type deployment struct {
 func (o *Owners) deployment(ctx context.Context, meta *metav1.PartialObjectMetadata) deployment {
 	key, now := client.ObjectKeyFromObject(meta), o.Clock.Now()
 	known, ok := o.deployments[key]
-	if age := now.Sub(known.at); ok && known.generation == meta.Generation && age < knownFor && (known.err == nil || age < unknownFor) || !o.may() {
+	same, age := ok && known.generation == meta.Generation, now.Sub(known.at)
+	if same && age < knownFor && (known.err == nil || age < unknownFor) || !o.may(same) {
 		known.inPlace, known.replaced = max(known.inPlace, 1), max(known.replaced, 1)
 		return known
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -16,9 +18,6 @@ import (
 	"github.com/capi-refit/refit/internal/registered"
 	"github.com/capi-refit/refit/internal/rollback"
 )
-
-// askedAtOnce is about how many owners registered extensions are asked for one view: each may take as long to answer as a hook waits.
-const askedAtOnce = 3
 
 // Registered has the extensions that are registered as updaters.
 type Registered interface {
@@ -36,54 +35,54 @@ type Asker interface {
 	Claims(ctx context.Context, request []byte) (*inplace.Claims, error)
 }
 
-// basis returns what a verdict rests on beside what is compared.
-func (o *Owners) basis(ctx context.Context, s inplace.Subject) (string, error) {
-	basis, err := o.Updaters.Basis(ctx, s)
-	if err != nil || o.Registered == nil {
-		return basis, err
-	}
-	others, err := o.Registered.Basis(ctx)
-	return basis + "; " + others, err
-}
-
-// left returns the verdict on a Machine of whose change the updaters leave something: theirs if nobody else can claim it, what the others say, or that it is
-// not known.
-func (o *Owners) left(ctx context.Context, m *clusterv1.Machine, s inplace.Subject, theirs verdict) verdict {
+// others returns the verdict on a Machine of whose change the updaters leave something: theirs if nobody else can claim it, what the others have said last, or
+// that it is not known. It asks nobody: an extension may be slow, and all views wait for this one.
+func (o *Owners) others(ctx context.Context, key types.NamespacedName, m *clusterv1.Machine, theirs verdict) verdict {
 	if o.Registered == nil {
 		return theirs
 	}
-	may := o.Registered.Claimants(ctx, registered.Subject{Subject: s, Infrastructure: m.Spec.InfrastructureRef.Kind})
+	may := o.Registered.Claimants(ctx, registered.Subject{Subject: inplace.SubjectOf(m), Infrastructure: m.Spec.InfrastructureRef.Kind})
 	if may == "" {
 		return theirs
 	}
 	if o.Asker == nil {
-		v := unknown(theirs.note + "; " + may)
-		v.lasting = true
-		return v
+		return unknown(theirs.note + "; " + may)
 	}
-	if o.questions--; o.questions < 0 {
-		return unknown(theirs.note + "; " + may + "; they have not been asked yet")
+	on := theirs.rests
+	basis, err := o.Registered.Basis(ctx)
+	if err != nil {
+		return unknown(err.Error())
 	}
-	return o.ask(ctx, m)
+	on.basis += "; " + basis
+	if said, ok := o.questions.want(key, client.ObjectKeyFromObject(m), m.Spec.ClusterName, on, o.Clock.Now()); ok {
+		return said
+	}
+	return unknown(theirs.note + "; " + may + "; they have not been asked yet")
 }
 
-// ask asks the registered extensions. What they say is known for a short time only: nobody tells when it changes.
-func (o *Owners) ask(ctx context.Context, m *clusterv1.Machine) verdict {
-	request, err := o.Asker.Question(ctx, client.ObjectKeyFromObject(m))
+// ask asks the registered extensions.
+func (o *Owners) ask(ctx context.Context, machine client.ObjectKey) (v verdict) {
+	log := ctrl.LoggerFrom(ctx)
+	defer func() { // what they send is read here, and no controller is around that would go on
+		if p := recover(); p != nil {
+			log.Error(fmt.Errorf("panic: %v", p), "Could not ask registered updaters; please report this", "machine", machine, "stack", string(debug.Stack()))
+			v = unknown("registered updaters could not be asked, for a fault of refit's; its log has it")
+		}
+	}()
+	request, err := o.Asker.Question(ctx, machine)
 	refused := &rollback.RefusedError{}
 	switch {
 	case errors.As(err, &refused):
 		return unknown(refused.Reason)
 	case err != nil: // it is no text for people
-		ctrl.LoggerFrom(ctx).Info("Could not ask registered updaters", "machine", client.ObjectKeyFromObject(m), "reason", err.Error())
+		log.Info("Could not ask registered updaters", "machine", machine, "reason", err.Error())
 		return unknown("what is wanted could not be read; refit tries again")
 	}
 	claims, err := o.Asker.Claims(ctx, request)
 	if err != nil {
 		return unknown(err.Error())
 	}
-	v := decided(claims.Change, claims.Decision)
-	v.passing = true
+	v = decided(claims.Change, claims.Decision)
 	if v.cause == refitv1.PendingInPlace {
 		v.note = claimed(claims)
 	}

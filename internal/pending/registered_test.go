@@ -49,13 +49,24 @@ func (a *asker) Claims(context.Context, []byte) (*inplace.Claims, error) {
 	return c, nil
 }
 
+// answered has all questions asked that are due.
+func (w *world) answered() {
+	for w.view.askNext(w.T.Context()) {
+	}
+}
+
 // registering is a world with a registered extension, of whose MachineDeployment a change is wanted that refit's own updaters do not make.
 func registering(t *testing.T) (w *world, ask func(m *clusterv1.Machine) verdict, registration *refitv1.UpdaterRegistration) {
 	registration = &refitv1.UpdaterRegistration{ObjectMeta: metav1.ObjectMeta{Name: "disks", UID: "uid-disks", Generation: 1}}
 	w = newWorld(t, outside, append(fleet(command), registration, worker("w1", outdated))...)
 	return w, func(m *clusterv1.Machine) verdict {
-		w.view.Owners.begin()
-		return w.view.Owners.verdict(t.Context(), m, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Generation: 1}})
+		look := func() verdict {
+			w.view.Owners.begin()
+			return w.view.Owners.verdict(t.Context(), m, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Generation: 1}})
+		}
+		look()
+		w.answered()
+		return look()
 	}, registration
 }
 
@@ -69,7 +80,6 @@ func TestWhatARegisteredUpdaterMayClaimIsNoReplacement(t *testing.T) {
 	require.Equal(t, refitv1.PendingUnknown, now.cause)
 	require.Contains(t, now.note, "spec.postKubeadmCommands of the bootstrapConfig can't be updated in place: ")
 	require.Contains(t, now.note, "it may be claimed by UpdaterRegistration disks")
-	require.True(t, now.lasting)
 
 	require.NoError(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(registration), registration))
 	registration.Spec.BootstrapKinds, registration.Generation = []string{"OtherConfig"}, 2
@@ -92,7 +102,7 @@ func TestRegisteredUpdatersAreAskedWhatTheyClaim(t *testing.T) {
 	require.Equal(t, 1, a.asked)
 
 	a.also, a.unsaid = []string{"one", "two"}, []error{errors.New("three is not known")}
-	w.Clock.Step(unknownFor + time.Second)
+	w.Clock.Step(askAgain + time.Second)
 	require.Equal(t, "spec.postKubeadmCommands of the bootstrapConfig by UpdaterRegistration disks (UpdaterRegistration one, two would claim it, too); three is not known", ask(worker("w1")).note)
 
 	for _, step := range []struct {
@@ -106,7 +116,7 @@ func TestRegisteredUpdatersAreAskedWhatTheyClaim(t *testing.T) {
 		{func() { a.refused = errors.New("secret") }, refitv1.PendingUnknown, "what is wanted could not be read"},
 	} {
 		step.becomes()
-		w.Clock.Step(unknownFor + time.Second)
+		w.Clock.Step(askAgain + time.Second)
 		now := ask(worker("w1"))
 		require.Equal(t, step.cause, now.cause)
 		require.Contains(t, now.note, step.says)
@@ -114,28 +124,3 @@ func TestRegisteredUpdatersAreAskedWhatTheyClaim(t *testing.T) {
 	}
 }
 
-// TestRegisteredUpdatersAreAskedAboutFewAtOnce: each may be as slow as a hook waits.
-func TestRegisteredUpdatersAreAskedAboutFewAtOnce(t *testing.T) {
-	w, _, _ := registering(t)
-	change, err := w.view.Owners.Differences.Difference(t.Context(), client.ObjectKeyFromObject(worker("w1")))
-	require.NoError(t, err)
-	a := &asker{change: change, claims: true}
-	w.view.Owners.Registered, w.view.Owners.Asker = &registered.Registry{Client: w, Live: w}, a
-	w.view.Owners.Differences = fixed{change}
-	w.view.Owners.begin()
-	for _, name := range []string{"a", "b", "c", "d"} {
-		m := worker("w-"+name, func(m *clusterv1.Machine) { m.OwnerReferences[0].Name = "ms-" + name })
-		now := w.view.Owners.verdict(t.Context(), m, &metav1.PartialObjectMetadata{})
-		if name == "d" {
-			require.Contains(t, now.note, "they have not been asked yet")
-		}
-	}
-	require.Equal(t, askedAtOnce, a.asked)
-}
-
-// fixed are differences that are always the same.
-type fixed struct{ fieldset.Change }
-
-func (f fixed) Difference(context.Context, client.ObjectKey) (fieldset.Change, error) {
-	return f.Change, nil
-}

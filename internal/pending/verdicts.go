@@ -21,26 +21,32 @@ import (
 	"github.com/capi-refit/refit/updaters"
 )
 
-// verdict is what becomes of the Machines of a MachineSet, or of one of a control plane.
-type verdict struct {
-	at         time.Time
+// rests is what a verdict rests on beside what is compared.
+type rests struct {
 	generation int64  // of the owner
 	revision   int64  // of the Machine's own specs, where there is no MachineSet
 	basis      string // of the updaters
-	cause      refitv1.PendingCause
+}
+
+// verdict is what becomes of the Machines of a MachineSet, or of one of a control plane.
+type verdict struct {
+	rests
+	at    time.Time
+	cause refitv1.PendingCause
 	// material reports that a change in place disturbs the node, and class is what it is and takes.
 	material bool
 	class    schedule.Class
 	note     string
-	// lasting reports of what is unknown that it is no better known soon, and passing of what is known that it may be otherwise soon.
-	lasting, passing bool
+	// left reports that refit's own updaters leave something of the change, which registered ones may claim.
+	left bool
 }
 
-// current reports whether a verdict still counts.
-func (v verdict) current(now time.Time, of verdict) bool {
-	age := now.Sub(v.at)
-	return v.generation == of.generation && v.revision == of.revision && v.basis == of.basis && age < knownFor &&
-		(v.cause != refitv1.PendingUnknown && !v.passing || v.lasting || age < unknownFor)
+// old reports whether a verdict was made so long ago that it is to be made again.
+func (v verdict) old(now time.Time) bool {
+	if v.cause == refitv1.PendingUnknown {
+		return now.Sub(v.at) >= unknownFor
+	}
+	return now.Sub(v.at) >= knownFor
 }
 
 // setOf returns by what a verdict is known: all Machines of a MachineSet have the same specs.
@@ -55,25 +61,44 @@ func setOf(m *clusterv1.Machine) (key types.NamespacedName, alone bool) {
 
 // verdict returns what becomes of a Machine when what its owner wants is made, and why, as the hooks would decide.
 func (o *Owners) verdict(ctx context.Context, m *clusterv1.Machine, meta *metav1.PartialObjectMetadata) verdict {
+	key, alone := setOf(m)
+	if v, ok := o.told[key]; ok {
+		return v
+	}
+	on := rests{generation: meta.Generation}
+	if alone {
+		on.revision = m.Generation
+	}
+	v := o.compared(ctx, key, m, on)
+	if v.left {
+		v = o.others(ctx, key, m, v)
+	}
+	o.told[key] = v
+	return v
+}
+
+// compared returns the verdict by refit's own updaters. It is made again when what it rests on changes, and now and then, as far as this view may: what was
+// known last counts until then.
+func (o *Owners) compared(ctx context.Context, key types.NamespacedName, m *clusterv1.Machine, on rests) verdict {
 	subject := inplace.SubjectOf(m)
-	basis, err := o.basis(ctx, subject)
-	if err != nil {
+	var err error
+	if on.basis, err = o.Updaters.Basis(ctx, subject); err != nil {
 		return unknown(err.Error())
 	}
-	key, alone := setOf(m)
-	v := verdict{at: o.Clock.Now(), generation: meta.Generation, basis: basis}
-	if alone {
-		v.revision = m.Generation
-	}
+	now := o.Clock.Now()
 	known, ok := o.verdicts[key]
-	if ok && known.current(v.at, v) {
+	same := ok && known.rests == on
+	switch {
+	case same && !known.old(now):
 		return known
-	}
-	if !o.may() {
+	case o.may(same):
+	case same:
+		return known
+	default:
 		return unknown("refit has not looked yet at what is wanted")
 	}
-	judged := o.judge(ctx, m, subject)
-	v.cause, v.material, v.class, v.note, v.lasting, v.passing = judged.cause, judged.material, judged.class, judged.note, judged.lasting, judged.passing
+	v := o.judge(ctx, m, subject)
+	v.rests, v.at = on, now
 	o.verdicts[key] = v
 	return v
 }
@@ -103,10 +128,9 @@ func (o *Owners) judge(ctx context.Context, m *clusterv1.Machine, s inplace.Subj
 	if err != nil {
 		return unknown(err.Error())
 	}
-	if decision.InPlace() {
-		return decided(change, decision)
-	}
-	return o.left(ctx, m, s, decided(change, decision))
+	v := decided(change, decision)
+	v.left = !decision.InPlace()
+	return v
 }
 
 // decided is the verdict by what was decided.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
@@ -24,6 +25,7 @@ import (
 	"github.com/capi-refit/refit/internal/index"
 	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/internal/policykind"
+	"github.com/capi-refit/refit/internal/shard"
 	"github.com/capi-refit/refit/internal/slots"
 	"github.com/capi-refit/refit/schedule"
 )
@@ -51,6 +53,9 @@ type View struct {
 	mu      sync.Mutex
 	last    map[string]*sight                  // by namespace
 	written map[types.NamespacedName]time.Time // when PendingChanges were written last
+	shards  *shard.Shards
+	// woken has the Clusters of which a registered extension has said something else than before.
+	woken chan event.GenericEvent
 }
 
 // sight is what waited in a namespace at an instant.
@@ -78,6 +83,7 @@ func (v *View) see(ctx context.Context, namespace string) (*sight, error) {
 			return nil, err
 		}
 	}
+	v.Owners.questions.forget(namespace, now)
 	for _, e := range s.entries {
 		sees.waiting[e.cluster.Name] = append(sees.waiting[e.cluster.Name], e)
 	}

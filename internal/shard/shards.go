@@ -58,6 +58,15 @@ func (s *Shards) number() int {
 	return len(s.held)
 }
 
+// Enter returns a context for work on a namespace that no controller does, which ends when its shard is released or lost, and what to call when the work has
+// ended. If the shard is not held, ok is false.
+func (s *Shards) Enter(ctx context.Context, namespace string) (_ context.Context, leave func(), ok bool) {
+	if s == nil {
+		return ctx, func() {}, true
+	}
+	return s.enter(ctx, namespace)
+}
+
 // enter returns a context for work on a namespace, which ends when its shard is released or lost, and what to call when the work has ended. If the
 // shard is not held, ok is false.
 func (s *Shards) enter(ctx context.Context, namespace string) (_ context.Context, leave func(), ok bool) {
