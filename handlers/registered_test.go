@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -318,4 +319,20 @@ func TestRegisteredUpdaterThatIsNotThere(t *testing.T) {
 	r.Spec.ClientConfig.URL = "https://127.0.0.1:1"
 	_, err = asking(t, r).Explain(t.Context(), recorded(t, canUpdateUsers))
 	require.ErrorContains(t, err, "UpdaterRegistration away: it can't be asked CanUpdateMachine")
+}
+
+// TestASelectorThatCannotBeReadOfAnotherNamespace keeps nothing from being decided.
+func TestASelectorThatCannotBeReadOfAnotherNamespace(t *testing.T) {
+	r := registeredtest.Extension(t, "elsewhere", func(string, []byte) any { t.Error("it is asked"); return nil })
+	r.Spec.NamespaceSelector.MatchLabels = map[string]string{"kubernetes.io/metadata.name": "elsewhere"}
+	r.Spec.MachineSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "in", Values: []string{"gpu"}}}
+	for ns, want := range map[string]runtimehooksv1.ResponseStatus{"elsewhere": runtimehooksv1.ResponseStatusFailure, "other": runtimehooksv1.ResponseStatusSuccess} {
+		request := recorded(t, canUpdateUsers)
+		name := gjson.GetBytes(request, "current.machine.metadata.namespace").String()
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/metadata.name": ns}}}
+		c := managementtest.New(r.DeepCopy(), namespace)
+		e := engine(t).With(&registered.Registry{Client: c, Live: c})
+		a := NewCanUpdate(e, NoPolicies{}, NewMetrics(prometheus.NewRegistry()), "").Machine(t.Context(), request)
+		require.Equal(t, want, a.GetStatus(), a.GetMessage())
+	}
 }

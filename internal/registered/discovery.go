@@ -70,6 +70,10 @@ func (d *Discovery) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 	default:
 		again, ready.Status, ready.Reason, ready.Message = retryDiscovery, metav1.ConditionFalse, "NotDiscovered", Printable(err.Error())
 	}
+	if err := checkSelectors(&u.Spec); err != nil {
+		ready.Status, ready.Reason = metav1.ConditionFalse, "InvalidSelector"
+		ready.Message = Printable(err.Error()) + "; about machines that the other selectors match nothing is decided that refit's own updaters leave"
+	}
 	u.Status.ObservedGeneration = u.Generation
 	meta.SetStatusCondition(&u.Status.Conditions, ready)
 	if equality.Semantic.DeepEqual(before, &u.Status) {

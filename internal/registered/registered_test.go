@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -122,6 +123,55 @@ func TestSelectors(t *testing.T) {
 			got, err := (&Registry{Client: c, Live: c}).selects(t.Context(), &tc.spec, s)
 			require.NoError(t, err)
 			require.Equal(t, tc.want, got)
+		})
+	}
+}
+
+// TestASelectorThatCannotBeRead is one of a registration whose other selectors say for which machines that counts.
+func TestASelectorThatCannotBeRead(t *testing.T) {
+	wrong := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "in", Values: []string{"gpu"}}}}
+	of := func(key, value string) metav1.LabelSelector {
+		return metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+	}
+	s := Subject{Subject: inplace.Subject{Namespace: "lab", Cluster: "c1", Labels: map[string]string{"pool": "a"}}}
+	for name, tc := range map[string]struct {
+		spec  refitv1.UpdaterRegistrationSpec
+		field string // that is named; empty: it is for another machine
+	}{
+		"of machines":                      {refitv1.UpdaterRegistrationSpec{MachineSelector: wrong}, "spec.machineSelector"},
+		"of machines of another cluster":   {refitv1.UpdaterRegistrationSpec{MachineSelector: wrong, ClusterSelector: of("tier", "test")}, ""},
+		"of machines of another namespace": {refitv1.UpdaterRegistrationSpec{MachineSelector: wrong, NamespaceSelector: of("team", "b")}, ""},
+		"of machines of this namespace":    {refitv1.UpdaterRegistrationSpec{MachineSelector: wrong, NamespaceSelector: of("team", "a")}, "spec.machineSelector"},
+		"of clusters":                      {refitv1.UpdaterRegistrationSpec{ClusterSelector: wrong}, "spec.clusterSelector"},
+		"of clusters, of another machine":  {refitv1.UpdaterRegistrationSpec{ClusterSelector: wrong, MachineSelector: of("pool", "b")}, ""},
+		"of clusters, elsewhere":           {refitv1.UpdaterRegistrationSpec{ClusterSelector: wrong, NamespaceSelector: of("team", "b")}, ""},
+		"of namespaces":                    {refitv1.UpdaterRegistrationSpec{NamespaceSelector: wrong}, "spec.namespaceSelector"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := registeredtest.Extension(t, "x", func(string, []byte) any {
+				return `{"status": "Success", "handlers": [` + handler(UpdateMachine, "update") + "," + handler(CanUpdateMachine, "can") + `]}`
+			})
+			tc.spec.ClientConfig, tc.spec.TimeoutSeconds = u.Spec.ClientConfig, u.Spec.TimeoutSeconds
+			u.Spec = tc.spec
+			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "lab", Labels: map[string]string{"team": "a"}}}
+			c := managementtest.New(u, namespace, managementtest.Cluster("lab", "c1", map[string]string{"tier": "prod"}))
+			r := &Registry{Client: c, Live: c}
+			names, err := r.Names(t.Context(), s)
+			require.Empty(t, names)
+			if tc.field == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, "UpdaterRegistration x: "+tc.field)
+			}
+
+			_, err = (&Discovery{Client: c, Registry: r}).Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "x"}})
+			require.NoError(t, err)
+			require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "x"}, u))
+			ready := meta.FindStatusCondition(u.Status.Conditions, refitv1.UpdaterReady)
+			require.Equal(t, metav1.ConditionFalse, ready.Status)
+			require.Equal(t, "InvalidSelector", ready.Reason)
+			require.Contains(t, ready.Message, "Selector: ")
+			require.Equal(t, "update", u.Status.Handlers.UpdateMachine, "it is discovered all the same")
 		})
 	}
 }

@@ -113,7 +113,7 @@ func (r *Registry) list(ctx context.Context) ([]refitv1.UpdaterRegistration, err
 	return all.Items, nil
 }
 
-// selects reports whether a registration is for a machine.
+// selects reports whether a registration is for a machine. An error says that it may be, and why it is not known: what else it selects by is of the machine.
 func (r *Registry) selects(ctx context.Context, spec *refitv1.UpdaterRegistrationSpec, s Subject) (bool, error) { //nolint:cyclop // a table: one selector after the other
 	if len(spec.InfrastructureKinds) > 0 && !s.AnyInfrastructure && !slices.Contains(spec.InfrastructureKinds, s.Infrastructure) ||
 		len(spec.BootstrapKinds) > 0 && !slices.Contains(spec.BootstrapKinds, s.Bootstrap.Kind) {
@@ -121,6 +121,7 @@ func (r *Registry) selects(ctx context.Context, spec *refitv1.UpdaterRegistratio
 	}
 	namespace := &metav1.PartialObjectMetadata{}
 	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	var unknown []error
 	for _, part := range []struct {
 		field    string
 		selector *metav1.LabelSelector
@@ -136,20 +137,41 @@ func (r *Registry) selects(ctx context.Context, spec *refitv1.UpdaterRegistratio
 	} {
 		selector, err := metav1.LabelSelectorAsSelector(part.selector)
 		if err != nil {
-			return false, fmt.Errorf("spec.%s: %w", part.field, err)
+			unknown = append(unknown, fmt.Errorf("spec.%s: %w", part.field, err))
+			continue
 		}
 		if selector.Empty() {
 			continue
 		}
 		of, err := part.of()
-		if err != nil || !selector.Matches(labels.Set(of)) {
-			return false, err
+		if err != nil {
+			unknown = append(unknown, err)
+			continue
+		}
+		if !selector.Matches(labels.Set(of)) {
+			return false, nil
 		}
 		if part.selector == &spec.MachineSelector && s.Becomes != nil && !selector.Matches(labels.Set(s.Becomes)) {
 			return false, nil
 		}
 	}
+	if len(unknown) > 0 {
+		return false, unknown[0]
+	}
 	return true, nil
+}
+
+// checkSelectors returns an error that names the first selector that can't be read.
+func checkSelectors(spec *refitv1.UpdaterRegistrationSpec) error {
+	for _, part := range []struct {
+		field    string
+		selector *metav1.LabelSelector
+	}{{"machineSelector", &spec.MachineSelector}, {"clusterSelector", &spec.ClusterSelector}, {"namespaceSelector", &spec.NamespaceSelector}} {
+		if _, err := metav1.LabelSelectorAsSelector(part.selector); err != nil {
+			return fmt.Errorf("spec.%s: %w", part.field, err)
+		}
+	}
+	return nil
 }
 
 func (r *Registry) labels(ctx context.Context, obj client.Object, key client.ObjectKey) (map[string]string, error) {
