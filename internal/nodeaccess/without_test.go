@@ -50,12 +50,14 @@ func TestMachinesWithoutANodeAccess(t *testing.T) {
 		"one that can't be read, as well":      {objects: []client.Object{access("all", broken)}, of: "m1"},
 		"a Machine that is not known yet":      {of: "m9"},
 		"a MachineSet that has no Machines":    {of: "ms9", set: true},
-		"none any more, after an update":       {objects: []client.Object{managementtest.MachineUpdate(m1)}, of: "m1", err: "it was updated in place before"},
-		"none any more, of a MachineSet's one": {objects: []client.Object{managementtest.MachineUpdate(m1)}, of: "ms1", set: true, err: "it was updated in place before"},
+		"none any more, after an update":       {objects: []client.Object{managementtest.MachineUpdate(m1)}, of: "m1", err: "Machine m1 was updated in place before"},
+		"none any more, of a MachineSet's one": {objects: []client.Object{managementtest.MachineUpdate(m1)}, of: "ms1", set: true, err: "Machine m1 was updated in place before"},
+		"none, beside one that was updated":    {objects: []client.Object{managementtest.MachineUpdate(m2)}, of: "ms1", set: true, err: "Machine m2 was updated in place before"},
+		"one for those that were updated":      {objects: []client.Object{access("b", rackB), managementtest.MachineUpdate(m2)}, of: "ms1", set: true, err: "Machine m2 was updated in place before"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := managementtest.New(append(tc.objects, m1.DeepCopy(), m2.DeepCopy())...)
-			why, err := Machines{c}.Without(t.Context(), "fleet", tc.of, tc.set)
+			why, err := Machines{Client: c}.Without(t.Context(), "fleet", tc.of, tc.set)
 			if tc.err != "" {
 				require.ErrorContains(t, err, tc.err)
 				return
@@ -76,9 +78,9 @@ func TestACacheThatFailsIsNoAnswer(t *testing.T) {
 			return errors.New("not filled")
 		},
 	})
-	why, err := Machines{c}.Without(t.Context(), "fleet", "m1", false)
+	why, err := Machines{Client: c}.Without(t.Context(), "fleet", "m1", false)
 	require.ErrorContains(t, err, "not filled")
 	require.Empty(t, why)
-	_, err = Machines{c}.Without(t.Context(), "fleet", "ms1", true)
+	_, err = Machines{Client: c}.Without(t.Context(), "fleet", "ms1", true)
 	require.ErrorContains(t, err, "not filled")
 }

@@ -254,7 +254,7 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 	if err := errors.Join(o.drift.addTo(mgr, reconciler), o.login.addTo(mgr, reconciler), addPending(mgr, judges, changes, reconciler.Slots.Limits, others, engine)); err != nil {
 		return err
 	}
-	return o.addHooks(mgr, on, engine, changes)
+	return o.addHooks(ctx, mgr, on, engine, changes)
 }
 
 // addRegistered adds what asks the extensions that are registered as updaters.
@@ -301,16 +301,20 @@ func (o *options) reconciler(mgr shard.Manager, by judges.ByPolicy, changes *cha
 }
 
 // addHooks adds what answers hooks.
-func (o *options) addHooks(mgr ctrl.Manager, on ctrlwebhook.Server, engine *handlers.Engine, changes *changeManagement) error {
+func (o *options) addHooks(ctx context.Context, mgr ctrl.Manager, on ctrlwebhook.Server, engine *handlers.Engine, changes *changeManagement) error {
 	scope := handlers.Scope(o.namespace)
-	canUpdate := handlers.NewCanUpdate(engine, changes.hooks, handlers.NewMetrics(metrics.Registry), scope).
-		Telling(&registered.Events{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("refit")}).
-		WithAccesses(nodeaccess.Machines{Client: mgr.GetClient()})
-	// Whoever asks for updates does not wait behind those who make them, so the hook has a client with limits of its own.
+	former := &nodeaccess.Former{Clock: clock.RealClock{}}
+	if err := former.Watch(ctx, mgr.GetCache()); err != nil {
+		return err
+	}
+	// Whoever asks for updates does not wait behind those who make them, so the hooks have a client with limits of its own.
 	hooks, err := ownClient(mgr)
 	if err != nil {
 		return err
 	}
+	canUpdate := handlers.NewCanUpdate(engine, changes.hooks, handlers.NewMetrics(metrics.Registry), scope).
+		Telling(&registered.Events{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("refit")}).
+		WithAccesses(nodeaccess.Machines{Client: mgr.GetClient(), Live: hooks.APIReader, Former: former})
 	store := &machineupdate.Store{Client: hooks, Live: machineupdate.RememberCRDs(hooks.APIReader, clock.RealClock{}), Clock: clock.RealClock{}, Tracer: o.tracing.tracer}
 	if err := mgr.Add(machineupdate.NewRecorder(store)); err != nil {
 		return fmt.Errorf("add what records updates: %w", err)
