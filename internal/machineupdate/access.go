@@ -12,8 +12,9 @@ import (
 	"github.com/capi-refit/refit/internal/nodeaccess"
 )
 
-// access returns how the Machine's node is reached, or what the update waits for.
-func (u *update) access(ctx context.Context, machine *clusterv1.Machine) (*nodeaccess.Access, *wait) {
+// access returns how the Machine's node is reached, or what the update waits for. Errors of the management cluster are returned: they say nothing about
+// the node.
+func (u *update) access(ctx context.Context, machine *clusterv1.Machine) (*nodeaccess.Access, *wait, error) {
 	na, err := nodeaccess.Find(ctx, u.Client, machine)
 	recorded := ""
 	if err == nil {
@@ -22,17 +23,21 @@ func (u *update) access(ctx context.Context, machine *clusterv1.Machine) (*nodea
 		}
 	}
 	if errors.Is(err, nodeaccess.ErrForeignHost) {
-		return nil, &wait{reason: refitv1.ReasonHostKey, message: err.Error()}
+		return nil, &wait{reason: refitv1.ReasonHostKey, message: err.Error()}, nil
 	}
 	var a *nodeaccess.Access
 	if err == nil {
 		record := func(ctx context.Context, key string) error { return u.knownHosts().Record(ctx, machine, key) }
 		a, err = nodeaccess.Resolve(na, machine, u.secretReader(ctx, machine.Namespace), recorded, record)
 	}
-	if err != nil {
-		return nil, &wait{reason: refitv1.ReasonNodeAccess, message: err.Error()}
+	switch {
+	case err == nil:
+		return a, nil, nil
+	case nodeaccess.IsAPI(err):
+		return nil, nil, err
+	default:
+		return nil, &wait{reason: refitv1.ReasonNodeAccess, message: err.Error()}, nil
 	}
-	return a, nil
 }
 
 func (u *update) knownHosts() nodeaccess.KnownHosts {
@@ -59,7 +64,7 @@ func (u *update) knownHost(ctx context.Context, machine *clusterv1.Machine) (str
 		}
 	}
 	// Who deletes the KnownHost is not to find it again.
-	return key, u.set(ctx, func(s *refitv1.MachineUpdateStatus) { s.HostKey = "" })
+	return key, nodeaccess.OfAPI(u.set(ctx, func(s *refitv1.MachineUpdateStatus) { s.HostKey = "" }))
 }
 
 // met returns what the update waits for after an error on the way to the node, as waitFor does. Where the host key was recorded at the

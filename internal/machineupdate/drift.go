@@ -121,9 +121,9 @@ func (u *update) keptOff(ctx context.Context, machine *clusterv1.Machine) (*wait
 
 // report has the node compare itself with its record.
 func (u *update) report(ctx context.Context, machine *clusterv1.Machine) (*node.DriftReport, *wait, error) {
-	a, w := u.access(ctx, machine)
-	if w != nil {
-		return nil, w, nil
+	a, w, err := u.access(ctx, machine)
+	if w != nil || err != nil {
+		return nil, w, err
 	}
 	bounded, cancel := context.WithTimeout(ctx, driftTimeout)
 	defer cancel()

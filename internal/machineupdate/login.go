@@ -14,6 +14,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/loginprobe"
 	"github.com/capi-refit/refit/internal/node/remote"
+	"github.com/capi-refit/refit/internal/nodeaccess"
 )
 
 // loginTimeout bounds one login that tries whether a node can be reached, the way to the node included.
@@ -54,21 +55,23 @@ func (r *Reconciler) TryLogin(ctx context.Context, key types.NamespacedName) (*l
 
 // tryLogin logs in to the node of a Machine, and asks for nothing but what an update needs first. It returns what an update would wait for.
 func (u *update) tryLogin(ctx context.Context, machine *clusterv1.Machine) (*wait, error) {
-	a, w := u.access(ctx, machine)
+	a, w, err := u.access(ctx, machine)
 	if ctx.Err() != nil {
 		return nil, ctx.Err() // shutting down
 	}
-	if w != nil {
-		return w, nil
+	if w != nil || err != nil {
+		return w, err
 	}
 	bounded, cancel := context.WithTimeout(ctx, loginTimeout)
 	defer cancel()
-	err := u.overConnection(bounded, a, func(client *remote.Client) error { return client.LogIn(bounded) })
+	err = u.overConnection(bounded, a, func(client *remote.Client) error { return client.LogIn(bounded) })
 	switch {
 	case err == nil:
 		return nil, nil
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
+	case nodeaccess.IsAPI(err):
+		return nil, err
 	}
 	if w = u.met(err); w == nil && bounded.Err() != nil {
 		w = &wait{reason: refitv1.ReasonUnreachable, message: fmt.Sprintf("the node has not answered within %s", loginTimeout)}

@@ -1,15 +1,20 @@
 package machineupdate
 
 import (
+	"context"
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -17,6 +22,7 @@ import (
 	"github.com/capi-refit/refit/internal/audit"
 	"github.com/capi-refit/refit/internal/loginprobe"
 	"github.com/capi-refit/refit/internal/node/remote"
+	"github.com/capi-refit/refit/internal/nodeaccess"
 )
 
 func TestWhatALoginFinds(t *testing.T) {
@@ -142,4 +148,53 @@ func TestALoginIsNotToMachinesThatGo(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, found)
 	require.Empty(t, w.node.kept)
+}
+
+// TestAnAPIServerThatDoesNotAnswerSaysNothingOfANode: what can't be read for a login, or recorded at it, is not the node's fault.
+func TestAnAPIServerThatDoesNotAnswerSaysNothingOfANode(t *testing.T) {
+	firstUse := func(na *refitv1.NodeAccess) {
+		na.Spec.SSH.HostKeys = refitv1.HostKeys{Policy: refitv1.HostKeyTrustOnFirstUse}
+	}
+	for name, err := range map[string]error{
+		"overloaded": apierrors.NewTooManyRequests("the server is overloaded", 1),
+		"restarts":   apierrors.NewServiceUnavailable("etcdserver: leader changed"),
+		"is away":    errors.New("connect: connection refused"),
+	} {
+		for what, of := range map[string]client.Object{"a Secret": &corev1.Secret{}, "a KnownHost": &refitv1.KnownHost{}} {
+			t.Run(name+", for "+what, func(t *testing.T) {
+				w := newWorld(t)
+				if _, known := of.(*refitv1.KnownHost); known {
+					w.access(firstUse)
+				}
+				away := interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
+					Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+						if reflect.TypeOf(o) == reflect.TypeOf(of) {
+							return err
+						}
+						return c.Get(ctx, k, o, opts...)
+					},
+				})
+				w.reconciler.Live = RememberCRDs(away, w.clock)
+				found, failed := w.reconciler.TryLogin(t.Context(), key)
+				require.ErrorIs(t, failed, err)
+				require.Nil(t, found)
+				require.Empty(t, w.node.calls)
+			})
+		}
+	}
+
+	// The node has answered, and its host key can't be recorded.
+	w := newWorld(t)
+	w.node.dialErr = &remote.DialError{Attempts: []remote.Attempt{
+		{Address: "192.0.2.1:22", Err: remote.ErrUnreachable}, {Address: "192.0.2.2:22", Err: nodeaccess.OfAPI(errors.New("create KnownHost: not now"))},
+	}}
+	found, err := w.reconciler.TryLogin(t.Context(), key)
+	require.ErrorContains(t, err, "not now")
+	require.Nil(t, found)
+
+	// An update does not say so, either: what its wait says counts as a login.
+	w.ask()
+	_, err = w.reconciler.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+	require.ErrorContains(t, err, "not now")
+	require.NotContains(t, []string{refitv1.ReasonUnreachable, refitv1.ReasonNodeAccess}, w.update().Status.Reason)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/capi-refit/refit/internal/audit"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
+	"github.com/capi-refit/refit/internal/nodeaccess"
 )
 
 // waitFor returns what the update waits for after an error on the way to the node, or nil for other errors.
@@ -27,6 +28,8 @@ func waitFor(err error) *wait {
 		return &wait{reason: refitv1.ReasonAudit, message: "nothing is sent to the node: " + message, retry: 20 * time.Second}
 	case errors.As(err, &hostKey):
 		return &wait{reason: refitv1.ReasonHostKey, message: message, retry: 20 * time.Second}
+	case nodeaccess.IsAPI(err): // what is to be recorded at the first contact could not be
+		return nil
 	case errors.Is(err, remote.ErrUnauthorized):
 		return &wait{reason: refitv1.ReasonNodeAccess, message: "the node refuses the login: " + message, retry: 30 * time.Second}
 	case errors.As(err, &agent):

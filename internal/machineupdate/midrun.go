@@ -30,8 +30,8 @@ func (u *update) boots(ctx context.Context, machine *clusterv1.Machine) bool {
 	if since := u.mu.Status.RebootingSince; !u.reboots() || since != nil && u.Clock.Since(since.Time) > u.rebootPatience() {
 		return false
 	}
-	a, w := u.access(ctx, machine)
-	if w != nil {
+	a, w, err := u.access(ctx, machine)
+	if w != nil || err != nil {
 		return false
 	}
 	conn, err := u.Dialer.Dial(ctx, a.Target)

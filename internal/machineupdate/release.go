@@ -176,12 +176,12 @@ func underWay(status node.Status) bool {
 
 // lastOnNode asks the node about the last work there. It returns false if the node can't be asked.
 func (u *update) lastOnNode(ctx context.Context, machine *clusterv1.Machine) (node.Status, bool) {
-	a, w := u.access(ctx, machine)
-	if w != nil {
+	a, w, err := u.access(ctx, machine)
+	if w != nil || err != nil {
 		return node.Status{}, false
 	}
 	var status node.Status
-	err := u.overConnection(ctx, a, func(client *remote.Client) (err error) {
+	err = u.overConnection(ctx, a, func(client *remote.Client) (err error) {
 		status, err = client.Status(ctx, node.StatusRequest{
 			Protocol: node.Protocol, Digest: u.mu.Status.ObservedDigest, Machine: u.machineID(machine),
 		})

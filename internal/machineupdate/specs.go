@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/cluster-api/controllers/external"
 
 	"github.com/capi-refit/refit/internal/fieldset"
+	"github.com/capi-refit/refit/internal/nodeaccess"
 	"github.com/capi-refit/refit/updaters"
 )
 
@@ -87,7 +88,7 @@ func (r *Reconciler) secretReader(ctx context.Context, namespace string) func(na
 			return nil, fmt.Errorf("there is no Secret %s/%s; clusterctl move leaves those behind that have no label %s", namespace, name, clusterctlv1.ClusterctlMoveLabel)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read Secret %s/%s: %w", namespace, name, err)
+			return nil, nodeaccess.OfAPI(fmt.Errorf("read Secret %s/%s: %w", namespace, name, err))
 		}
 		value, ok := secret.Data[key]
 		if !ok {

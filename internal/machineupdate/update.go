@@ -129,11 +129,11 @@ func (u *update) readRequest(ctx context.Context) (w *wait, err error) {
 
 // findLogin finds how to log in to the node.
 func (u *update) findLogin(ctx context.Context) (*wait, error) {
-	a, w := u.access(ctx, u.regarding)
-	if w == nil {
+	a, w, err := u.access(ctx, u.regarding)
+	if w == nil && err == nil {
 		u.seen.Access, u.login.access, u.request.Login = true, a, a.Login()
 	}
-	return w, nil
+	return w, err
 }
 
 // begin resets the status when specs are asked for that it is not about, or when another try is.

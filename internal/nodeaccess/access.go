@@ -48,7 +48,7 @@ type SecretFunc func(name, key string) ([]byte, error)
 func Find(ctx context.Context, reader client.Reader, machine *clusterv1.Machine) (*refitv1.NodeAccess, error) {
 	var list refitv1.NodeAccessList
 	if err := reader.List(ctx, &list, client.InNamespace(machine.Namespace)); err != nil {
-		return nil, fmt.Errorf("list NodeAccesses: %w", err)
+		return nil, OfAPI(fmt.Errorf("list NodeAccesses: %w", err))
 	}
 	return Select(list.Items, machine)
 }

@@ -35,7 +35,7 @@ func (k KnownHosts) Find(ctx context.Context, machine *clusterv1.Machine) (key s
 	case apierrors.IsNotFound(err):
 		return "", false, nil
 	case err != nil:
-		return "", false, fmt.Errorf("read KnownHost %s/%s: %w", machine.Namespace, machine.Name, err)
+		return "", false, OfAPI(fmt.Errorf("read KnownHost %s/%s: %w", machine.Namespace, machine.Name, err))
 	}
 	if metav1.IsControlledBy(&known, machine) {
 		return known.Spec.HostKey, false, nil
@@ -47,7 +47,7 @@ func (k KnownHosts) Find(ctx context.Context, machine *clusterv1.Machine) (key s
 	}
 	// Another Machine had the name. What was known of its node says nothing about the node of this one.
 	if err := k.Client.Delete(ctx, &known, client.Preconditions{UID: &known.UID, ResourceVersion: &known.ResourceVersion}); client.IgnoreNotFound(err) != nil {
-		return "", false, fmt.Errorf("delete KnownHost %s/%s of an earlier Machine: %w", known.Namespace, known.Name, err)
+		return "", false, OfAPI(fmt.Errorf("delete KnownHost %s/%s of an earlier Machine: %w", known.Namespace, known.Name, err))
 	}
 	return "", true, nil
 }
@@ -74,7 +74,7 @@ func (k KnownHosts) Record(ctx context.Context, machine *clusterv1.Machine, key 
 		known.Spec.Fingerprint = ssh.FingerprintSHA256(public)
 	}
 	if err := k.Client.Create(ctx, known); err != nil {
-		return fmt.Errorf("create KnownHost %s/%s: %w", known.Namespace, known.Name, err)
+		return OfAPI(fmt.Errorf("create KnownHost %s/%s: %w", known.Namespace, known.Name, err))
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func Reach(ctx context.Context, live client.Reader, dialer remote.Dialer, machin
 func knownBefore(ctx context.Context, live client.Reader, machine *clusterv1.Machine) (string, error) {
 	var known refitv1.KnownHost
 	if err := live.Get(ctx, client.ObjectKeyFromObject(machine), &known); client.IgnoreNotFound(err) != nil {
-		return "", fmt.Errorf("read KnownHost %s: %w", client.ObjectKeyFromObject(machine), err)
+		return "", OfAPI(fmt.Errorf("read KnownHost %s: %w", client.ObjectKeyFromObject(machine), err))
 	} else if err != nil || !metav1.IsControlledBy(&known, machine) {
 		return "", ErrNotMet
 	}
@@ -60,7 +60,7 @@ func SecretsOf(ctx context.Context, live client.Reader, namespace string) Secret
 	return func(name, key string) ([]byte, error) {
 		var secret corev1.Secret
 		if err := live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &secret); err != nil {
-			return nil, fmt.Errorf("read Secret %s/%s: %w", namespace, name, err)
+			return nil, OfAPI(fmt.Errorf("read Secret %s/%s: %w", namespace, name, err))
 		}
 		value, ok := secret.Data[key]
 		if !ok {
