@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -102,6 +103,8 @@ func (f *fakeNode) Run(ctx context.Context, command string, stdin io.Reader, std
 	}
 	switch verb {
 	case remote.VerbLogin:
+		words := strings.Fields(command) // of which it has to print the last two as one
+		_, _ = fmt.Fprintln(stdout, strings.Trim(words[len(words)-2], "'")+strings.Trim(words[len(words)-1], "'"))
 		return f.loginErr
 	case "drift":
 		return json.NewEncoder(stdout).Encode(node.Answer{Drift: ptr.To(next(&f.drift))})
