@@ -26,6 +26,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/schedule"
 	"github.com/capi-refit/refit/test/lab"
+	"github.com/capi-refit/refit/test/system"
 )
 
 const (
@@ -146,6 +147,9 @@ func (u *suite) theGuardRefusesTopologies(ctx context.Context, t *testing.T) {
 		c := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace, Name: cluster.Name}}
 		require.NoError(t, u.Client.Delete(context.WithoutCancel(ctx), c))
 	})
+	access := system.Access(u.Fleet.Kind()) // without one the hooks would claim nothing
+	access.Namespace, access.Name = cluster.Namespace, system.AccessName
+	require.NoError(t, u.Client.Create(ctx, access))
 	p := &refitv1.ChangeManagementPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace, Name: "keeps"}, Spec: guarded()}
 	require.NoError(t, u.Client.Create(ctx, p))
 	u.changePolicy(ctx, t, p, func(*refitv1.ChangeManagementPolicySpec) {})

@@ -237,7 +237,7 @@ func (u *suite) failedKeepsItsSlot(ctx context.Context, t *testing.T) {
 	u.needsSystemd(t)
 	before, workload := u.identities(ctx, t), u.workload(ctx, t)
 	for _, name := range u.workers(ctx, t) {
-		u.putUnit(ctx, t, name, failedUnit, "[Service]\nType=oneshot\nExecStart=/usr/bin/test -e /etc/refit-e2e/fit\n")
+		u.putUnit(ctx, t, name, failedUnit, "[Service]\nType=oneshot\nExecStart=/usr/bin/test -e /etc/refit-e2e/mended\n")
 	}
 	f := file("/etc/systemd/system/"+failedUnit+".d/e2e.conf", "[Unit]\nDescription=it fails\n")
 	// Cluster API would let one worker go after the other. With 2, it is for refit to say no.
@@ -256,7 +256,7 @@ func (u *suite) failedKeepsItsSlot(ctx context.Context, t *testing.T) {
 	u.nothingLeft(ctx, t, workload)
 
 	for _, name := range u.workers(ctx, t) {
-		require.NoError(t, u.Fleet.Node(name).WriteFile(ctx, "/etc/refit-e2e/fit", nodeFile("fit\n")))
+		require.NoError(t, u.Fleet.Node(name).WriteFile(ctx, "/etc/refit-e2e/mended", nodeFile("fit\n")))
 	}
 	t.Log(u.refit(ctx, t, "abandon", failed.Name))
 	_, err := u.AwaitUpdate(ctx, second.Name, system.Succeeded)

@@ -100,8 +100,8 @@ type group struct {
 // inMemory are the groups for Cluster API's in-memory backend, with a node beside each Machine.
 var inMemory = []group{
 	{name: "updates", scenarios: slices.Concat(common, fieldsBesideFiles, replaces, forbiddenImages)},
-	{name: "disturbances", scenarios: slices.Concat(illness, disturbances, bootImages)},
-	{name: "conditions", scenarios: conditions},
+	{name: "disturbances", scenarios: slices.Concat(disturbances, illness)},
+	{name: "conditions", scenarios: slices.Concat(conditions, bootImages)},
 	{name: "windows", scenarios: windows, workers: true},
 	{name: "upgrades", scenarios: upgrades, shared: true},
 }
