@@ -68,7 +68,7 @@ func (g *Guard) edited(ctx context.Context, r admission.Request) admission.Respo
 	e.advice = e.advice || g.Controller != "" && r.UserInfo.Username == g.Controller && ofTopology(e.old)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	v, err := g.judgeSafely(ctx, e)
+	v, err := safely(ctx, e.title(), func() (*verdict, error) { return g.judge(ctx, e) })
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Info("Could not tell what an edit makes of machines", "kind", r.Kind.Kind, "object", r.Namespace+"/"+r.Name, "reason", err.Error())
 		v = &verdict{outcome: unjudged, warnings: []string{"refit's guard could not tell whether this edit replaces machines, and lets it be stored: " + unread(err)}}
@@ -106,15 +106,15 @@ func (g *Guard) answer(ctx context.Context, e *edit, v *verdict) admission.Respo
 	return response.WithWarnings(v.warnings...)
 }
 
-// judgeSafely has a fault of refit's own be an error: an answer that it can't give must be no refusal.
-func (g *Guard) judgeSafely(ctx context.Context, e *edit) (v *verdict, err error) {
+// safely has a fault of refit's own be an error: an answer that it can't give must be no refusal.
+func safely[T any](ctx context.Context, object string, tell func() (T, error)) (out T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			ctrl.LoggerFrom(ctx).Error(fmt.Errorf("panic: %v", p), "A fault of refit's guard; please report it", "object", e.title(), "stack", string(debug.Stack()))
-			v, err = nil, errors.New("it has a fault, which is in refit's log")
+			ctrl.LoggerFrom(ctx).Error(fmt.Errorf("panic: %v", p), "A fault of refit's guard; please report it", "object", object, "stack", string(debug.Stack()))
+			err = errors.New("it has a fault, which is in refit's log")
 		}
 	}()
-	return g.judge(ctx, e)
+	return tell()
 }
 
 // judge says what becomes of an edit.

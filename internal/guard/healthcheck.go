@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -18,6 +17,7 @@ import (
 
 	"github.com/capi-refit/refit/internal/changemanagement"
 	"github.com/capi-refit/refit/internal/index"
+	"github.com/capi-refit/refit/internal/protection"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -28,22 +28,17 @@ const healthCheckKind = "MachineHealthCheck"
 // It refuses none, since it is not known whether any will be. It says no more of Machines and policies than their names: one that is made has no UID yet, by
 // which it could be told that an API server asks.
 func (g *Guard) healthCheck(ctx context.Context, r admission.Request) admission.Response {
-	var mhc clusterv1.MachineHealthCheck
-	if err := json.Unmarshal(r.Object.Raw, &mhc); err != nil {
-		return admission.Errored(http.StatusBadRequest, fmt.Errorf("the object can't be read: %w", err))
-	}
 	v := &verdict{outcome: passed}
-	if mhc.DeletionTimestamp.IsZero() {
-		ctx, cancel := context.WithTimeout(ctx, patience)
-		defer cancel()
-		warning, err := g.remediates(ctx, r.Namespace, &mhc)
-		switch {
-		case err != nil:
-			ctrl.LoggerFrom(ctx).Info("Could not tell which machines a MachineHealthCheck has replaced", "object", r.Namespace+"/"+r.Name, "reason", err.Error())
-			v = &verdict{outcome: unjudged, warnings: []string{"refit's guard could not tell whether this selects machines that policies forbid to replace: " + unread(err)}}
-		case warning != "":
-			v = &verdict{outcome: warned, warnings: []string{warning}}
-		}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	object := r.Namespace + "/" + r.Name
+	warning, err := safely(ctx, object, func() (string, error) { return g.remediates(ctx, r) })
+	switch {
+	case err != nil:
+		ctrl.LoggerFrom(ctx).Info("Could not tell which machines a MachineHealthCheck has replaced", "object", object, "reason", err.Error())
+		v = &verdict{outcome: unjudged, warnings: []string{"refit's guard could not tell whether this selects machines that policies forbid to replace: " + unread(err)}}
+	case warning != "":
+		v = &verdict{outcome: warned, warnings: []string{warning}}
 	}
 	if r.DryRun == nil || !*r.DryRun {
 		g.Metrics.count(healthCheckKind, v)
@@ -61,8 +56,12 @@ func asksAboutHealthCheck(r admission.Request) bool {
 }
 
 // remediates says which Machines that policies forbid to replace a MachineHealthCheck selects; nothing if there are none.
-func (g *Guard) remediates(ctx context.Context, namespace string, mhc *clusterv1.MachineHealthCheck) (string, error) {
-	if some, err := g.Hooks.Policies.Any(namespace); err != nil || !some {
+func (g *Guard) remediates(ctx context.Context, r admission.Request) (string, error) {
+	var mhc clusterv1.MachineHealthCheck
+	if err := json.Unmarshal(r.Object.Raw, &mhc); err != nil {
+		return "", fmt.Errorf("the object can't be read: %w", err)
+	}
+	if some, err := g.Hooks.Policies.Any(r.Namespace); err != nil || !some || !mhc.DeletionTimestamp.IsZero() {
 		return "", err
 	}
 	selector, err := metav1.LabelSelectorAsSelector(&mhc.Spec.Selector)
@@ -70,42 +69,75 @@ func (g *Guard) remediates(ctx context.Context, namespace string, mhc *clusterv1
 		return "", nil //nolint:nilerr // Cluster API refuses it
 	}
 	var list clusterv1.MachineList
-	if err := g.Cached.List(ctx, &list, index.InCluster(namespace, mhc.Spec.ClusterName)); err != nil {
-		return "", fmt.Errorf("list the Machines of Cluster %s/%s: %w", namespace, mhc.Spec.ClusterName, err)
+	if err := g.Cached.List(ctx, &list, index.InCluster(r.Namespace, mhc.Spec.ClusterName)); err != nil {
+		return "", fmt.Errorf("list the Machines of Cluster %s/%s: %w", r.Namespace, mhc.Spec.ClusterName, err)
 	}
 	list.Items = slices.DeleteFunc(list.Items, func(m clusterv1.Machine) bool {
-		_, skipped := m.Annotations[clusterv1.MachineSkipRemediationAnnotation]
-		return skipped || !m.DeletionTimestamp.IsZero() || !selector.Matches(labels.Set(m.Labels))
+		return !m.DeletionTimestamp.IsZero() || !selector.Matches(labels.Set(m.Labels))
 	})
 	slices.SortFunc(list.Items, func(a, b clusterv1.Machine) int { return strings.Compare(a.Name, b.Name) })
-	return g.forbidden(ctx, list.Items)
+	kept, err := g.forbidden(ctx, list.Items)
+	if err != nil || len(kept) == 0 {
+		return "", err
+	}
+	return fmt.Sprintf("of the %d Machines that this selects, %s (replacement: Forbid); Cluster API replaces those that are found ill, and asks nobody. Leave them out of its "+
+		"selector, or set the annotation %s in the metadata of their owner's template, from where it comes to Machines without a rollout", len(list.Items), keepers(kept),
+		clusterv1.MachineSkipRemediationAnnotation), nil
 }
 
-// forbidden says of which of Machines that a MachineHealthCheck selects policies forbid the replacement; nothing if there are none.
-func (g *Guard) forbidden(ctx context.Context, machines []clusterv1.Machine) (string, error) {
+// keeper is a policy, and the Machines of which it forbids the replacement.
+type keeper struct {
+	policy string
+	// first of them, and how many there are.
+	first string
+	count int
+}
+
+// forbidden returns the policies that forbid the replacement of Machines which nothing else keeps from it. A Machine counts once.
+func (g *Guard) forbidden(ctx context.Context, machines []clusterv1.Machine) ([]*keeper, error) {
 	replacing := g.Hooks.Replacing(schedule.Class{})
-	kept, first, by := 0, "", ""
+	var all []*keeper
 	for i := range machines {
+		if protection.SkipsRemediation(&machines[i]) {
+			continue
+		}
 		if err := ctx.Err(); err != nil {
-			return "", err
+			return nil, err
 		}
 		d, err := replacing.Of(ctx, &machines[i])
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		if j := slices.IndexFunc(d.Policies, func(p *changemanagement.Policy) bool { return p.Forbid }); j >= 0 {
-			if kept++; kept == 1 {
-				first, by = machines[i].Name, d.Policies[j].Title()
-			}
+		forbids := slices.IndexFunc(d.Policies, func(p *changemanagement.Policy) bool { return p.Forbid })
+		if forbids < 0 {
+			continue
+		}
+		title := d.Policies[forbids].Title()
+		known := slices.IndexFunc(all, func(k *keeper) bool { return k.policy == title })
+		if known < 0 {
+			known, all = len(all), append(all, &keeper{policy: title, first: machines[i].Name})
+		}
+		all[known].count++
+	}
+	return all, nil
+}
+
+// keepers says which policies forbid the replacement of which Machines.
+func keepers(all []*keeper) string {
+	said := make([]string, len(all))
+	for i, k := range all {
+		said[i] = "policy " + k.policy
+		if i == 0 {
+			said[i] += " forbids the replacement of " + k.first
+		} else {
+			said[i] += " that of " + k.first
+		}
+		if k.count > 1 {
+			said[i] += fmt.Sprintf(" and %d more", k.count-1)
 		}
 	}
-	if kept == 0 {
-		return "", nil
+	if more := len(said) - mostNamed; more > 0 {
+		return strings.Join(said[:mostNamed], ", ") + fmt.Sprintf(", and %d more policies that of others", more)
 	}
-	which := first
-	if kept > 1 {
-		which = fmt.Sprintf("%s and %d more", first, kept-1)
-	}
-	return fmt.Sprintf("of the %d Machines that this selects, policy %s forbids the replacement of %s (replacement: Forbid); Cluster API replaces those that are found ill, and asks nobody. "+
-		"Leave them out of its selector, or set the annotation %s in the metadata of their owner's template, from where it comes to Machines without a rollout", len(machines), by, which, clusterv1.MachineSkipRemediationAnnotation), nil
+	return strings.Join(said, ", ")
 }
