@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/annotations"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/changemanagement"
 )
 
 // heldAtOnce shows that an update waits which was just asked for, where policies hold back all of it. A fleet asks for thousands at once, and
@@ -30,17 +31,23 @@ func (r *Reconciler) heldAtOnce(ctx context.Context, cached *refitv1.MachineUpda
 	if err != nil || d.Open || !d.HoldsAll() {
 		return ctrl.Result{}, false, nil
 	}
+	result, err = r.showHeld(ctx, cached, &machine, d)
+	return result, true, err
+}
+
+// showHeld writes the status of an update that a decision holds back. Where it was not as it was cached it is looked at again.
+func (r *Reconciler) showHeld(ctx context.Context, cached *refitv1.MachineUpdate, machine *clusterv1.Machine, d changemanagement.Decision) (ctrl.Result, error) {
 	u := &update{Reconciler: r, mu: cached.DeepCopy(), regarding: machine.DeepCopy(), atOnce: true, pause: &notPaused}
 	u.tellUntold(ctx)
 	if cached.Status.Phase == refitv1.PhaseWaiting {
 		u.waitedFor = cached.Status.Reason
 	}
 	u.beginStatus(&u.mu.Status, "")
-	result, err = u.show(ctx, heldBy(d, &machine, u.mu), false)
+	result, err := u.show(ctx, heldBy(d, machine, u.mu), false)
 	if apierrors.IsConflict(err) || halfWritten(err) {
-		return ctrl.Result{RequeueAfter: time.Second}, true, nil
+		return ctrl.Result{RequeueAfter: time.Second}, nil
 	}
-	return result, true, err
+	return result, err
 }
 
 // untouched reports whether an update was asked for of which nothing was recorded, and nothing of one before it is on Machine and node.
