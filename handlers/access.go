@@ -2,9 +2,8 @@ package handlers
 
 import (
 	"context"
-	"slices"
 
-	"github.com/capi-refit/refit/updaters"
+	"github.com/capi-refit/refit/internal/inplace"
 )
 
 // Accesses know which nodes refit can be told to reach.
@@ -14,25 +13,23 @@ type Accesses interface {
 	Without(ctx context.Context, namespace, name string, set bool) (why string, err error)
 }
 
-// WithAccesses has nothing be claimed for Machines to whose nodes refit has no way, instead of an update that could only wait.
-func (h *CanUpdate) WithAccesses(a Accesses) *CanUpdate {
-	h.accesses = a
-	return h
+// Reaching returns an Engine by which nothing is claimed for Machines to whose nodes refit has no way, instead of an update that could only wait.
+func (e *Engine) Reaching(a Accesses) *Engine {
+	out := *e
+	out.accesses = a
+	return &out
 }
 
 // reachable returns the verdict, in which nothing is claimed if refit has no way to the node.
-func (h *CanUpdate) reachable(ctx context.Context, v *verdict) (*verdict, error) {
-	if h.accesses == nil || len(v.decision) == 0 || !v.decision.InPlace() {
+func (e *Engine) reachable(ctx context.Context, v *verdict) (*verdict, error) {
+	if e.accesses == nil || len(v.decision) == 0 || !v.decision.InPlace() {
 		return v, nil
 	}
-	why, err := h.accesses.Without(ctx, v.namespace, v.name, v.template)
+	why, err := e.accesses.Without(ctx, v.namespace, v.name, v.template)
 	if err != nil || why == "" {
 		return v, err
 	}
 	unclaimed := *v // which others may have remembered
-	unclaimed.patches, unclaimed.decision = nil, slices.Clone(v.decision)
-	for i, f := range unclaimed.decision {
-		unclaimed.decision[i] = updaters.Verdict{Field: f.Field, By: f.Updater, Reason: why}
-	}
+	unclaimed.patches, unclaimed.decision = nil, inplace.Unreached(v.decision, why)
 	return &unclaimed, nil
 }

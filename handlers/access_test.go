@@ -25,13 +25,13 @@ func TestNothingIsClaimedForAMachineWithoutANodeAccess(t *testing.T) {
 	why, failed := "", error(nil)
 	asked := 0
 	metrics := NewMetrics(prometheus.NewRegistry())
-	h := NewCanUpdate(engine(t, "/etc/demo.conf"), NoPolicies{}, metrics, "").WithAccesses(accessesFunc(func(namespace, name string, set bool) (string, error) {
+	h := NewCanUpdate(engine(t, "/etc/demo.conf").Reaching(accessesFunc(func(namespace, name string, set bool) (string, error) {
 		asked++
 		require.NotEmpty(t, namespace)
 		require.NotEmpty(t, name)
 		require.False(t, set)
 		return why, failed
-	}))
+	})), NoPolicies{}, metrics, "")
 	ask := func() *runtimehooksv1.CanUpdateMachineResponse {
 		return h.Machine(t.Context(), recorded(t, "canupdatemachine-file-content")).(*runtimehooksv1.CanUpdateMachineResponse)
 	}
@@ -76,9 +76,9 @@ func (forbids) Permit(_ context.Context, _ string, replaces bool, _ func() (inpl
 // TestAPolicyHoldsBackTheReplacement of a Machine for which nothing is claimed.
 func TestAPolicyHoldsBackTheReplacement(t *testing.T) {
 	why := ""
-	h := NewCanUpdate(engine(t, "/etc/demo.conf"), forbids{}, NewMetrics(prometheus.NewRegistry()), "").WithAccesses(accessesFunc(func(string, string, bool) (string, error) {
+	h := NewCanUpdate(engine(t, "/etc/demo.conf").Reaching(accessesFunc(func(string, string, bool) (string, error) {
 		return why, nil
-	}))
+	})), forbids{}, NewMetrics(prometheus.NewRegistry()), "")
 	require.Equal(t, runtimehooksv1.ResponseStatusSuccess, h.Machine(t.Context(), recorded(t, "canupdatemachine-file-content")).GetStatus())
 	why = "no NodeAccess"
 	r := h.Machine(t.Context(), recorded(t, "canupdatemachine-file-content"))
@@ -88,12 +88,28 @@ func TestAPolicyHoldsBackTheReplacement(t *testing.T) {
 
 // TestOfAMachineSetItsMachinesAreAsked about.
 func TestOfAMachineSetItsMachinesAreAsked(t *testing.T) {
-	h := NewCanUpdate(engine(t, "/etc/demo.conf"), NoPolicies{}, NewMetrics(prometheus.NewRegistry()), "").WithAccesses(accessesFunc(func(_, _ string, set bool) (string, error) {
+	h := NewCanUpdate(engine(t, "/etc/demo.conf").Reaching(accessesFunc(func(_, _ string, set bool) (string, error) {
 		require.True(t, set)
 		return "no NodeAccess", nil
-	}))
+	})), NoPolicies{}, NewMetrics(prometheus.NewRegistry()), "")
 	r := h.MachineSet(t.Context(), recorded(t, "canupdatemachineset-file-removed")).(*runtimehooksv1.CanUpdateMachineSetResponse)
 	require.Equal(t, runtimehooksv1.ResponseStatusSuccess, r.GetStatus())
 	require.Contains(t, r.GetMessage(), "no NodeAccess")
 	require.Empty(t, r.BootstrapConfigTemplatePatch.Patch)
+}
+
+// TestClaimsAreWhatTheHooksDecide also where refit has no way to the node.
+func TestClaimsAreWhatTheHooksDecide(t *testing.T) {
+	e := engine(t, "/etc/demo.conf").Reaching(accessesFunc(func(string, string, bool) (string, error) { return "no NodeAccess selects it", nil }))
+	request := recorded(t, "canupdatemachine-file-content")
+	c, err := e.Claims(t.Context(), request)
+	require.NoError(t, err)
+	require.False(t, c.Decision.InPlace())
+	require.Equal(t, "no NodeAccess selects it", c.Decision[0].Reason)
+	x, err := e.Explain(t.Context(), request)
+	require.NoError(t, err)
+	require.Equal(t, VerdictReplace, x.Verdict)
+	left, err := e.Left(t.Context(), request)
+	require.NoError(t, err)
+	require.Contains(t, left, "no NodeAccess selects it")
 }

@@ -22,7 +22,6 @@ type CanUpdate struct {
 	engine   *Engine
 	memory   *memory
 	policies Policies
-	accesses Accesses // nil: they are not asked
 	metrics  *Metrics
 	scope    Scope
 	faults   Faults
@@ -86,7 +85,7 @@ func (h *CanUpdate) decide(ctx context.Context, body []byte, kind string, l layo
 		}
 		h.memory.remember(ctx, key, v)
 	}
-	v, err := h.reachable(ctx, v)
+	v, err := h.engine.reachable(ctx, v)
 	if err != nil {
 		log.Error(err, "Could not judge a change", "kind", kind)
 		h.metrics.decided(kind, outcomeError)

@@ -11,7 +11,7 @@ import (
 )
 
 // Claims returns what the hooks decide about a CanUpdateMachineRequest or a CanUpdateMachineSetRequest, and which registered extensions would claim a field
-// that another updater makes. For that they are asked once more, about all of the change. An error that has a *registered.Fault in it says for whose fault
+// that another updater makes. For that they are asked once more, about all of the change, if it is made in place. An error that has a *registered.Fault in it says for whose fault
 // nothing is decided.
 func (e *Engine) Claims(ctx context.Context, request []byte) (*inplace.Claims, error) {
 	v, _, l, err := e.judgeRequest(ctx, request)
@@ -19,7 +19,7 @@ func (e *Engine) Claims(ctx context.Context, request []byte) (*inplace.Claims, e
 		return nil, err
 	}
 	c := &inplace.Claims{Change: v.change, Decision: v.decision, Also: make([][]string, len(v.decision))}
-	if e.registered == nil || len(v.decision) == 0 {
+	if e.registered == nil || len(v.decision) == 0 || !v.decision.InPlace() {
 		return c, nil
 	}
 	remotes, err := e.remotes(ctx, v, v.current)

@@ -23,6 +23,7 @@ type Engine struct {
 	registered Registered
 	// patience is how long all of these together may take to answer.
 	patience time.Duration
+	accesses Accesses // nil: they are not asked
 }
 
 // NewEngine returns an Engine that hears the updaters that are for the machine.

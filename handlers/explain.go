@@ -83,7 +83,9 @@ func (e *Engine) judgeRequest(ctx context.Context, request []byte) (v *verdict, 
 	if err != nil {
 		return nil, "", nil, err
 	}
-	v, err = e.judge(ctx, r, l)
+	if v, err = e.judge(ctx, r, l); err == nil {
+		v, err = e.reachable(ctx, v)
+	}
 	return v, head.Kind, l, err
 }
 
@@ -101,7 +103,7 @@ func (e *Engine) Left(ctx context.Context, request []byte) (string, error) {
 	return "", nil
 }
 
-// ExplainChange judges a change of machines like the subject, as the hooks do, but that it asks no registered extension: what these may claim is Unknown.
+// ExplainChange judges a change of machines like the subject, as the hooks do, but that it asks no registered extension: what these may claim is Unknown. It names no machine, so that it does not matter whether refit has a way to one.
 // There is no response.
 func (e *Engine) ExplainChange(ctx context.Context, s inplace.Subject, change fieldset.Change) (*Explanation, error) {
 	decision, err := e.hear(ctx, s, change)

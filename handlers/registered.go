@@ -39,7 +39,9 @@ const longestQuestions = 6 * time.Second
 
 // With returns an Engine that asks the extensions about what the updaters leave.
 func (e *Engine) With(r Registered) *Engine {
-	return &Engine{updaters: e.updaters, registered: r, patience: longestQuestions}
+	out := *e
+	out.registered, out.patience = r, longestQuestions
+	return &out
 }
 
 // hearRegistered asks the extensions that are registered for the machine about what is not covered yet, one after the other, until all is. Each

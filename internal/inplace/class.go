@@ -22,6 +22,15 @@ func ClassOf(change fieldset.Change, decision updaters.Decision) schedule.Class 
 	return c
 }
 
+// Unreached is a decision of which nothing is claimed, since refit has no way to the node; why says so.
+func Unreached(decision updaters.Decision, why string) updaters.Decision {
+	out := make(updaters.Decision, len(decision))
+	for i, f := range decision {
+		out[i] = updaters.Verdict{Field: f.Field, By: f.Updater, Reason: why}
+	}
+	return out
+}
+
 // kindsOf returns of which kinds the change of a field is.
 func kindsOf(f updaters.Verdict, change fieldset.Change) []schedule.Kind {
 	switch {

@@ -102,7 +102,8 @@ func (m Machines) find(ctx context.Context, namespace, name string, set bool) ([
 		return []*clusterv1.Machine{&machine}, err
 	}
 	var list clusterv1.MachineList
-	if err := m.Client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+	// They are many, and are only read.
+	if err := m.Client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list Machines: %w", err)
 	}
 	var out []*clusterv1.Machine

@@ -43,6 +43,13 @@ type Updaters interface {
 	Basis(ctx context.Context, s inplace.Subject) (string, error)
 }
 
+// Accesses know which nodes refit can be told to reach.
+type Accesses interface {
+	// Without returns why refit has no way to the node of a Machine, or to one of those of a MachineSet; empty if it has. An error says that nothing is
+	// decided for now.
+	Without(ctx context.Context, namespace, name string, set bool) (why string, err error)
+}
+
 // Owners knows what owners want of their Machines: whether that can be made in place, and how they have it made. It asks the API server when an
 // owner has changed, and remembers.
 type Owners struct {
@@ -53,7 +60,9 @@ type Owners struct {
 	// Registered are extensions that may claim what the updaters leave; nil if there are none. Asker asks them; nil: nobody does but the hooks.
 	Registered Registered
 	Asker      Asker
-	Clock      clock.PassiveClock
+	// Accesses are asked about what can be made in place; nil: they are not.
+	Accesses Accesses
+	Clock    clock.PassiveClock
 
 	deployments map[types.NamespacedName]deployment
 	verdicts    map[types.NamespacedName]verdict // of refit's own updaters, by MachineSet, or by Machine where there is none

@@ -17,6 +17,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/nodeaccess"
 	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 	"github.com/capi-refit/refit/internal/registered"
 )
@@ -198,3 +199,30 @@ type panicking struct{}
 func (panicking) Question(context.Context, client.ObjectKey) ([]byte, error) { return nil, nil }
 
 func (panicking) Claims(context.Context, []byte) (*inplace.Claims, error) { panic("out of range") }
+
+// TestWhatRefitCannotReachIsReplaced as hooks have it, be it refit that would make the change, or another updater.
+func TestWhatRefitCannotReachIsReplaced(t *testing.T) {
+	w, _ := owners(t, 0, "a", "z")
+	access := &refitv1.NodeAccess{ObjectMeta: metav1.ObjectMeta{Namespace: policykindtest.Namespace, Name: "all"}}
+	access.Spec.MachineSelector.MatchLabels = map[string]string{"pool": "other"}
+	require.NoError(t, w.Create(t.Context(), access))
+	w.view.Owners.Accesses = nodeaccess.Machines{Client: w}
+	look := func() {
+		w.Clock.Step(refresh)
+		w.Reconcile(w.view, "c1")
+		w.answered()
+		w.Clock.Step(refresh)
+		w.Reconcile(w.view, "c1")
+	}
+	look()
+	for _, name := range []string{"md-a", "md-z"} {
+		require.Contains(t, w.says(name), "Replacement")
+		require.Contains(t, w.says(name), "refit does not know how to reach its node")
+	}
+	access.Spec.MachineSelector.MatchLabels = nil
+	require.NoError(t, w.Update(t.Context(), access))
+	look()
+	for _, name := range []string{"md-a", "md-z"} {
+		require.Contains(t, w.says(name), "InPlace")
+	}
+}

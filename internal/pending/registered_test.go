@@ -123,4 +123,3 @@ func TestRegisteredUpdatersAreAskedWhatTheyClaim(t *testing.T) {
 		require.NotContains(t, now.note, "secret")
 	}
 }
-

@@ -36,7 +36,9 @@ type verdict struct {
 	// material reports that a change in place disturbs the node, and class is what it is and takes.
 	material bool
 	class    schedule.Class
-	note     string
+	// unreached is the class if refit has no way to the node.
+	unreached schedule.Class
+	note      string
 	// left reports that refit's own updaters leave something of the change, which registered ones may claim.
 	left bool
 }
@@ -73,8 +75,29 @@ func (o *Owners) verdict(ctx context.Context, m *clusterv1.Machine, meta *metav1
 	if v.left {
 		v = o.others(ctx, key, m, v)
 	}
+	v = o.reached(ctx, m, v)
 	o.told[key] = v
 	return v
+}
+
+// reached returns the verdict, by which the Machines are replaced if refit has no way to the node of one: hooks claim nothing then.
+func (o *Owners) reached(ctx context.Context, m *clusterv1.Machine, v verdict) verdict {
+	if o.Accesses == nil || v.cause != refitv1.PendingInPlace {
+		return v
+	}
+	name, set := m.Name, false
+	if ref := metav1.GetControllerOf(m); ref != nil && ref.Kind == "MachineSet" {
+		name, set = ref.Name, true
+	}
+	why, err := o.Accesses.Without(ctx, m.Namespace, name, set)
+	switch {
+	case err != nil:
+		return unknown(err.Error())
+	case why != "":
+		return verdict{cause: refitv1.PendingReplacement, class: v.unreached, note: "nothing can be updated in place: " + why}
+	default:
+		return v
+	}
 }
 
 // compared returns the verdict by refit's own updaters. It is made again when what it rests on changes, and now and then, as far as this view may: what was
@@ -135,7 +158,9 @@ func (o *Owners) judge(ctx context.Context, m *clusterv1.Machine, s inplace.Subj
 
 // decided is the verdict by what was decided.
 func decided(change fieldset.Change, decision updaters.Decision) verdict {
-	v := verdict{cause: refitv1.PendingInPlace, class: inplace.ClassOf(change, decision)}
+	v := verdict{
+		cause: refitv1.PendingInPlace, class: inplace.ClassOf(change, decision), unreached: inplace.ClassOf(change, inplace.Unreached(decision, "")),
+	}
 	for _, f := range decision {
 		if !f.Covered() {
 			v.cause, v.note = refitv1.PendingReplacement, fmt.Sprintf("%s of the %s can't be updated in place: %s", f.Field, f.Field.Object, f.Reason)

@@ -8,6 +8,7 @@ import (
 	"github.com/capi-refit/refit/handlers"
 	"github.com/capi-refit/refit/internal/judges"
 	"github.com/capi-refit/refit/internal/machineupdate"
+	"github.com/capi-refit/refit/internal/nodeaccess"
 	"github.com/capi-refit/refit/internal/pending"
 	"github.com/capi-refit/refit/internal/registered"
 	"github.com/capi-refit/refit/internal/rollback"
@@ -16,13 +17,14 @@ import (
 )
 
 // addPending has the manager show and measure what waits. others are the extensions that are registered as updaters; nil if refit asks none.
-func addPending(mgr shard.Manager, by judges.ByPolicy, changes *changeManagement, limits slots.Limits, others *registered.Registry, engine *handlers.Engine) error {
+func addPending(mgr shard.Manager, by judges.ByPolicy, changes *changeManagement, limits slots.Limits, others *registered.Registry, engine *handlers.Engine, accesses nodeaccess.Machines) error {
 	now := clock.RealClock{}
 	differences := &rollback.Rollback{Writer: mgr.GetClient(), Live: machineupdate.RememberCRDs(mgr.GetAPIReader(), now)}
 	view := &pending.View{
 		Client: mgr.GetClient(), Gate: changes.gate, Versions: by, Limits: limits, Clock: now,
 		Owners: &pending.Owners{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Updaters: by, Clock: now, Differences: differences,
+			Accesses: accesses,
 		},
 	}
 	if others != nil {

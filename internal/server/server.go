@@ -227,7 +227,17 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 	if err != nil {
 		return err
 	}
-	engine := handlers.NewEngine(judges)
+	// Whoever asks for updates does not wait behind those who make them, so the hooks have a client with limits of its own.
+	hooks, err := ownClient(mgr)
+	if err != nil {
+		return err
+	}
+	former := &nodeaccess.Former{Clock: clock.RealClock{}}
+	if err := former.Watch(ctx, mgr.GetCache()); err != nil {
+		return err
+	}
+	accesses := nodeaccess.Machines{Client: mgr.GetClient(), Live: hooks.APIReader, Former: former}
+	engine := handlers.NewEngine(judges).Reaching(accesses)
 	var others *registered.Registry
 	if o.registeredUpdaters {
 		extensions, err := o.addRegistered(ctx, mgr)
@@ -251,10 +261,10 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 	metrics.Registry.MustRegister(machineupdate.SessionsCollector{Sessions: reconciler.Sessions})
 	mgr.Shards.OnAcquire(reconciler.Slots.Forget)
 	mgr.Shards.OnAcquire(changes.gate.ForgetNamespaces)
-	if err := errors.Join(o.drift.addTo(mgr, reconciler), o.login.addTo(mgr, reconciler), addPending(mgr, judges, changes, reconciler.Slots.Limits, others, engine)); err != nil {
+	if err := errors.Join(o.drift.addTo(mgr, reconciler), o.login.addTo(mgr, reconciler), addPending(mgr, judges, changes, reconciler.Slots.Limits, others, engine, accesses)); err != nil {
 		return err
 	}
-	return o.addHooks(ctx, mgr, on, engine, changes)
+	return o.addHooks(mgr, on, engine, changes, hooks)
 }
 
 // addRegistered adds what asks the extensions that are registered as updaters.
@@ -301,20 +311,10 @@ func (o *options) reconciler(mgr shard.Manager, by judges.ByPolicy, changes *cha
 }
 
 // addHooks adds what answers hooks.
-func (o *options) addHooks(ctx context.Context, mgr ctrl.Manager, on ctrlwebhook.Server, engine *handlers.Engine, changes *changeManagement) error {
+func (o *options) addHooks(mgr ctrl.Manager, on ctrlwebhook.Server, engine *handlers.Engine, changes *changeManagement, hooks *hookClient) error {
 	scope := handlers.Scope(o.namespace)
-	former := &nodeaccess.Former{Clock: clock.RealClock{}}
-	if err := former.Watch(ctx, mgr.GetCache()); err != nil {
-		return err
-	}
-	// Whoever asks for updates does not wait behind those who make them, so the hooks have a client with limits of its own.
-	hooks, err := ownClient(mgr)
-	if err != nil {
-		return err
-	}
 	canUpdate := handlers.NewCanUpdate(engine, changes.hooks, handlers.NewMetrics(metrics.Registry), scope).
-		Telling(&registered.Events{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("refit")}).
-		WithAccesses(nodeaccess.Machines{Client: mgr.GetClient(), Live: hooks.APIReader, Former: former})
+		Telling(&registered.Events{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("refit")})
 	store := &machineupdate.Store{Client: hooks, Live: machineupdate.RememberCRDs(hooks.APIReader, clock.RealClock{}), Clock: clock.RealClock{}, Tracer: o.tracing.tracer}
 	if err := mgr.Add(machineupdate.NewRecorder(store)); err != nil {
 		return fmt.Errorf("add what records updates: %w", err)
