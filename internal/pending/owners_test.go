@@ -67,7 +67,7 @@ func TestWhatCannotBeToldIsTriedAgain(t *testing.T) {
 			w.view.Owners.Differences = answers
 			ask := func() verdict {
 				w.view.Owners.begin()
-				return w.view.Owners.verdict(t.Context(), worker("w1"), &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Generation: 1}})
+				return w.view.Owners.verdict(t.Context(), worker("w1"), &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Generation: 1}}, false)
 			}
 			require.Equal(t, refitv1.PendingUnknown, ask().cause)
 			require.Equal(t, tc.says, ask().note)
@@ -97,7 +97,7 @@ func TestAChangeOfAFleetIsReadBitByBit(t *testing.T) {
 	ask := func() (unknown int) {
 		w.view.Owners.begin()
 		for i := range readAtOnce + 5 {
-			if w.view.Owners.verdict(t.Context(), controlPlane(fmt.Sprintf("cp%d", i)), &metav1.PartialObjectMetadata{}).cause == refitv1.PendingUnknown {
+			if w.view.Owners.verdict(t.Context(), controlPlane(fmt.Sprintf("cp%d", i)), &metav1.PartialObjectMetadata{}, false).cause == refitv1.PendingUnknown {
 				unknown++
 			}
 		}

@@ -226,3 +226,41 @@ func TestWhatRefitCannotReachIsReplaced(t *testing.T) {
 		require.Contains(t, w.says(name), "InPlace")
 	}
 }
+
+// TestNobodyIsAskedAboutWhatIsPaused as Cluster API asks nobody.
+func TestNobodyIsAskedAboutWhatIsPaused(t *testing.T) {
+	for name, pause := range map[string]func(*world, bool){
+		"an annotation of the owner": func(w *world, on bool) {
+			policykindtest.Change(w.World, "md-a", &clusterv1.MachineDeployment{}, func(md *clusterv1.MachineDeployment) {
+				md.Annotations = nil
+				if on {
+					md.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
+				}
+			})
+		},
+		"the owner's spec": func(w *world, on bool) {
+			policykindtest.Change(w.World, "md-a", &clusterv1.MachineDeployment{}, func(md *clusterv1.MachineDeployment) {
+				md.Spec.Paused = &on
+			})
+		},
+		"the Cluster": func(w *world, on bool) {
+			policykindtest.Change(w.World, "c1", &clusterv1.Cluster{}, func(c *clusterv1.Cluster) { c.Spec.Paused = &on })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, s := owners(t, 0, "a")
+			pause(w, true)
+			w.Reconcile(w.view, "c1")
+			w.answered()
+			require.Empty(t, s.about)
+			st := w.shown("MachineDeployment", "md-a").Status
+			require.Equal(t, refitv1.PendingUnknown, st.Causes[0].Cause)
+			require.Contains(t, st.List[0].Reason, "Paused")
+			pause(w, false)
+			w.Clock.Step(refresh)
+			w.Reconcile(w.view, "c1")
+			w.answered()
+			require.Equal(t, map[string]int{"a": 1}, s.about)
+		})
+	}
+}

@@ -37,7 +37,7 @@ type Asker interface {
 
 // others returns the verdict on a Machine of whose change the updaters leave something: theirs if nobody else can claim it, what the others have said last, or
 // that it is not known. It asks nobody: an extension may be slow, and all views wait for this one.
-func (o *Owners) others(ctx context.Context, key types.NamespacedName, m *clusterv1.Machine, theirs verdict) verdict {
+func (o *Owners) others(ctx context.Context, key types.NamespacedName, m *clusterv1.Machine, theirs verdict, paused bool) verdict {
 	if o.Registered == nil {
 		return theirs
 	}
@@ -47,6 +47,9 @@ func (o *Owners) others(ctx context.Context, key types.NamespacedName, m *cluste
 	}
 	if o.Asker == nil {
 		return unknown(theirs.note + "; " + may)
+	}
+	if paused {
+		return unknown(theirs.note + "; " + may + "; they are not asked while it is paused")
 	}
 	on := theirs.rests
 	basis, err := o.Registered.Basis(ctx)

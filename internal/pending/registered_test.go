@@ -62,7 +62,7 @@ func registering(t *testing.T) (w *world, ask func(m *clusterv1.Machine) verdict
 	return w, func(m *clusterv1.Machine) verdict {
 		look := func() verdict {
 			w.view.Owners.begin()
-			return w.view.Owners.verdict(t.Context(), m, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Generation: 1}})
+			return w.view.Owners.verdict(t.Context(), m, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Generation: 1}}, false)
 		}
 		look()
 		w.answered()

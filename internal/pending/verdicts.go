@@ -61,8 +61,9 @@ func setOf(m *clusterv1.Machine) (key types.NamespacedName, alone bool) {
 	return key, true
 }
 
-// verdict returns what becomes of a Machine when what its owner wants is made, and why, as the hooks would decide.
-func (o *Owners) verdict(ctx context.Context, m *clusterv1.Machine, meta *metav1.PartialObjectMetadata) verdict {
+// verdict returns what becomes of a Machine when what its owner wants is made, and why, as the hooks would decide. Cluster API asks
+// nobody about what is paused, and neither is anybody asked here.
+func (o *Owners) verdict(ctx context.Context, m *clusterv1.Machine, meta *metav1.PartialObjectMetadata, paused bool) verdict {
 	key, alone := setOf(m)
 	if v, ok := o.told[key]; ok {
 		return v
@@ -73,7 +74,7 @@ func (o *Owners) verdict(ctx context.Context, m *clusterv1.Machine, meta *metav1
 	}
 	v := o.compared(ctx, key, m, on)
 	if v.left {
-		v = o.others(ctx, key, m, v)
+		v = o.others(ctx, key, m, v, paused)
 	}
 	v = o.reached(ctx, m, v)
 	o.told[key] = v

@@ -206,7 +206,7 @@ func (v *View) judge(ctx context.Context, e *entry) verdict {
 		e.stop(refitv1.PendingOnDelete, "the MachineDeployment has the strategy OnDelete: Cluster API replaces a Machine when somebody deletes it")
 		return verdict{}
 	}
-	judged := v.Owners.verdict(ctx, e.machine, e.meta)
+	judged := v.Owners.verdict(ctx, e.machine, e.meta, e.clusterPaused() || e.ownerPaused())
 	e.cause = judged.cause
 	return judged
 }
@@ -259,12 +259,18 @@ func (e *entry) byUpdate() {
 func (e *entry) byPause() {
 	switch {
 	case e.underWay:
-	case ptr.Deref(e.cluster.Spec.Paused, false) || annotations.HasPaused(e.cluster):
+	case e.clusterPaused():
 		e.stop(refitv1.PendingClusterPaused, "the Cluster is paused")
-	case e.update == nil && (e.deployment.paused || e.meta != nil && isPaused(e.meta)):
+	case e.update == nil && e.ownerPaused():
 		e.stop(refitv1.PendingOwnerPaused, "the "+e.owner.kind+" is paused")
 	}
 }
+
+func (e *entry) clusterPaused() bool {
+	return ptr.Deref(e.cluster.Spec.Paused, false) || annotations.HasPaused(e.cluster)
+}
+
+func (e *entry) ownerPaused() bool { return e.deployment.paused || e.meta != nil && isPaused(e.meta) }
 
 // workers returns how many workers Clusters have at which something waits.
 func (v *View) workers(ctx context.Context, s *survey) (map[string]int, error) {
