@@ -30,8 +30,8 @@ type Registered interface {
 	For(ctx context.Context, s registered.Subject) ([]*registered.Remote, error)
 	// Claimants says who they are, and asks none of them. Empty: there is none.
 	Claimants(ctx context.Context, s registered.Subject) string
-	// Basis returns what changes when they do.
-	Basis(ctx context.Context) (string, error)
+	// Basis returns what changes when they do, or for which of them the machine is.
+	Basis(ctx context.Context, s registered.Subject) (string, error)
 }
 
 // longestQuestions is how long all of them together may take to answer. Cluster API waits for hookTimeout, and has to be told whose fault it is.
@@ -369,7 +369,8 @@ func (e *Engine) basis(ctx context.Context, s inplace.Subject) (string, error) {
 	if err != nil || e.registered == nil {
 		return basis, err
 	}
-	more, err := e.registered.Basis(ctx)
+	// The rest of what they are selected by is in the request.
+	more, err := e.registered.Basis(ctx, registered.Subject{Subject: s, AnyInfrastructure: true})
 	return basis + "; " + more, err
 }
 

@@ -264,3 +264,27 @@ func TestNobodyIsAskedAboutWhatIsPaused(t *testing.T) {
 		})
 	}
 }
+
+// TestALabelOfTheClusterIsSeen by which a registration comes to be for its machines, and ceases to.
+func TestALabelOfTheClusterIsSeen(t *testing.T) {
+	w, s := owners(t, 0, "a")
+	also := &refitv1.UpdaterRegistration{ObjectMeta: metav1.ObjectMeta{Name: "nets", UID: "uid-nets", Generation: 1}}
+	also.Spec.ClusterSelector.MatchLabels = map[string]string{"pool": "gpu"}
+	require.NoError(t, w.Create(t.Context(), also))
+	label := func(labels map[string]string) {
+		policykindtest.Change(w.World, "c1", &clusterv1.Cluster{}, func(c *clusterv1.Cluster) { c.Labels = labels })
+		w.Clock.Step(again)
+		w.Reconcile(w.view, "c1")
+	}
+	label(nil)
+	require.Contains(t, w.says("md-a"), "it may be claimed by UpdaterRegistration disks, which")
+	w.answered()
+	label(map[string]string{"other": "a"})
+	require.Contains(t, w.says("md-a"), "InPlace")
+	label(map[string]string{"pool": "gpu"})
+	require.Contains(t, w.says("md-a"), "it may be claimed by UpdaterRegistration disks, then nets")
+	w.answered()
+	require.Equal(t, 2, s.about["a"], "what it rested on has changed")
+	label(map[string]string{"pool": "gpu"})
+	require.Contains(t, w.says("md-a"), "InPlace")
+}

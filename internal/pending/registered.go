@@ -23,8 +23,8 @@ import (
 type Registered interface {
 	// Claimants says who they are, and asks none of them. Empty: there is none.
 	Claimants(ctx context.Context, s registered.Subject) string
-	// Basis returns what changes when they do.
-	Basis(ctx context.Context) (string, error)
+	// Basis returns what changes when they do, or for which of them the machine is.
+	Basis(ctx context.Context, s registered.Subject) (string, error)
 }
 
 // Asker asks them as Cluster API has refit ask them.
@@ -41,7 +41,8 @@ func (o *Owners) others(ctx context.Context, key types.NamespacedName, m *cluste
 	if o.Registered == nil {
 		return theirs
 	}
-	may := o.Registered.Claimants(ctx, registered.Subject{Subject: inplace.SubjectOf(m), Infrastructure: m.Spec.InfrastructureRef.Kind})
+	subject := registered.Subject{Subject: inplace.SubjectOf(m), Infrastructure: m.Spec.InfrastructureRef.Kind}
+	may := o.Registered.Claimants(ctx, subject)
 	if may == "" {
 		return theirs
 	}
@@ -52,7 +53,7 @@ func (o *Owners) others(ctx context.Context, key types.NamespacedName, m *cluste
 		return unknown(theirs.note + "; " + may + "; they are not asked while it is paused")
 	}
 	on := theirs.rests
-	basis, err := o.Registered.Basis(ctx)
+	basis, err := o.Registered.Basis(ctx, subject)
 	if err != nil {
 		return unknown(err.Error())
 	}

@@ -203,3 +203,34 @@ func TestUpdateSaysHowItStands(t *testing.T) {
 		})
 	}
 }
+
+// TestTheBasisHasWhatSelectorsLookAt so that nothing that was decided is remembered for a machine for which another updater is.
+func TestTheBasisHasWhatSelectorsLookAt(t *testing.T) {
+	s := Subject{Subject: inplace.Subject{Namespace: "lab", Cluster: "c1", Labels: map[string]string{"pool": "a"}}}
+	gpu := metav1.LabelSelector{MatchLabels: map[string]string{"gpu": "yes"}}
+	for name, spec := range map[string]refitv1.UpdaterRegistrationSpec{"Cluster": {ClusterSelector: gpu}, "Namespace": {NamespaceSelector: gpu}, "Machine": {MachineSelector: gpu}} {
+		t.Run(name, func(t *testing.T) {
+			namespace, cluster := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "lab"}}, managementtest.Cluster("lab", "c1", nil)
+			c := managementtest.New(&refitv1.UpdaterRegistration{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: spec}, namespace, cluster)
+			basis := func(labels map[string]string) string {
+				s := s
+				switch name {
+				case "Machine":
+					s.Labels = labels
+				case "Cluster":
+					cluster.Labels = labels
+					require.NoError(t, c.Update(t.Context(), cluster))
+				default:
+					namespace.Labels = labels
+					require.NoError(t, c.Update(t.Context(), namespace))
+				}
+				b, err := (&Registry{Client: c, Live: c}).Basis(t.Context(), s)
+				require.NoError(t, err)
+				return b
+			}
+			before := basis(nil)
+			require.NotEqual(t, before, basis(map[string]string{"gpu": "yes"}))
+			require.Equal(t, before, basis(map[string]string{"team": "b"}), "nothing looks at it")
+		})
+	}
+}

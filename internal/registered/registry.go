@@ -59,15 +59,18 @@ type Subject struct {
 	Becomes map[string]string
 }
 
-// Basis returns what changes when the registrations do, or what was discovered.
-func (r *Registry) Basis(ctx context.Context) (string, error) {
+// Basis returns what changes when the registrations do, or what was discovered, or for which of them the machine is: labels of its Cluster and of its Namespace
+// decide that, too.
+func (r *Registry) Basis(ctx context.Context, s Subject) (string, error) {
 	all, err := r.list(ctx)
 	if err != nil {
 		return "", err
 	}
 	var b strings.Builder
 	for i := range all {
-		_, _ = fmt.Fprintf(&b, "%s/%d/%+v/%t ", all[i].UID, all[i].Generation, all[i].Status.Handlers, discovered(&all[i])) // a Builder takes everything
+		u := &all[i]
+		selects, err := r.selects(ctx, &u.Spec, s)
+		_, _ = fmt.Fprintf(&b, "%s/%d/%+v/%t/%t/%v ", u.UID, u.Generation, u.Status.Handlers, discovered(u), selects, err) // a Builder takes everything
 	}
 	return b.String(), nil
 }
