@@ -111,7 +111,7 @@ func (u *update) sweepCluster(ctx context.Context, key types.NamespacedName) err
 		switch err := u.sweepMarkers(ctx, machine); {
 		case isAny(err, protection.ErrRecord, drain.ErrOtherOwner):
 			// Somebody has to look at this one Machine. The others of its cluster have nothing to do with it.
-			u.Recorder.Eventf(machine, nil, corev1.EventTypeWarning, "InPlaceUpdateLeftovers", "Sweep", "%s",
+			u.Recorder.Eventf(policykind.Repeated(machine), nil, corev1.EventTypeWarning, "InPlaceUpdateLeftovers", "Sweep", "%s",
 				policykind.Note("what an earlier update may have left behind can't be removed: "+err.Error()))
 			ctrl.LoggerFrom(ctx).Info("Could not remove what was left behind at a Machine", "machine", client.ObjectKeyFromObject(machine), "reason", err.Error())
 		case err != nil:

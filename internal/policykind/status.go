@@ -83,6 +83,14 @@ func Ready(generation int64, thing string, err error, reason, stuck string) meta
 	return c
 }
 
+// Repeated is an object for an Event of what is told again and again. Who records Events takes those for the same that are about the same object of the same
+// resource version, and an object is written for many reasons.
+func Repeated(of client.Object) client.Object {
+	same := of.DeepCopyObject().(client.Object)
+	same.SetResourceVersion("")
+	return same
+}
+
 // maxNote is how long the note of an Event may be, in bytes. An API server refuses longer ones.
 const maxNote = 1024
 

@@ -43,5 +43,5 @@ func (e *Events) Tell(ctx context.Context, namespace, machine, deployment string
 		ctrl.LoggerFrom(ctx).V(1).Info("Could not tell of a fault of a registered updater", "object", key, "reason", err.Error())
 		return
 	}
-	e.Recorder.Eventf(of, nil, corev1.EventTypeWarning, ReasonFault, "Decide", "%s", policykind.Note(err.Error()))
+	e.Recorder.Eventf(policykind.Repeated(of), nil, corev1.EventTypeWarning, ReasonFault, "Decide", "%s", policykind.Note(err.Error()))
 }
