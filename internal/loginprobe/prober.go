@@ -37,6 +37,8 @@ const (
 	leastBackoff, mostBackoff = time.Second, skipped
 	// skipped is after how long a login is thought of again that was due and is not to be made. That asks nobody but caches.
 	skipped = 5 * time.Minute
+	// intervals is for how many of them it counts that a node was reached, and lastsUntried how long where nobody tries.
+	intervals, lastsUntried = 3, 72 * time.Hour
 	// soon is how long a login takes to come at most, and again, where it is news: to the node of a new Machine, by a NodeAccess that is new or was
 	// changed, and where the last one has failed.
 	soon = 10 * time.Minute
@@ -153,7 +155,7 @@ func (p *Prober) due(ctx context.Context, req ctrl.Request) (after time.Duration
 		return 0, "", err
 	}
 	now := p.Clock.Now()
-	r := p.known.look(&machine, na, mu, now)
+	r := p.known.look(&machine, na, mu, now, p.lasts())
 	if p.Interval <= 0 {
 		return 0, "", nil
 	}
@@ -180,6 +182,14 @@ func (p *Prober) probe(ctx context.Context, req ctrl.Request) (ctrl.Result, erro
 	p.known.note(req.NamespacedName, *found, p.Clock.Now())
 	after, _, err := p.due(ctx, req)
 	return ctrl.Result{RequeueAfter: max(after, time.Second)}, err
+}
+
+// lasts is how long it counts that a node was reached.
+func (p *Prober) lasts() time.Duration {
+	if p.Interval <= 0 {
+		return lastsUntried
+	}
+	return intervals * p.Interval
 }
 
 // counts reports whether a Machine has a node that is to be reached.

@@ -104,7 +104,8 @@ func (s *Status) fill(ctx context.Context, na *refitv1.NodeAccess) error {
 	if err != nil {
 		return err
 	}
-	write(na, machines, records)
+	reached, failed := s.Prober.known.untried(client.ObjectKeyFromObject(na), records, s.Prober.Clock.Now(), s.Prober.lasts())
+	write(na, machines, records, reached, failed)
 	return nil
 }
 
@@ -139,30 +140,33 @@ func (s *Status) records(ctx context.Context, na *refitv1.NodeAccess, accesses [
 			if err != nil {
 				return nil, err
 			}
-			out[i] = s.Prober.known.look(m, na, mu, now)
+			out[i] = s.Prober.known.look(m, na, mu, now, s.Prober.lasts())
 		}
 		return out, nil
 	}
 	if _, err := look(); err != nil { // each Machine has a record then
 		return nil, err
 	}
-	s.Prober.known.take(na, machines)
+	s.Prober.known.take(na, machines, s.Prober.Clock.Now(), s.Prober.lasts())
 	return look()
 }
 
-// write writes into a status what is known of Machines.
-func write(na *refitv1.NodeAccess, machines []*clusterv1.Machine, records []record) {
+// write writes into a status what is known of Machines. Of those that were not tried reached and failed could be reached, and could not, as an earlier status
+// has told.
+func write(na *refitv1.NodeAccess, machines []*clusterv1.Machine, records []record, reached, failed int32) {
 	was := na.Status
-	var reached, failed int32
+	untried := int32(len(machines))
 	var last time.Time
 	list := []refitv1.UnreachedMachine{}
 	for i, r := range records {
 		switch {
 		case r.Reason != "":
 			failed++
+			untried--
 			list = append(list, entryOf(&was, machines[i], &r))
 		case !r.at.IsZero():
 			reached++
+			untried--
 		}
 		last = slices.MaxFunc([]time.Time{last, r.at}, time.Time.Compare)
 	}
@@ -171,11 +175,11 @@ func write(na *refitv1.NodeAccess, machines []*clusterv1.Machine, records []reco
 	st.Machines, st.Reachable, st.Unreachable = ptr.To(int32(len(machines))), &reached, &failed
 	st.Unreached = list[:min(len(list), refitv1.MaxUnreachedMachines)]
 	st.ProbedAt = latest(was.ProbedAt, last)
-	switch untried := len(machines) - int(reached+failed); {
+	switch {
 	case len(machines) == 0:
 		ready(na, metav1.ConditionUnknown, refitv1.NodeAccessNoMachines, "it selects no Machine that has a node")
 	case failed > 0:
-		ready(na, metav1.ConditionFalse, refitv1.NodeAccessUnreached, summary(list, len(machines)))
+		ready(na, metav1.ConditionFalse, refitv1.NodeAccessUnreached, summary(list, len(machines), int(failed), int(untried)))
 	case untried > 0:
 		ready(na, metav1.ConditionUnknown, refitv1.NodeAccessNotTried, fmt.Sprintf("of %d nodes %d were not tried yet; the others can be reached", len(machines), untried))
 	default:
@@ -212,15 +216,17 @@ func shorten(message string) string {
 }
 
 // summary says of how many Machines the nodes can't be reached, and names some.
-func summary(list []refitv1.UnreachedMachine, all int) string {
-	text := fmt.Sprintf("of %d nodes %d can't be reached: ", all, len(list))
-	for i, e := range list[:min(len(list), named)] {
-		if i > 0 {
-			text += "; "
-		}
-		text += fmt.Sprintf("%s (%s): %s", e.Name, e.Reason, e.Message)
+func summary(list []refitv1.UnreachedMachine, all, failed, untried int) string {
+	text := fmt.Sprintf("of %d nodes %d can't be reached", all, failed)
+	if untried > 0 {
+		text += fmt.Sprintf(", and %d were not tried since refit began, or since the NodeAccess was changed", untried)
 	}
-	if more := len(list) - named; more > 0 {
+	between := ": "
+	for _, e := range list[:min(len(list), named)] {
+		text += fmt.Sprintf("%s%s (%s): %s", between, e.Name, e.Reason, e.Message)
+		between = "; "
+	}
+	if more := failed - min(len(list), named); more > 0 {
 		text += fmt.Sprintf("; and %d more", more)
 	}
 	return text
