@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -152,4 +154,89 @@ func TestAStatusOfLongAgoIsNotCarriedOver(t *testing.T) {
 	f.off["m00"], f.off["m01"], f.off["m02"] = true, true, true
 	f.look()
 	f.requireCounts(3, 0, 0)
+}
+
+// TestADarkNodeIsTriedMoreAndMoreRarely, down to once an interval: many of them are not to keep refit from the others.
+func TestADarkNodeIsTriedMoreAndMoreRarely(t *testing.T) {
+	f := newFleet(t, 30)
+	for i := range 30 {
+		f.down[fmt.Sprintf("m%02d", i)] = refused
+	}
+	f.run(time.Hour + time.Minute)
+	f.tried = nil
+	f.run(2 * time.Hour)
+	require.GreaterOrEqual(t, len(f.tried), 2*30, "some come soon again at first")
+	require.Less(t, len(f.tried), 6*30)
+	f.tried = nil
+	f.run(4 * time.Hour)
+	require.InDelta(t, 4*30, len(f.tried), 31, "once an hour each")
+	f.restart()
+	f.run(2 * time.Hour)
+	require.InDelta(t, 2*30, len(f.tried), 31, "a restart does not begin anew with it: 20 of them are listed")
+}
+
+// TestWhoComesBeforeDarkNodes where there is not time for all.
+func TestWhoComesBeforeDarkNodes(t *testing.T) {
+	f := newFleet(t, 2)
+	f.down["m01"] = refused
+	f.run(time.Hour + time.Minute)
+	f.clock.Step(2 * time.Hour)
+	is := func(name string, urgent bool) {
+		t.Helper()
+		d, err := f.probe.due(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "lab", Name: name}})
+		require.NoError(t, err)
+		require.Equal(t, due{cluster: "c1", urgent: urgent}, d)
+	}
+	is("m00", true)
+	is("m01", false)
+	f.change(func(na *refitv1.NodeAccess) { na.Spec.SSH.User = "other" })
+	f.off["m01"] = true
+	f.look()
+	f.off["m01"] = false
+	f.clock.Step(soon)
+	is("m01", true)
+}
+
+// TestWordsThatDifferEachTimeAreNoNews: nothing is written for the port that a login came from.
+func TestWordsThatDifferEachTimeAreNoNews(t *testing.T) {
+	f := newFleet(t, 5)
+	n := 0
+	words := func(met string) {
+		n++
+		for i := range 5 {
+			f.down[fmt.Sprintf("m%02d", i)] = Finding{refitv1.ReasonUnreachable, fmt.Sprintf(
+				"10.1.0.%d:22: read tcp 10.0.0.9:%d->10.1.0.%d:22: %s after %d.%ds; at %s", i, 30000+n, i, met, n, n%10, f.clock.Now().Format(time.RFC3339))}
+		}
+	}
+	words("connection reset by peer")
+	f.run(time.Hour + time.Minute)
+	before := f.access()
+	tried := len(f.tried)
+	for range 50 {
+		words("connection reset by peer")
+		f.run(time.Minute)
+	}
+	require.Greater(t, len(f.tried), tried)
+	require.Equal(t, before.ResourceVersion, f.access().ResourceVersion)
+	words("no route to host")
+	f.run(2 * time.Hour)
+	require.Contains(t, f.access().Status.Unreached[0].Message, "no route to host", "what else is met, the status says")
+}
+
+func TestWhatLastsOfAMessage(t *testing.T) {
+	for _, same := range [][2]string{
+		{"read tcp 10.0.0.9:30001->10.1.0.3:22: reset", "read tcp 10.0.0.9:40002->10.1.0.3:22: reset"},
+		{"read tcp [fd00::9]:30001->[fd00::3]:22: reset", "read tcp [fd00::9]:4->[fd00::3]:22: reset"},
+		{"has not answered within 9.98s", "has not answered within 1m10s"},
+		{"10.0.0.1:22: refused; 10.0.0.2:22: no route", "10.0.0.2:22: no route; 10.0.0.1:22: refused"},
+	} {
+		require.Equal(t, lasting(same[0]), lasting(same[1]))
+	}
+	for _, other := range [][2]string{
+		{"dial tcp 10.1.0.3:22: refused", "dial tcp 10.1.0.4:22: refused"},
+		{"dial tcp 10.1.0.3:22: refused", "dial tcp 10.1.0.3:2222: refused"},
+		{"it showed SHA256:5sAb", "it showed SHA256:6sAb"},
+	} {
+		require.NotEqual(t, lasting(other[0]), lasting(other[1]))
+	}
 }

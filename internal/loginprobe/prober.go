@@ -31,7 +31,7 @@ import (
 
 const (
 	// probes is how many nodes are logged in to at once, and probesOfCluster how many of one cluster. A login takes a second, so that an interval of an hour
-	// has time for 70,000; a node that does not answer takes up to a minute.
+	// has time for 70,000. A node that does not answer takes ten seconds, or up to a minute: those that did not the last time come after all others.
 	probes, probesOfCluster = 20, 5
 	// leastBackoff and mostBackoff are how long a login waits after an error that says nothing about the node.
 	leastBackoff, mostBackoff = time.Second, skipped
@@ -39,8 +39,8 @@ const (
 	skipped = 5 * time.Minute
 	// intervals is for how many of them it counts that a node was reached, and lastsUntried how long where nobody tries.
 	intervals, lastsUntried = 3, 72 * time.Hour
-	// soon is how long a login takes to come at most, and again, where it is news: to the node of a new Machine, by a NodeAccess that is new or was
-	// changed, and where the last one has failed.
+	// soon is how long a login takes to come at most where it is news: to the node of a new Machine, and by a NodeAccess that is new or was changed; and how
+	// long the second one takes where the first has failed. Each one after that takes twice as long, until it is the interval.
 	soon = 10 * time.Minute
 )
 
@@ -125,54 +125,64 @@ func (p *Prober) Skip(req ctrl.Request) {
 }
 
 func (p *Prober) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	after, cluster, err := p.due(ctx, req)
+	d, err := p.due(ctx, req)
 	switch {
-	case err != nil || after != 0 || cluster == "":
-		return ctrl.Result{RequeueAfter: after}, err
+	case err != nil || d.cluster == "":
+		return ctrl.Result{RequeueAfter: d.after}, err
 	case p.sessions == nil:
 		return p.probe(ctx, req)
 	}
-	p.sessions.Begin(ctx, types.NamespacedName{Namespace: req.Namespace, Name: cluster}, req, false, func(ctx context.Context) (ctrl.Result, error) {
+	p.sessions.Begin(ctx, types.NamespacedName{Namespace: req.Namespace, Name: d.cluster}, req, d.urgent, func(ctx context.Context) (ctrl.Result, error) {
 		return p.probe(ctx, req)
 	})
 	return ctrl.Result{}, nil
 }
 
-// due returns the Cluster of a Machine to whose node it is time to log in; or else after how long to look again, if that is not with the next event.
-func (p *Prober) due(ctx context.Context, req ctrl.Request) (after time.Duration, cluster string, err error) {
+// due is when to log in to a node.
+type due struct {
+	// after is after how long to look again, if that is not with the next event.
+	after time.Duration
+	// cluster is the Cluster of the Machine if it is time to log in.
+	cluster string
+	// urgent means that the login comes before those that are likely to take long, since they have failed the last time.
+	urgent bool
+}
+
+// due returns when to log in to the node of a Machine.
+func (p *Prober) due(ctx context.Context, req ctrl.Request) (due, error) {
 	var machine clusterv1.Machine
 	if err := p.Client.Get(ctx, req.NamespacedName, &machine); err != nil {
 		p.known.drop(req.NamespacedName)
-		return 0, "", client.IgnoreNotFound(err)
+		return due{}, client.IgnoreNotFound(err)
 	}
 	na, err := nodeaccess.Find(ctx, p.Client, &machine)
 	if err != nil || !counts(&machine) { // what is wrong with it, the status of the NodeAccess tells
 		p.known.drop(req.NamespacedName)
-		return 0, "", nil
+		return due{}, nil
 	}
 	mu, err := updateOf(ctx, p.Client, &machine)
 	if err != nil {
-		return 0, "", err
+		return due{}, err
 	}
 	now := p.Clock.Now()
 	r := p.known.look(&machine, na, mu, now, p.lasts())
 	if p.Interval <= 0 {
-		return 0, "", nil
+		return due{}, nil
 	}
 	if after := r.turn(p.Interval).Sub(now); after > 0 {
-		return after, "", nil
+		return due{after: after}, nil
 	}
 	if working(mu) || p.Nodes.SkipsLogin(ctx, &machine, mu) {
-		return skipped, "", nil
+		return due{after: skipped}, nil
 	}
-	return 0, machine.Spec.ClusterName, nil
+	return due{cluster: machine.Spec.ClusterName, urgent: r.fresh || r.Reason == ""}, nil
 }
 
 // probe logs in to the node of one Machine.
 func (p *Prober) probe(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	// It may have waited for long: what kept refit off the node then, does so now.
-	if after, cluster, err := p.due(ctx, req); err != nil || cluster == "" {
-		return ctrl.Result{RequeueAfter: after}, err
+	if d, err := p.due(ctx, req); err != nil || d.cluster == "" {
+		return ctrl.Result{RequeueAfter: d.after}, err
 	}
 	found, err := p.Nodes.TryLogin(ctx, req.NamespacedName)
 	if err != nil || found == nil {
@@ -180,8 +190,8 @@ func (p *Prober) probe(ctx context.Context, req ctrl.Request) (ctrl.Result, erro
 	}
 	p.Metrics.probed(found)
 	p.known.note(req.NamespacedName, *found, p.Clock.Now())
-	after, _, err := p.due(ctx, req)
-	return ctrl.Result{RequeueAfter: max(after, time.Second)}, err
+	d, err := p.due(ctx, req)
+	return ctrl.Result{RequeueAfter: max(d.after, time.Second)}, err
 }
 
 // lasts is how long it counts that a node was reached.

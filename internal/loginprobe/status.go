@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -195,16 +196,31 @@ func latest(was *metav1.Time, at time.Time) *metav1.Time {
 	return ptr.To(metav1.NewTime(at.Truncate(time.Second)))
 }
 
-// entryOf is what a status says of a Machine whose node can't be reached. What it said before stays while nothing but the words has changed: of several
-// addresses, say, others answer first.
+// entryOf is what a status says of a Machine whose node can't be reached. What it said before stays while nothing has changed but what does at each login.
 func entryOf(was *refitv1.NodeAccessStatus, m *clusterv1.Machine, r *record) refitv1.UnreachedMachine {
 	e := refitv1.UnreachedMachine{Name: m.Name, Reason: r.Reason, Message: shorten(r.Message), Since: metav1.NewTime(r.since.Truncate(time.Second))}
 	for _, old := range was.Unreached {
-		if old.Name == e.Name && old.Reason == e.Reason && e.Since.After(old.Since.Time) && r.uid == "" {
+		if old.Name != e.Name || old.Reason != e.Reason {
+			continue
+		}
+		if lasting(old.Message) == lasting(e.Message) {
+			e.Message = old.Message
+		}
+		if e.Since.After(old.Since.Time) && r.uid == "" {
 			e.Since = old.Since // nobody remembers since when several NodeAccesses select it
 		}
 	}
 	return e
+}
+
+// passing is what differs in a message each time: the port that a connection comes from, how long something took, and when it was.
+var passing = regexp.MustCompile(`:\d+->|\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?|\b(\d+h)?(\d+m)?\d+(\.\d+)?(ns|µs|ms|s|m|h)\b`)
+
+// lasting is a message without what differs each time. Of several addresses others may have answered first.
+func lasting(message string) string {
+	parts := strings.Split(passing.ReplaceAllString(message, "…"), "; ")
+	slices.Sort(parts)
+	return strings.Join(parts, "; ")
 }
 
 func shorten(message string) string {
