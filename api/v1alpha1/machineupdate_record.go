@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -48,6 +49,7 @@ func (mu *MachineUpdate) Restored() *MachineUpdate {
 	out := mu.DeepCopy()
 	was, s := mu.Status.DeepCopy(), &out.Status
 	*s = *mu.Spec.Record.Status.DeepCopy()
+	drifted := s.Drift != nil && s.Drift.Total > 0
 	s.RecordRevision, s.Conditions, s.Instance, s.Address = was.RecordRevision, was.Conditions, was.Instance, was.Address
 	s.Token = max(s.Token, was.Token)
 	if was.Drift != nil {
@@ -58,7 +60,15 @@ func (mu *MachineUpdate) Restored() *MachineUpdate {
 		s.Drift = was.Drift
 		s.Drift.Repairs = repairs
 	}
-	if s.Phase == PhaseSucceeded && was.Phase != PhaseSucceeded { // what had drifted before says nothing about the node after it
+	switch {
+	case s.Phase != PhaseSucceeded:
+	case drifted:
+		s.Drift.Total = max(s.Drift.Total, mu.Spec.Record.Status.Drift.Total)
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type: DriftedCondition, Status: metav1.ConditionTrue, Reason: DriftFound, ObservedGeneration: mu.Generation,
+			Message: "the node no longer showed what was applied when it was compared last; in what is found when it is compared again",
+		})
+	case was.Phase != PhaseSucceeded: // what had drifted before says nothing about the node after it
 		meta.RemoveStatusCondition(&s.Conditions, DriftedCondition)
 		if s.Drift != nil {
 			s.Drift.Resources, s.Drift.Total, s.Drift.ComparedAt = nil, 0, nil

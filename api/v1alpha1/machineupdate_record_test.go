@@ -63,6 +63,22 @@ func TestWhatHadDriftedIsNotRestored(t *testing.T) {
 	require.Len(t, mu.Status.Conditions, 2)
 }
 
+// That something had drifted is recorded: a move leaves the status behind, and the node is no more as it was applied for that.
+func TestThatANodeHadDriftedIsRestored(t *testing.T) {
+	mu := &MachineUpdate{Spec: MachineUpdateSpec{Record: &UpdateRecord{Revision: 1, Status: MachineUpdateStatus{Phase: PhaseSucceeded, Drift: &DriftStatus{Total: 1}}}}}
+	for _, was := range []MachineUpdateStatus{
+		{},
+		{Phase: PhaseSucceeded, Drift: &DriftStatus{Repairs: 1}, Conditions: []metav1.Condition{{Type: DriftedCondition, Status: metav1.ConditionFalse}}},
+	} {
+		mu.Status = was
+		got := mu.Restored().Status
+		require.Equal(t, int32(1), got.Drift.Total)
+		require.Zero(t, got.Drift.Repairs)
+		require.Equal(t, DriftedCondition, got.Conditions[0].Type)
+		require.Equal(t, metav1.ConditionTrue, got.Conditions[0].Status)
+	}
+}
+
 func TestFormerMachineUIDs(t *testing.T) {
 	mu := &MachineUpdate{}
 	require.Empty(t, mu.FormerMachineUIDs("now"))

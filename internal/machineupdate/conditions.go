@@ -5,13 +5,17 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
+	"time"
 
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/annotations"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -121,19 +125,73 @@ func (r *Reconciler) pauseToShow(ctx context.Context, mu *refitv1.MachineUpdate)
 	return &c
 }
 
-// showPause writes into the status of an update that has ended whether it is paused, if that has changed.
-func (r *Reconciler) showPause(ctx context.Context, cached *refitv1.MachineUpdate) error {
-	c := r.pauseToShow(ctx, cached)
-	if c == nil || beingMoved(cached) {
-		return nil
+// showEnded writes into the status of an update that has ended whether it is paused, if that has changed, and Ready, if that is not there, as of one that has
+// ended before there was that condition. Of those there may be thousands, when refit is upgraded, so that each comes at its turn.
+func (r *Reconciler) showEnded(ctx context.Context, cached *refitv1.MachineUpdate) (ctrl.Result, error) {
+	if beingMoved(cached) {
+		return ctrl.Result{}, nil
+	}
+	pause, ready := r.pauseToShow(ctx, cached), readyToShow(cached)
+	if pause == nil && ready == nil {
+		return ctrl.Result{}, nil
+	}
+	if after := r.late.turn(client.ObjectKeyFromObject(cached), r.Clock.Now()); pause == nil && after > 0 {
+		return ctrl.Result{RequeueAfter: after}, nil
 	}
 	mu := cached.DeepCopy()
-	meta.SetStatusCondition(&mu.Status.Conditions, *c)
+	for _, c := range []*metav1.Condition{pause, ready} {
+		if c != nil {
+			meta.SetStatusCondition(&mu.Status.Conditions, *c)
+		}
+	}
 	switch err := r.Client.Status().Update(ctx, mu); {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err): // the cache is behind; it comes again with what has changed
-		return nil
+		return ctrl.Result{}, nil
 	case err != nil:
-		return fmt.Errorf("write the status of MachineUpdate %s/%s: %w", mu.Namespace, mu.Name, err)
+		return ctrl.Result{}, fmt.Errorf("write the status of MachineUpdate %s/%s: %w", mu.Namespace, mu.Name, err)
 	}
-	return nil
+	r.late.done(client.ObjectKeyFromObject(cached))
+	return ctrl.Result{}, nil
+}
+
+// readyToShow is the condition Ready of a MachineUpdate, or nil if it shows that.
+func readyToShow(mu *refitv1.MachineUpdate) *metav1.Condition {
+	c := readyOf(&mu.Status)
+	if shown := meta.FindStatusCondition(mu.Status.Conditions, c.Type); shown != nil && shown.Status == c.Status {
+		return nil
+	}
+	c.ObservedGeneration = mu.Generation
+	return &c
+}
+
+// latePerSecond and lateAtOnce are how many updates that have ended get conditions that they lack: 30,000 in less than two hours.
+const latePerSecond, lateAtOnce = 5, 20
+
+// late has each of many come at its turn.
+type late struct {
+	mu    sync.Mutex
+	limit *rate.Limiter
+	turns map[types.NamespacedName]time.Time
+}
+
+// turn returns after how long it is the turn of a key, which has one from when it asks first.
+func (l *late) turn(key types.NamespacedName, now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.limit == nil {
+		l.limit, l.turns = rate.NewLimiter(latePerSecond, lateAtOnce), map[types.NamespacedName]time.Time{}
+	}
+	at, ok := l.turns[key]
+	if !ok {
+		at = now.Add(l.limit.ReserveN(now, 1).DelayFrom(now))
+		l.turns[key] = at
+	}
+	return at.Sub(now)
+}
+
+// done forgets the turn of a key.
+func (l *late) done(key types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.turns, key)
 }

@@ -1,18 +1,22 @@
 package machineupdate
 
 import (
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/drift"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -101,6 +105,83 @@ func TestNothingIsWrittenForWhatIsNotPaused(t *testing.T) {
 	w.countsManagement(c)
 	w.reconcile()
 	require.Zero(t, c.all(), "%s", c)
+}
+
+// endedBefore makes the update one that has ended before there were the conditions Ready and Paused.
+func (w *world) endedBefore() {
+	mu := w.update()
+	meta.RemoveStatusCondition(&mu.Status.Conditions, clusterv1.PausedCondition)
+	meta.RemoveStatusCondition(&mu.Status.Conditions, refitv1.ReadyCondition)
+	require.NoError(w.t, w.Status().Update(w.t.Context(), mu))
+}
+
+// TestAnUpdateThatEndedBeforeThereWasReadyShowsIt, for one write.
+func TestAnUpdateThatEndedBeforeThereWasReadyShowsIt(t *testing.T) {
+	w := newWorld(t)
+	w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{succeeded}
+	require.False(t, w.ask())
+	w.reconcile()
+	w.endedBefore()
+	c := tally{}
+	w.countsManagement(c)
+	for range 3 {
+		require.Zero(t, w.reconcile())
+	}
+	require.Equal(t, tally{"update status of v1alpha1.MachineUpdate": 1}, c)
+	w.shows(refitv1.ReadyCondition, metav1.ConditionTrue, clusterv1.ReadyReason, "")
+	require.Empty(t, w.reconciler.late.turns)
+}
+
+// TestUpdatesThatEndedBeforeComeOneAfterTheOther: an upgrade of refit is not to have all of a fleet's be written at once.
+func TestUpdatesThatEndedBeforeComeOneAfterTheOther(t *testing.T) {
+	w := newWorld(t)
+	w.node.plans, w.node.applied = []node.Plan{writeA, {}}, []node.Status{succeeded}
+	require.False(t, w.ask())
+	w.reconcile()
+	w.endedBefore()
+	now := w.clock.Now()
+	for i := range 30_000 {
+		w.reconciler.late.turn(types.NamespacedName{Name: strconv.Itoa(i)}, now)
+	}
+	c := tally{}
+	w.countsManagement(c)
+	after := w.reconcile().RequeueAfter
+	require.Greater(t, after, time.Hour)
+	require.Less(t, after, 2*time.Hour)
+	require.Zero(t, c.all(), "%s", c)
+	w.clock.Step(time.Second)
+	require.Equal(t, after-time.Second, w.reconcile().RequeueAfter, "it keeps its turn")
+	w.clock.Step(after)
+	require.Zero(t, w.reconcile())
+	w.shows(refitv1.ReadyCondition, metav1.ConditionTrue, clusterv1.ReadyReason, "")
+}
+
+// TestADriftedNodeIsNotReadyAfterAMove, which leaves the status behind.
+func TestADriftedNodeIsNotReadyAfterAMove(t *testing.T) {
+	w := newWorld(t)
+	w.node.plans = []node.Plan{writeA, {Drift: []node.Drift{{Ref: node.FileRef("/etc/app/b"), What: []string{"mode"}}}}}
+	w.node.applied = []node.Status{succeeded}
+	w.ask()
+	w.reconcile()
+	w.shows(refitv1.ReadyCondition, metav1.ConditionFalse, refitv1.DriftedCondition, "/etc/app/b")
+	move := func() {
+		mu := w.update()
+		mu.Status = refitv1.MachineUpdateStatus{}
+		require.NoError(t, w.Status().Update(t.Context(), mu))
+		w.reconcile()
+	}
+	move()
+	w.shows(refitv1.ReadyCondition, metav1.ConditionFalse, refitv1.DriftedCondition, "no longer showed")
+	w.shows(refitv1.DriftedCondition, metav1.ConditionTrue, refitv1.DriftFound, "no longer showed")
+	require.True(t, drift.Known(w.update()))
+
+	// Found as it was applied, and moved, it is Ready.
+	w.node.drift = []node.DriftReport{{Recorded: true, Digest: w.update().Status.ObservedDigest}}
+	_, err := w.reconciler.CheckDrift(t.Context(), w.update())
+	require.NoError(t, err)
+	w.shows(refitv1.ReadyCondition, metav1.ConditionTrue, clusterv1.ReadyReason, "")
+	move()
+	w.shows(refitv1.ReadyCondition, metav1.ConditionTrue, clusterv1.ReadyReason, "")
 }
 
 // TestAPauseShowsAlsoWhileAPolicyHolds what it would hold anyway.

@@ -126,6 +126,9 @@ type Reconciler struct {
 	// plannedBy has the revisions of the policies that plans were made by, by the keys of MachineUpdates.
 	plannedBy sync.Map
 
+	// late are the updates that have ended and lack conditions.
+	late late
+
 	// Tracer exports how updates have gone. Nil: nothing is.
 	Tracer *tracing.Tracer
 	// unexported are the spans of statuses that may have been written, by the key of each MachineUpdate.
@@ -163,12 +166,13 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		for _, known := range r.byUpdate() {
 			known.Delete(req.NamespacedName)
 		}
+		r.late.done(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	_, untold := r.endings.Load(req.NamespacedName)
 	if !cached.Behind() && finished(&cached) && cached.DeletionTimestamp.IsZero() && !hasFinalizer(&cached) && !untold {
 		r.plannedBy.Delete(req.NamespacedName)
-		return ctrl.Result{}, r.showPause(ctx, &cached)
+		return r.showEnded(ctx, &cached)
 	}
 	if result, ok := r.stillHeld(ctx, &cached); ok && !cached.Behind() && r.pauseToShow(ctx, &cached) == nil {
 		return result, nil

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,6 +39,7 @@ func halfWritten(err error) bool {
 // durable is what may not be lost of a status. What is not named here is: a field that is added is recorded.
 func durable(s *refitv1.MachineUpdateStatus) refitv1.MachineUpdateStatus {
 	d := *s.DeepCopy()
+	drifted := meta.IsStatusConditionTrue(s.Conditions, refitv1.DriftedCondition)
 	d.Step, d.StepsDone, d.StepsTotal, d.Changes, d.Actions, d.Notes = "", 0, 0, nil, nil, nil
 	d.Address, d.Instance, d.Conditions, d.RecordRevision, d.PhaseSince = "", "", nil, 0, nil
 	if !ended(d.Phase) {
@@ -52,10 +54,13 @@ func durable(s *refitv1.MachineUpdateStatus) refitv1.MachineUpdateStatus {
 	if d.Rollback != nil && !d.Rollback.State.Ended() {
 		d.Rollback.Message = "" // why it is tried again
 	}
-	// What has drifted is found again. How often that was brought back in vain is not.
+	// What has drifted is found again. That something has is not for a while, and how often it was brought back in vain is not at all.
 	if drift := d.Drift; drift != nil {
-		if d.Drift = nil; drift.Repairs > 0 {
+		if d.Drift = nil; drift.Repairs > 0 || drifted && d.Phase == refitv1.PhaseSucceeded {
 			d.Drift = &refitv1.DriftStatus{Repairs: drift.Repairs}
+		}
+		if drifted && d.Phase == refitv1.PhaseSucceeded {
+			d.Drift.Total = 1 // how many they are changes, and that is not worth a write
 		}
 	}
 	return d
