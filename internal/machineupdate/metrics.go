@@ -54,7 +54,10 @@ func (m *Metrics) finished(s *refitv1.MachineUpdateStatus, run node.Status) {
 		}
 		m.seconds.WithLabelValues(class, result).Observe(d.Seconds())
 	}
-	for _, step := range stepsOf(run) {
+	if s.FinishedAt == nil {
+		return
+	}
+	for _, step := range believed(run, s, s.FinishedAt.Time).Steps {
 		if step.Class != "" && !step.FinishedAt.IsZero() {
 			m.steps.WithLabelValues(step.Class, resultOf(step)).Observe(step.FinishedAt.Sub(step.StartedAt).Seconds())
 		}
@@ -73,18 +76,6 @@ func classOf(word string) string {
 	}
 }
 
-// stepsOf are the steps of a run, as far as a node may say what they are.
-func stepsOf(run node.Status) []node.StepTime {
-	steps := slices.Clone(run.Steps[:min(len(run.Steps), node.MaxSteps)])
-	for i := range steps {
-		steps[i].Step = shorten(steps[i].Step, maxStep)
-		if steps[i].Class != "" {
-			steps[i].Class = classOf(steps[i].Class)
-		}
-	}
-	return steps
-}
-
 // resultOf is how a step of a run has ended. One that is neither done nor has failed was cut off with its run.
 func resultOf(t node.StepTime) string {
 	if t.Failed || t.FinishedAt.IsZero() {
@@ -96,12 +87,9 @@ func resultOf(t node.StepTime) string {
 // duration is how long the work of an update that has ended took, without what it waited for before it was admitted. It returns false for one that
 // was not admitted.
 func duration(s *refitv1.MachineUpdateStatus) (time.Duration, bool) {
-	switch {
-	case s.Admission != nil:
-		return s.FinishedAt.Sub(s.Admission.AdmittedAt.Time), true
-	case len(s.Starts) > 0 && s.StartedAt != nil && !s.Starts[0].Before(s.StartedAt): // it has failed, and the node is as it was
-		return s.FinishedAt.Sub(s.Starts[0].Time), true
-	default:
+	since, ok := workedSince(s)
+	if !ok || s.FinishedAt == nil {
 		return 0, false
 	}
+	return max(0, s.FinishedAt.Sub(since)), true // the clocks of two servers
 }

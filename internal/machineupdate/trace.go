@@ -132,6 +132,7 @@ func (u *update) noteRun(run node.Status) {
 		return
 	}
 	s := &u.mu.Status
+	run = believed(run, s, u.Clock.Now())
 	result, failed := string(node.Succeeded), ""
 	if run.State != node.Succeeded {
 		result, failed = string(node.Failed), string(node.Failed)
@@ -139,14 +140,14 @@ func (u *update) noteRun(run node.Status) {
 	of := u.span(s, "run", run.StartedAt, run.FinishedAt, append(u.about(s), attribute.String("refit.result", result)), "run", strconv.FormatInt(run.Token, 10))
 	of.Failed = failed
 	u.spans = append(u.spans, of)
-	for _, t := range stepsOf(run) {
+	for _, t := range run.Steps {
 		about, result := append(u.about(s), attribute.String("refit.step", t.Step)), resultOf(t)
 		if t.Class != "" {
 			about = append(about, attribute.String("refit.class", t.Class))
 		}
 		end := t.FinishedAt
 		if end.IsZero() {
-			end = run.FinishedAt
+			end = latest(t.StartedAt, run.FinishedAt)
 		}
 		step := u.span(s, "step", t.StartedAt, end, append(about, attribute.String("refit.result", result)), "step", strconv.FormatInt(run.Token, 10), t.Step)
 		step.Parent = of.ID.Span
