@@ -4,13 +4,17 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS := -s -w -X main.version=$(VERSION)
+# Tags come from others, too: neither make nor a shell expands what a version says. Recipes have it in their environment.
+ifeq ($(origin VERSION),undefined)
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+endif
+override VERSION := $(value VERSION)
+export VERSION
 BIN := bin
 TOOLS := $(BIN)/tools
 
 # Reproducible: the same source makes the same agent, whose digest decides whether a node has it already.
-GO_BUILD := go build -trimpath -ldflags '$(LDFLAGS)'
+GO_BUILD := go build -trimpath -ldflags "-s -w -X main.version=$$VERSION"
 # It is brought to each node: gRPC's pages for debugging, 2.7 MB of templates, stay out.
 AGENT_BUILD := $(GO_BUILD) -tags grpcnotrace
 
@@ -22,8 +26,17 @@ build image sbom release provenance reference demo bench bench-fleet lint rules 
 help: ## Show this help.
 	@awk 'BEGIN {FS = ":.*## "} /^[a-zA-Z0-9_-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# It is a word of a few characters in all that it is put into: the linker's flags, the name of an image, files.
+.PHONY: version
+version:
+	@LC_ALL=C; [[ $$VERSION =~ ^[0-9A-Za-z.+_-]+$$ ]] || { printf '%q is no version: give VERSION\n' "$$VERSION" >&2; exit 1; }
+
+.PHONY: released
+released: version
+	@[[ $$VERSION =~ ^v[0-9] ]] || { echo "$$VERSION is no version of a release: VERSION=v0.1.0, say" >&2; exit 1; }
+
 .PHONY: build
-build: ## Build refit, and the agent for nodes of every architecture, into bin/.
+build: version ## Build refit, and the agent for nodes of every architecture, into bin/.
 	$(GO_BUILD) -o $(BIN)/refit ./cmd/refit
 	GOOS=linux GOARCH=amd64 $(AGENT_BUILD) -o $(BIN)/agents/refit-node-linux-amd64 ./cmd/refit-node
 	GOOS=linux GOARCH=arm64 $(AGENT_BUILD) -o $(BIN)/agents/refit-node-linux-arm64 ./cmd/refit-node
@@ -34,36 +47,40 @@ build: ## Build refit, and the agent for nodes of every architecture, into bin/.
 AGENT_KEY ?=
 ROLLBACK_INDEX ?= 0
 
-IMAGE ?= ghcr.io/capi-refit/refit:$(VERSION)
+ifeq ($(origin IMAGE),undefined)
+IMAGE := ghcr.io/capi-refit/refit:$(VERSION)
+endif
+override IMAGE := $(value IMAGE)
+export IMAGE
 # All times in the image are this one, so that the same commit makes the same image.
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
 .PHONY: image
 image: build ## Make the container image IMAGE, bin/image.tar, and load it into Docker if that answers.
-	go run ./build/image --image '$(IMAGE)' --version $(VERSION) --created $(SOURCE_DATE_EPOCH) --out $(BIN)/image.tar
+	go run ./build/image --image "$$IMAGE" --version "$$VERSION" --created $(SOURCE_DATE_EPOCH) --out $(BIN)/image.tar
 	@if docker info >/dev/null 2>&1; then docker load -i $(BIN)/image.tar; else echo "Docker does not answer: the image is in $(BIN)/image.tar only"; fi
 
 .PHONY: sbom
 sbom: build $(TOOLS)/cyclonedx-gomod ## List the modules in each program of the image, with their hashes, in CycloneDX: bin/sbom/.
 	@mkdir -p $(BIN)/sbom
 	for program in $(BIN)/refit $(BIN)/agents/refit-node-linux-{amd64,arm64}; do \
-	  $(TOOLS)/cyclonedx-gomod bin -json -noserial -notimestamp -version $(VERSION) -output $(BIN)/sbom/$${program##*/}.cdx.json $$program || exit 1; done
+	  $(TOOLS)/cyclonedx-gomod bin -json -noserial -notimestamp -version "$$VERSION" -output $(BIN)/sbom/$${program##*/}.cdx.json $$program || exit 1; done
 
 # What the command is built for: see build/release.
 PLATFORMS := linux-amd64 linux-arm64 darwin-amd64 darwin-arm64 windows-amd64 windows-arm64
 
 .PHONY: release
-release: ## Make the files of a release, out/: make release VERSION=v0.1.0. Needs no network but Go modules.
+release: released ## Make the files of a release, out/: make release VERSION=v0.1.0. Needs no network but Go modules.
 	@mkdir -p $(BIN)/release
 	for platform in $(PLATFORMS); do \
 	  GOOS=$${platform%-*} GOARCH=$${platform#*-} $(GO_BUILD) -buildvcs=false -o $(BIN)/release/refit-$$platform ./cmd/refit || exit 1; done
-	go run ./build/release --version '$(VERSION)' --programs $(BIN)/release --created $(SOURCE_DATE_EPOCH)
+	go run ./build/release --version "$$VERSION" --programs $(BIN)/release --created $(SOURCE_DATE_EPOCH)
 
 # What the workflow release does besides: it has a certificate for what it is, which nobody else gets. See docs/release.md.
 .PHONY: provenance
-provenance: # what a release was built of, as its workflow's environment says
+provenance: released # what a release was built of, as its workflow's environment says
 	@mkdir -p $(BIN)
-	go run ./build/provenance --version '$(VERSION)' --out $(BIN)/provenance.json
+	go run ./build/provenance --version "$$VERSION" --out $(BIN)/provenance.json
 
 # The checksums are of all files of a release, so that their signature is one of each.
 .PHONY: sign
@@ -73,8 +90,8 @@ sign: $(TOOLS)/cosign
 
 .PHONY: sign-image
 sign-image: $(TOOLS)/cosign
-	docker push '$(IMAGE)'
-	image=$$(docker image inspect --format '{{index .RepoDigests 0}}' '$(IMAGE)'); \
+	docker push "$$IMAGE"
+	image=$$(docker image inspect --format '{{index .RepoDigests 0}}' "$$IMAGE"); \
 	$(TOOLS)/cosign sign --yes "$$image"; \
 	$(TOOLS)/cosign attest --yes --type spdxjson --predicate out/refit.spdx.json "$$image"; \
 	$(TOOLS)/cosign attest --yes --type slsaprovenance1 --predicate $(BIN)/provenance.json "$$image"
