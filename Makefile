@@ -56,8 +56,8 @@ export IMAGE
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
 .PHONY: image
-image: build ## Make the container image IMAGE, bin/image.tar, and load it into Docker if that answers.
-	go run ./build/image --image "$$IMAGE" --version "$$VERSION" --created $(SOURCE_DATE_EPOCH) --out $(BIN)/image.tar
+image: build ## Make the container image IMAGE, bin/image.tar, with the list of its modules, bin/image.spdx.json, and load it into Docker if that answers.
+	go run ./build/image --image "$$IMAGE" --version "$$VERSION" --created $(SOURCE_DATE_EPOCH) --out $(BIN)/image.tar --spdx $(BIN)/image.spdx.json
 	@if docker info >/dev/null 2>&1; then docker load -i $(BIN)/image.tar; else echo "Docker does not answer: the image is in $(BIN)/image.tar only"; fi
 
 .PHONY: sbom
@@ -93,7 +93,7 @@ sign-image: $(TOOLS)/cosign
 	docker push "$$IMAGE"
 	image=$$(docker image inspect --format '{{index .RepoDigests 0}}' "$$IMAGE"); \
 	$(TOOLS)/cosign sign --yes "$$image"; \
-	$(TOOLS)/cosign attest --yes --type spdxjson --predicate out/refit.spdx.json "$$image"; \
+	$(TOOLS)/cosign attest --yes --type spdxjson --predicate $(BIN)/image.spdx.json "$$image"; \
 	$(TOOLS)/cosign attest --yes --type slsaprovenance1 --predicate $(BIN)/provenance.json "$$image"
 
 .PHONY: vulnerabilities

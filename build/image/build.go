@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,15 @@ const user = "65532:65532"
 
 // agents are the programs that refit brings to nodes.
 var agents = []string{"refit-node-linux-amd64", "refit-node-linux-arm64"}
+
+// contents are all programs in the image, by their names there and below the directory that they are taken from.
+func contents() []string {
+	names := []string{"refit"}
+	for _, agent := range agents {
+		names = append(names, "agents/"+agent)
+	}
+	return names
+}
 
 // signatureSuffix makes the name of an agent's signature out of the agent's.
 const signatureSuffix = ".sig"
@@ -94,10 +104,11 @@ func pack(bin string, created time.Time) ([]byte, error) {
 	if err := add(tar.Header{Typeflag: tar.TypeDir, Name: "agents/"}, nil); err != nil {
 		return nil, fmt.Errorf("pack the image: %w", err)
 	}
-	names := []string{"refit"}
+	names := contents()
 	for _, agent := range agents {
-		names = append(names, "agents/"+agent, "agents/"+agent+signatureSuffix)
+		names = append(names, "agents/"+agent+signatureSuffix)
 	}
+	slices.Sort(names[1:]) // a signature comes after its agent
 	for _, name := range names {
 		content, err := os.ReadFile(filepath.Join(bin, filepath.FromSlash(name)))
 		if errors.Is(err, fs.ErrNotExist) && strings.HasSuffix(name, signatureSuffix) {

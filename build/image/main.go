@@ -16,8 +16,8 @@ import (
 )
 
 type options struct {
-	bin, image, version, out string
-	created                  int64
+	bin, image, version, out, spdx string
+	created                        int64
 }
 
 func main() {
@@ -34,6 +34,7 @@ func main() {
 	cmd.Flags().StringVar(&o.image, "image", "", "The image's name, with a tag.")
 	cmd.Flags().StringVar(&o.version, "version", "", "The version that the image's labels name.")
 	cmd.Flags().StringVar(&o.out, "out", "", "File to write, for docker load. Unset: none.")
+	cmd.Flags().StringVar(&o.spdx, "spdx", "", "File for the list of all programs in the image and their modules, in SPDX 2.3. Unset: none.")
 	cmd.Flags().Int64Var(&o.created, "created", 0, "When the image was created, in seconds since 1970 (SOURCE_DATE_EPOCH).")
 	if err := cmd.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "image:", err)
@@ -56,6 +57,15 @@ func (o options) run(cmd *cobra.Command) error {
 	digest, err := img.Digest()
 	if err != nil {
 		return err
+	}
+	if o.spdx != "" {
+		list, err := o.sbom()
+		if err != nil {
+			return fmt.Errorf("list what is in the image: %w", err)
+		}
+		if err := os.WriteFile(o.spdx, list, 0o644); err != nil { //nolint:gosec // it is for everybody
+			return err
+		}
 	}
 	if o.out != "" {
 		if err := os.MkdirAll(filepath.Dir(o.out), 0o750); err != nil {

@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
+
+	"github.com/capi-refit/refit/build/spdx"
 )
 
 // release makes one. This test program stands for the command: it has modules, too.
@@ -96,7 +98,7 @@ func TestARelease(t *testing.T) {
 		require.Contains(t, chart, "refit/templates/crds/machineupdates.yaml")
 	})
 	t.Run("modules", func(t *testing.T) {
-		var bom spdx
+		var bom spdx.Document
 		require.NoError(t, json.Unmarshal([]byte(files["refit.spdx.json"]), &bom))
 		require.Len(t, bom.Relationships, len(bom.Packages))
 		for _, module := range []string{"pkg:golang/github.com/spf13/cobra@v", "pkg:golang/stdlib@go1"} {

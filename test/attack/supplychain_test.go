@@ -89,7 +89,7 @@ func TestAReleaseRunsTheCommandsThatThereAre(t *testing.T) {
 	}
 	require.Equal(t, []string{"vulnerabilities", "image", "sbom", "release", "provenance", "sign-image", "sign", "publish"}, order)
 	require.Contains(t, string(content), "gh release create \"$GITHUB_REF_NAME\" --draft ", "a person publishes it")
-	for _, signed := range []string{"cosign sign-blob --yes --bundle out/checksums.txt.sigstore.json out/checksums.txt", "--predicate out/refit.spdx.json", `cosign sign --yes "$$image"`} {
+	for _, signed := range []string{"cosign sign-blob --yes --bundle out/checksums.txt.sigstore.json out/checksums.txt", `cosign sign --yes "$$image"`} {
 		require.Contains(t, string(makefile), signed)
 	}
 }

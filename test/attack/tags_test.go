@@ -176,6 +176,8 @@ func TestAllOfAReleaseHasItsVersion(t *testing.T) {
 	out, err := r.run(nil, "git", "tag", "v0.1.0") // as GitHub's page makes it
 	require.NoError(t, err, out)
 	r.rehearse("v0.1.0")
+	require.Contains(t, r.called(), " --spdx\n bin/image.spdx.json\n")
+	require.Contains(t, r.called(), "cosign\n attest\n --yes\n --type\n spdxjson\n --predicate\n bin/image.spdx.json\n", "the image's own list, not that of the command")
 	require.NotContains(t, r.called(), "v0.1.0-rc.1")
 	require.Contains(t, r.called(), "main.version=v0.1.0\n")
 	require.Equal(t, 3, strings.Count(r.called(), " --version\n v0.1.0\n"), "the image, the release, its provenance:\n%s", r.called())
