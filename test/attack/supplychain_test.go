@@ -1,9 +1,11 @@
 package attack_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,7 +18,7 @@ type workflow struct {
 	Permissions map[string]string
 	Jobs        map[string]struct {
 		Permissions map[string]string
-		Steps       []struct{ Uses, Run string }
+		Steps       []struct{ Run string }
 	}
 }
 
@@ -37,6 +39,7 @@ func TestAWorkflowRunsNoActionThatCanBeExchanged(t *testing.T) {
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		require.NoError(t, err)
+		require.Empty(t, ofOthers(t, content), file)
 		var w workflow
 		require.NoError(t, yaml.Unmarshal(content, &w), file)
 		require.NotNil(t, w.Permissions, "%s: without it jobs may have all", file)
@@ -50,10 +53,6 @@ func TestAWorkflowRunsNoActionThatCanBeExchanged(t *testing.T) {
 			}
 			require.NotEmpty(t, job.Permissions)
 			for _, step := range job.Steps {
-				if step.Uses != "" {
-					require.Regexp(t, regexp.MustCompile(`^actions/[a-z-]+@[0-9a-f]{40}$`), step.Uses)
-				}
-				require.NotContains(t, step.Run, "${{", "%s: what others have written must not become a command", file)
 				runs[filepath.Base(file)] = append(runs[filepath.Base(file)], step.Run)
 			}
 		}
@@ -63,6 +62,86 @@ func TestAWorkflowRunsNoActionThatCanBeExchanged(t *testing.T) {
 			require.Contains(t, runs[file], command)
 		}
 	}
+}
+
+var (
+	// pinnedAction is GitHub's own at a commit.
+	pinnedAction = regexp.MustCompile(`^actions/[a-z-]+@[0-9a-f]{40}$`)
+	pinnedImage  = regexp.MustCompile(`^[^$@]+@sha256:[0-9a-f]{64}$`)
+)
+
+// ofOthers returns what a workflow runs that others can exchange, or tells them: actions and workflows that are not GitHub's own at a commit, images
+// without a digest, commands that are made of what others have written, and all secrets at once. It looks everywhere, whatever a job is made of.
+func ofOthers(t *testing.T, content []byte) []string {
+	t.Helper()
+	var w any
+	require.NoError(t, yaml.UnmarshalStrict(content, &w))
+	var found []string
+	image := func(value any) {
+		if of, ok := value.(map[string]any); ok {
+			value = of["image"]
+		}
+		if name, ok := value.(string); !ok || !pinnedImage.MatchString(name) {
+			found = append(found, fmt.Sprintf("the image %v", value))
+		}
+	}
+	var look func(any)
+	look = func(part any) {
+		switch part := part.(type) {
+		case []any:
+			for _, p := range part {
+				look(p)
+			}
+		case map[string]any:
+			for key, value := range part {
+				text, isText := value.(string)
+				services, isMap := value.(map[string]any)
+				switch {
+				case key == "uses" && (!isText || !pinnedAction.MatchString(text)):
+					found = append(found, fmt.Sprintf("uses %v", value))
+				case key == "run" && isText && strings.Contains(text, "${{"):
+					found = append(found, "runs "+text)
+				case key == "secrets" && text == "inherit":
+					found = append(found, "all secrets")
+				case key == "container":
+					image(value)
+				case key == "services" && isMap:
+					for _, s := range services {
+						image(s)
+					}
+				case key == "services":
+					image(value)
+				}
+				look(value)
+			}
+		}
+	}
+	look(w)
+	slices.Sort(found)
+	return found
+}
+
+// TestWhatAWorkflowRunsOfOthersIsSeen plants it wherever GitHub reads it.
+func TestWhatAWorkflowRunsOfOthersIsSeen(t *testing.T) {
+	commit, digest := strings.Repeat("a", 40), "@sha256:"+strings.Repeat("b", 64)
+	for job, want := range map[string][]string{
+		"{steps: [{uses: actions/checkout@" + commit + "}], container: r.example.org/x" + digest + ", services: {db: {image: r.example.org/y" + digest + "}}}": nil,
+		"{uses: somebody/else/.github/workflows/anything.yaml@main, secrets: inherit}":                                                                         {"all secrets", "uses somebody/else/.github/workflows/anything.yaml@main"},
+		"{uses: somebody/else/.github/workflows/anything.yaml@" + commit + "}":                                                                                 {"uses somebody/else/.github/workflows/anything.yaml@" + commit},
+		"{steps: [{uses: actions/checkout@v4}]}":                                                                                                               {"uses actions/checkout@v4"},
+		"{steps: [{uses: ./.github/actions/x}]}":                                                                                                               {"uses ./.github/actions/x"},
+		"{steps: [{uses: 'docker://somebody/else:latest'}]}":                                                                                                   {"uses docker://somebody/else:latest"},
+		"{container: 'somebody/else:latest'}":                                                                                                                  {"the image somebody/else:latest"},
+		"{container: {image: 'somebody/else:1'}}":                                                                                                              {"the image somebody/else:1"},
+		"{container: '${{ matrix.image }}" + digest + "'}":                                                                                                     {"the image ${{ matrix.image }}" + digest},
+		"{services: {db: {image: 'somebody/db:1'}, x: {image: r.example.org/x" + digest + "}}}":                                                                {"the image somebody/db:1"},
+		"{services: '${{ fromJSON(inputs.services) }}'}":                                                                                                       {"the image ${{ fromJSON(inputs.services) }}"},
+		"{steps: [{run: 'echo ${{ github.head_ref }}'}]}":                                                                                                      {"runs echo ${{ github.head_ref }}"},
+	} {
+		require.Equal(t, want, ofOthers(t, []byte("jobs:\n  more: "+job+"\n")), job)
+	}
+	anchored := "x: &step {uses: somebody/else@main}\njobs:\n  more: {steps: [*step]}\n"
+	require.Len(t, ofOthers(t, []byte(anchored)), 2, "an alias is what it stands for")
 }
 
 // TestAReleaseRunsTheCommandsThatThereAre compares what the workflow of a release calls with the Makefile, and in which order: all files are made before
