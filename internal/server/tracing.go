@@ -31,6 +31,9 @@ func (f *tracingFlags) add(fs *pflag.FlagSet) {
 
 // start has traces be exported, if they are to be. At the end shutdown exports what is left.
 func (f *tracingFlags) start(ctx context.Context, version, instance string) (shutdown func(), err error) {
+	if err := tracing.ValidateEndpoint(f.endpoint); err != nil {
+		return nil, fmt.Errorf("--tracing-endpoint: %w", err)
+	}
 	o := tracing.Options{Endpoint: f.endpoint, Insecure: f.insecure, Ratio: f.ratio, Version: version, Instance: instance}
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("--tracing-sampling-ratio: %w", err)

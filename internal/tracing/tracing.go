@@ -5,6 +5,9 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net/netip"
+	"regexp"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -32,8 +35,33 @@ type Options struct {
 	Version, Instance string
 }
 
+// endpoint is a host's name, an IPv4 address, or an IPv6 address in brackets, and a port. The chart's values.schema.json has the same.
+const endpoint = `([A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?|\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\])` +
+	`:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])`
+
+var isEndpoint = regexp.MustCompile(`^` + endpoint + `$`)
+
+// ValidateEndpoint returns what is wrong with an endpoint. No endpoint is right, too.
+func ValidateEndpoint(text string) error {
+	if text == "" {
+		return nil
+	}
+	wrong := !isEndpoint.MatchString(text)
+	if strings.HasPrefix(text, "[") {
+		_, err := netip.ParseAddrPort(text)
+		wrong = wrong || err != nil
+	}
+	if wrong {
+		return fmt.Errorf("%q is no host and port, such as otel-collector.observability:4317", text)
+	}
+	return nil
+}
+
 // Validate returns what is wrong with the options.
 func (o Options) Validate() error {
+	if err := ValidateEndpoint(o.Endpoint); err != nil {
+		return fmt.Errorf("the endpoint: %w", err)
+	}
 	if !(o.Ratio >= 0 && o.Ratio <= 1) { // it may be NaN
 		return fmt.Errorf("the part of the traces is %v, and can be from 0 to 1", o.Ratio)
 	}

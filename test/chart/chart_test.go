@@ -225,6 +225,9 @@ func TestWhatIsNoValueIsRefused(t *testing.T) {
 		"no repository":                {"image": map[string]any{"repository": nil}},
 		"too many shards":              {"shards": 65},
 		"a collector that is a URL":    {"tracing": map[string]any{"endpoint": "http://otel:4317"}},
+		"a collector without a port":   {"tracing": map[string]any{"endpoint": "otel"}},
+		"a collector without a host":   {"tracing": map[string]any{"endpoint": ":4317"}},
+		"a port that there is not":     {"tracing": map[string]any{"endpoint": "otel:99999999"}},
 		"more than all traces":         {"tracing": map[string]any{"samplingRatio": 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
