@@ -241,7 +241,13 @@ func TestEachMistakeIsFound(t *testing.T) {
 		"nobody leads": {func(_ *testing.T, f *fleet) {
 			f.lease.Spec.RenewTime = new(metav1.NewMicroTime(managementtest.Start.Add(-time.Minute)))
 		}, "leader", Error, "nobody leads"},
-		"there is no leader":  {func(_ *testing.T, f *fleet) { f.lease.Spec.HolderIdentity = nil }, "leader", Error, "nobody leads"},
+		"there is no leader": {func(_ *testing.T, f *fleet) { f.lease.Spec.HolderIdentity = nil }, "leader", Error, "nobody leads"},
+		"a shard that nobody leads": {func(_ *testing.T, f *fleet) {
+			f.lease.Spec.HolderIdentity = new("replicas with --shards=2")
+			first := f.lease.DeepCopy()
+			first.Name, first.Spec.HolderIdentity = "refit-shard-0-of-2", new("refit-a")
+			f.more = append(f.more, first)
+		}, "leader", Error, "nobody leads"},
 		"no election":         {func(_ *testing.T, f *fleet) { gone(f.lease) }, "leader", Warning, "no Lease"},
 		"there is no Cluster": {func(_ *testing.T, f *fleet) { gone(f.cluster) }, "clusters", Warning, "no such Clusters"},
 		"it is not asked about the namespace": {func(_ *testing.T, f *fleet) {
@@ -285,12 +291,7 @@ func TestEachMistakeIsFound(t *testing.T) {
 			f := newFleet(t)
 			tc.spoil(t, f)
 			all := f.run()
-			var bad []Finding
-			for _, one := range all {
-				if one.Level != Good {
-					bad = append(bad, one)
-				}
-			}
+			bad := bad(all)
 			require.Len(t, bad, 1, "one finding for one mistake")
 			require.Equal(t, tc.check, bad[0].Check)
 			require.Equal(t, tc.level, bad[0].Level)

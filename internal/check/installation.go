@@ -12,7 +12,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -24,7 +23,6 @@ import (
 	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
 
 	"github.com/capi-refit/refit/config/crd"
-	"github.com/capi-refit/refit/internal/shard"
 )
 
 const (
@@ -80,71 +78,6 @@ func sameVersions(want, have *apiextensionsv1.CustomResourceDefinition) bool {
 		return string(text)
 	}
 	return schemas(want) == schemas(have)
-}
-
-// gates are the feature gates that Cluster API's managers take.
-var gates = map[string][]string{
-	"cluster-api":           {"RuntimeSDK", "InPlaceUpdates"},
-	"control-plane-kubeadm": {"InPlaceUpdates"},
-}
-
-// managers looks whether Cluster API's managers have the feature gates.
-func (c *Checker) managers(ctx context.Context) []Finding {
-	const check = "feature-gates"
-	var all []Finding
-	for _, name := range []string{"cluster-api", "control-plane-kubeadm"} {
-		var list appsv1.DeploymentList
-		if err := c.Client.List(ctx, &list, client.MatchingLabels{provider: name}); err != nil {
-			all = append(all, unknown(check, "", err))
-			continue
-		}
-		if len(list.Items) == 0 {
-			all = append(all, Finding{Check: check, Level: Warning, Message: "there is no Deployment of provider " + name + " here",
-				Do: "see to it that its manager has the feature gates " + strings.Join(gates[name], ", ")})
-		}
-		for i := range list.Items {
-			all = append(all, gatesOf(check, &list.Items[i], gates[name]))
-			all = append(all, down(&list.Items[i])...)
-		}
-	}
-	return all
-}
-
-// down tells of a manager of Cluster API's that does not run. What it has discovered is in no object: one that can't discover an extension exits.
-func down(d *appsv1.Deployment) []Finding {
-	if d.Status.AvailableReplicas > 0 || ptr.Deref(d.Spec.Replicas, 1) == 0 {
-		return nil
-	}
-	return []Finding{{Check: "managers", Level: Error, Object: nameOf("Deployment", d), Message: "none of its pods is available, so that it updates no machine",
-		Do: "see its log: Cluster API's managers exit on start when they can't discover an extension, as while refit is away or its certificate is not signed by the caBundle"}}
-}
-
-func gatesOf(check string, d *appsv1.Deployment, wanted []string) Finding {
-	set := map[string]string{}
-	for _, c := range d.Spec.Template.Spec.Containers {
-		for _, arg := range append(slices.Clone(c.Command), c.Args...) {
-			value, ok := strings.CutPrefix(strings.TrimPrefix(arg, "-"), "-feature-gates=")
-			if !ok {
-				continue
-			}
-			for gate := range strings.SplitSeq(value, ",") {
-				name, on, _ := strings.Cut(strings.TrimSpace(gate), "=")
-				set[name] = strings.ToLower(on)
-			}
-		}
-	}
-	var off []string
-	for _, gate := range wanted {
-		if set[gate] != "true" {
-			off = append(off, gate)
-		}
-	}
-	object := nameOf("Deployment", d)
-	if len(off) == 0 {
-		return good(check, object, "it has "+strings.Join(wanted, ", "))
-	}
-	return Finding{Check: check, Level: Error, Object: object, Message: "the feature gate " + strings.Join(off, ", ") + " is off, so that Cluster API does not ask",
-		Do: "set EXP_RUNTIME_SDK=true and EXP_IN_PLACE_UPDATES=true for clusterctl, or --feature-gates of its container"}
 }
 
 // asked are the hooks that Cluster API asks for an update in place.
@@ -293,33 +226,4 @@ func callers(d *appsv1.Deployment) Finding {
 	}
 	return Finding{Check: check, Level: Warning, Object: object, Message: "hooks are answered to anybody who reaches the port",
 		Do: "keep others from it by a NetworkPolicy that is enforced, or ask for client certificates: docs/install.md"}
-}
-
-// leader looks whether one of refit's replicas leads.
-func (c *Checker) leader(ctx context.Context) []Finding {
-	const check = "leader"
-	var list coordinationv1.LeaseList
-	if err := c.Client.List(ctx, &list); err != nil {
-		return []Finding{unknown(check, "", err)}
-	}
-	leases := slices.DeleteFunc(list.Items, func(l coordinationv1.Lease) bool { return !shard.IsElection(&l) })
-	if len(leases) == 0 {
-		return []Finding{{Check: check, Level: Warning, Message: "there is no Lease of an election of refit", Do: "see refit's log; without --leader-elect, or where it runs elsewhere, there is none here"}}
-	}
-	var all []Finding
-	for i := range leases {
-		l := &leases[i]
-		object := nameOf("Lease", l)
-		var renewed time.Time
-		if l.Spec.RenewTime != nil {
-			renewed = l.Spec.RenewTime.Time
-		}
-		valid := renewed.Add(time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 15)) * time.Second)
-		if ptr.Deref(l.Spec.HolderIdentity, "") == "" || valid.Before(c.Clock.Now()) {
-			all = append(all, Finding{Check: check, Level: Error, Object: object, Message: "nobody leads, so that no machine is updated", Do: "see refit's log"})
-			continue
-		}
-		all = append(all, good(check, object, *l.Spec.HolderIdentity+" leads"))
-	}
-	return all
 }

@@ -13,6 +13,9 @@ import (
 // LeaderLease is the Lease by which a leader is elected where the fleet is not divided.
 const LeaderLease = "controller-leader-election-refit"
 
+// divided is who holds that Lease where the fleet is divided: all replicas that divide it into so many shards.
+const divided = "replicas with --shards=%d"
+
 // division is the lock of a way to divide the fleet. It is the Lease that a leader has where the fleet is not divided, and all replicas that divide it
 // alike have it together, under one name, and renew it: so a leader, of whatever version, and replicas with another number of shards wait
 // until the last of them has ended.
@@ -24,7 +27,7 @@ type division struct {
 func newDivision(leases coordinationclient.LeasesGetter, namespace string, count int) *division {
 	return &division{LeaseLock: &resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: LeaderLease}, Client: leases,
-		LockConfig: resourcelock.ResourceLockConfig{Identity: fmt.Sprintf("replicas with --shards=%d", count)},
+		LockConfig: resourcelock.ResourceLockConfig{Identity: fmt.Sprintf(divided, count)},
 	}}
 }
 

@@ -8,9 +8,11 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	coordinationlisters "k8s.io/client-go/listers/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/ptr"
 )
 
 // divisionLabel is on the Leases of shards and replicas, with how many shards the fleet is divided into.
@@ -69,8 +71,40 @@ func (l *leases) all() ([]*coordinationv1.Lease, error) {
 	return all, nil
 }
 
-// IsElection reports whether a Lease is that of a leader: of the whole fleet, or of a shard.
-func IsElection(lease *coordinationv1.Lease) bool {
-	_, divided := lease.Labels[divisionLabel]
-	return lease.Name == LeaderLease || divided && !isMember(lease)
+// Elections returns, of all Leases, those by which leaders are elected now: for each namespace that of the whole fleet, and where replicas divide it
+// those of the shards that there are. One that is not there yet is returned with no holder. Those of shards of a former number stay, and
+// are left out.
+func Elections(all []coordinationv1.Lease) []coordinationv1.Lease {
+	known := map[types.NamespacedName]*coordinationv1.Lease{}
+	for i := range all {
+		known[types.NamespacedName{Namespace: all[i].Namespace, Name: all[i].Name}] = &all[i]
+	}
+	var out []coordinationv1.Lease
+	for i := range all {
+		if all[i].Name != LeaderLease {
+			continue
+		}
+		out = append(out, all[i])
+		for n, count := 0, shardsOf(&all[i]); n < count; n++ {
+			name := types.NamespacedName{Namespace: all[i].Namespace, Name: shardName(n, count)}
+			lease := known[name]
+			if lease == nil {
+				lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
+			}
+			out = append(out, *lease)
+		}
+	}
+	return out
+}
+
+// most bounds how many shards are looked for: whoever may write a Lease may write any number there.
+const most = 1000
+
+// shardsOf returns into how many shards a fleet is divided by who holds its Lease: 0 if it is one leader, or nobody.
+func shardsOf(lease *coordinationv1.Lease) int {
+	count := 0
+	if _, err := fmt.Sscanf(ptr.Deref(lease.Spec.HolderIdentity, ""), divided, &count); err != nil || count > most {
+		return 0
+	}
+	return count
 }
