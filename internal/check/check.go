@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -56,34 +57,54 @@ type Checker struct {
 	Nodes int
 	Reach func(ctx context.Context, machine *clusterv1.Machine) error
 
-	// extensions are the ExtensionConfigs for updates in place, as they were read once for all Clusters, or why they could not be.
+	seen
+}
+
+// seen is what was read once for all, or why it could not be.
+type seen struct {
+	// extensions are the ExtensionConfigs for updates in place.
 	extensions    []runtimev1.ExtensionConfig
 	extensionsErr error
+	// clusters are the Clusters that are looked at, by namespace and name.
+	clusters    []clusterv1.Cluster
+	clustersErr error
+	// namespaces are all of them, by name.
+	namespaces    map[string]*corev1.Namespace
+	namespacesErr error
 }
 
 // Run looks at everything. What could not be read is a finding, too.
 func (c *Checker) Run(ctx context.Context) []Finding {
-	var all []Finding
 	c.extensions, c.extensionsErr = c.readExtensions(ctx)
+	c.clusters, c.clustersErr = c.readClusters(ctx)
+	c.namespaces, c.namespacesErr = c.readNamespaces(ctx)
+	var all []Finding
 	for _, look := range []func(context.Context) []Finding{
 		c.definitions, c.managers, c.extension, c.admission, c.guard, c.deployment, c.leader,
 	} {
 		all = append(all, look(ctx)...)
 	}
-	clusters, err := c.clusters(ctx)
-	if err != nil {
-		return append(all, unknown("clusters", "", err))
-	}
-	if len(clusters) == 0 {
-		all = append(all, c.optedIn(ctx)...) // else it is told of each Cluster
+	switch {
+	case c.clustersErr != nil:
+		return append(all, unknown("clusters", "", c.clustersErr))
+	case len(c.clusters) == 0:
+		all = append(all, c.optedIn()...) // else it is told of each namespace
 		return append(all, Finding{Check: "clusters", Level: Warning, Message: "there are no such Clusters", Do: "make a Cluster, or look elsewhere with --namespace and --cluster"})
 	}
-	all = append(all, c.policies(ctx)...)
-	for i := range clusters {
+	return append(append(all, c.policies(ctx)...), c.fleet(ctx)...)
+}
+
+// fleet looks at each Cluster. Where Cluster API asks nobody it says that, and no more, unless it was told to look there: as before the namespace is labelled.
+func (c *Checker) fleet(ctx context.Context) []Finding {
+	all, unasked := c.selected()
+	for i := range c.clusters {
+		if unasked[c.clusters[i].Namespace] && c.Namespace == "" && c.Cluster == "" {
+			continue
+		}
 		for _, look := range []func(context.Context, *clusterv1.Cluster) []Finding{
-			c.selected, c.access, c.controlPlane, c.deployments, c.healthChecks, c.workload, c.nodes,
+			c.access, c.controlPlane, c.deployments, c.healthChecks, c.workload, c.nodes,
 		} {
-			all = append(all, look(ctx, &clusters[i])...)
+			all = append(all, look(ctx, &c.clusters[i])...)
 		}
 	}
 	return all
@@ -101,8 +122,8 @@ func Worst(all []Finding) Level {
 	return worst
 }
 
-// clusters returns the Clusters that are looked at, by namespace and name.
-func (c *Checker) clusters(ctx context.Context) ([]clusterv1.Cluster, error) {
+// readClusters returns the Clusters that are looked at, by namespace and name.
+func (c *Checker) readClusters(ctx context.Context) ([]clusterv1.Cluster, error) {
 	var list clusterv1.ClusterList
 	if err := c.Client.List(ctx, &list, client.InNamespace(c.Namespace)); err != nil {
 		return nil, fmt.Errorf("list Clusters: %w", err)

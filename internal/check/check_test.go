@@ -252,7 +252,12 @@ func TestEachMistakeIsFound(t *testing.T) {
 		"there is no Cluster": {func(_ *testing.T, f *fleet) { gone(f.cluster) }, "clusters", Warning, "no such Clusters"},
 		"it is not asked about the namespace": {func(_ *testing.T, f *fleet) {
 			f.extension.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"refit": "yes"}}
-		}, "extension-namespace", Error, "no ExtensionConfig is for its namespace"},
+			f.namespace.Labels = map[string]string{"refit": "Yes"}
+		}, "extension-namespace", Error, "no ExtensionConfig is for the namespace"},
+		"its namespace is not labelled": {func(_ *testing.T, f *fleet) {
+			f.extension.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"refit": "yes"}}
+			gone(f.access) // which does not matter there
+		}, "extension-namespace", Warning, "no ExtensionConfig is for the namespace, so that Cluster API replaces machines of its Clusters: prod"},
 		"a node that can't be logged in to": {func(_ *testing.T, f *fleet) {
 			f.access.Status.Unreached = []refitv1.UnreachedMachine{
 				{Name: "other", Reason: "Unreachable"}, {Name: "prod-a", Reason: "HostKey", Message: "it showed another key"},
@@ -299,6 +304,25 @@ func TestEachMistakeIsFound(t *testing.T) {
 			require.NotEmpty(t, bad[0].Do)
 			require.Equal(t, tc.level, Worst(all))
 		})
+	}
+}
+
+// TestANamespaceIsLookedAtBeforeItIsLabelled: who asks about it is told what else is missing, since the label comes last.
+func TestANamespaceIsLookedAtBeforeItIsLabelled(t *testing.T) {
+	f := newFleet(t)
+	f.extension.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"refit": "yes"}}
+	ask := func(namespace, cluster string) (found []string) {
+		for _, one := range bad(f.run(func(c *Checker) { c.Namespace, c.Cluster = namespace, cluster })) {
+			found = append(found, string(one.Level)+" "+one.Check+" "+one.Object)
+		}
+		return found
+	}
+	label := "Warning extension-namespace Namespace fleet"
+	require.Equal(t, []string{label}, ask("fleet", ""))
+	f.access.SetName("")
+	require.Equal(t, []string{label}, ask("", ""))
+	for _, found := range [][]string{ask("fleet", ""), ask("", "prod")} {
+		require.ElementsMatch(t, []string{label, "Error node-access Cluster fleet/prod"}, found)
 	}
 }
 

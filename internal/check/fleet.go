@@ -9,11 +9,9 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
@@ -21,7 +19,6 @@ import (
 
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/changemanagement"
@@ -98,60 +95,6 @@ func (c *Checker) refused(ctx context.Context) (map[types.NamespacedName]string,
 		see(&cluster.Items[i], cluster.Items[i].Status.Conditions)
 	}
 	return out, nil
-}
-
-// selected looks whether the ExtensionConfig is for the namespace of a Cluster.
-func (c *Checker) selected(ctx context.Context, cluster *clusterv1.Cluster) []Finding {
-	const check = "extension-namespace"
-	found, err := c.extensions, c.extensionsErr
-	var namespace corev1.Namespace
-	if err == nil {
-		err = c.Client.Get(ctx, client.ObjectKey{Name: cluster.Namespace}, &namespace)
-	}
-	object := nameOf("Cluster", cluster)
-	if err != nil {
-		return []Finding{unknown(check, object, err)}
-	}
-	if len(found) == 0 {
-		return nil // which was told
-	}
-	for i := range found {
-		if isFor(&found[i], &namespace) {
-			return []Finding{good(check, object, nameOf("ExtensionConfig", &found[i])+" is for its namespace")}
-		}
-	}
-	return []Finding{{Check: check, Level: Error, Object: object, Message: "no ExtensionConfig is for its namespace, so that its machines are replaced", Do: "widen the namespaceSelector of the ExtensionConfig, or label the namespace as it says"}}
-}
-
-// isFor reports whether Cluster API asks an extension about a namespace.
-func isFor(e *runtimev1.ExtensionConfig, namespace *corev1.Namespace) bool {
-	if e.Spec.NamespaceSelector == nil {
-		return true
-	}
-	selector, err := metav1.LabelSelectorAsSelector(e.Spec.NamespaceSelector)
-	return err == nil && selector.Matches(labels.Set(namespace.Labels))
-}
-
-// optedIn looks whether there is a namespace for which an ExtensionConfig is: one that begins with those that are labelled is for none at first.
-func (c *Checker) optedIn(ctx context.Context) []Finding {
-	const check = "extension-namespace"
-	if c.extensionsErr != nil || len(c.extensions) == 0 {
-		return nil // which was told
-	}
-	var list corev1.NamespaceList
-	if err := c.Client.List(ctx, &list); err != nil {
-		return []Finding{unknown(check, "", err)}
-	}
-	var all []Finding
-	for i := range c.extensions {
-		e := &c.extensions[i]
-		if !slices.ContainsFunc(list.Items, func(n corev1.Namespace) bool { return isFor(e, &n) }) {
-			all = append(all, Finding{Check: check, Level: Warning, Object: nameOf("ExtensionConfig", e),
-				Message: "no namespace has the labels that it asks for (" + metav1.FormatLabelSelector(e.Spec.NamespaceSelector) + "), so that Cluster API asks about no machines, and replaces them",
-				Do:      "label the namespaces whose machines are to be updated in place, or widen its namespaceSelector: docs/install.md"})
-		}
-	}
-	return all
 }
 
 // access looks whether refit knows how to reach the nodes of a Cluster.

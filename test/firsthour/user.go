@@ -205,7 +205,7 @@ func (u *user) applyPolicy(ctx context.Context) error { return u.apply(ctx, "pol
 
 // label has Cluster API ask refit about the machines, and waits as docs/install.md says.
 func (u *user) label(ctx context.Context) error {
-	if said, _, err := u.check(ctx, "--problems"); err != nil || !strings.Contains(said, "no ExtensionConfig is for its namespace") {
+	if said, _, err := u.check(ctx, "--problems"); err != nil || !strings.Contains(said, "no ExtensionConfig is for the namespace") {
 		return fmt.Errorf("it does not say that the namespace is not labelled: %w\n%s", err, said)
 	}
 	_, err := u.management.Run(ctx, "", nil, lab.Kubectl, "label", "namespace", u.cluster.Namespace, "capi-refit.dev/in-place-updates=enabled")

@@ -35,7 +35,7 @@ func (i *installation) findsMistakes(ctx context.Context, t *testing.T) {
 	}{
 		"a feature gate is off":     {i.switchOff, "feature-gates", "Error", "InPlaceUpdates is off"},
 		"another authority":         {i.changeAuthority, "extension", "Error", "x509"},
-		"no label":                  {i.unlabel, "extension-namespace", "Error", "no ExtensionConfig is for its namespace"},
+		"no label":                  {i.unlabel, "extension-namespace", "Warning", "no ExtensionConfig is for the namespace"},
 		"no NodeAccess":             {func(context.Context, *testing.T) func() { return func() {} }, "node-access", "Error", "have no NodeAccess"},
 		"a policy that never opens": {i.closeForEver, "policies", "Warning", "never opens"},
 		"a guard that is not there": {i.askForGuard, "guard", "Warning", "no guard is installed"},
