@@ -59,11 +59,17 @@ type fleet struct {
 	more       []client.Object
 }
 
+// authority is one that lived, or is to live, for a year.
 func authority(t *testing.T, end time.Time) []byte {
+	t.Helper()
+	return authorityOf(t, end, 365*24*time.Hour)
+}
+
+func authorityOf(t *testing.T, end time.Time, life time.Duration) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: end.Add(-time.Hour), NotAfter: end, IsCA: true, BasicConstraintsValid: true}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: end.Add(-life), NotAfter: end, IsCA: true, BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	require.NoError(t, err)
 	var out bytes.Buffer
@@ -210,6 +216,21 @@ func TestEachMistakeIsFound(t *testing.T) {
 		"an authority that ends soon": {func(t *testing.T, f *fleet) {
 			f.extension.Spec.ClientConfig.CABundle = authority(t, managementtest.Start.Add(24*time.Hour))
 		}, "certificate", Warning, "ends at"},
+		"an authority of a week that ends soon": {func(t *testing.T, f *fleet) {
+			f.extension.Spec.ClientConfig.CABundle = authorityOf(t, managementtest.Start.Add(24*time.Hour), 7*24*time.Hour)
+		}, "certificate", Warning, "ends at"},
+		"gates that can't be read": {func(_ *testing.T, f *fleet) {
+			f.kcpm.Spec.Template.Spec.Containers[0].Args = []string{"--feature-gates=InPlaceUpdates=on"}
+		}, "feature-gates", Error, "can't be read"},
+		"an extension of another that lacks a hook": {func(_ *testing.T, f *fleet) {
+			other := f.extension.DeepCopy()
+			other.Name, other.Status.Handlers = "vendor", other.Status.Handlers[1:]
+			other.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"in-place": "vendor"}}
+			f.extension.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"in-place": "refit"}}
+			f.namespace.Labels = map[string]string{"in-place": "refit"}
+			f.more = append(f.more, other, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "theirs", Labels: map[string]string{"in-place": "vendor"}}},
+				&clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "theirs", Name: "other"}})
+		}, "extension", Error, "nobody answers CanUpdateMachine in namespaces theirs"},
 		"a hook that nobody answers": {func(_ *testing.T, f *fleet) { f.extension.Status.Handlers = f.extension.Status.Handlers[1:] }, "extension", Error, "nobody answers CanUpdateMachine"},
 		"somebody else is asked about policies": {func(_ *testing.T, f *fleet) {
 			f.asks.Name, f.asks.Webhooks[0].ClientConfig.Service.Path = "kyverno", new("/validate/fail")

@@ -109,18 +109,25 @@ func (c *Checker) access(ctx context.Context, cluster *clusterv1.Cluster) []Find
 	if err := c.Client.List(ctx, &accesses, client.InNamespace(cluster.Namespace)); err != nil {
 		return []Finding{unknown(check, object, err)}
 	}
+	machines := slices.DeleteFunc(list.Items, neverUpdated)
 	var without []string
 	var why error
-	for i := range list.Items {
-		if _, err := nodeaccess.Select(accesses.Items, &list.Items[i]); err != nil {
-			without, why = append(without, list.Items[i].Name), err
+	for i := range machines {
+		if _, err := nodeaccess.Select(accesses.Items, &machines[i]); err != nil {
+			without, why = append(without, machines[i].Name), err
 		}
 	}
 	if len(without) == 0 {
-		return unreached(check, object, list.Items, accesses.Items)
+		return unreached(check, object, machines, accesses.Items)
 	}
 	return []Finding{{Check: check, Level: Error, Object: object, Do: "make a NodeAccess that selects them: docs/node-access.md",
-		Message: fmt.Sprintf("%d of its %d machines have no NodeAccess, or more than one: %s; %v", len(without), len(list.Items), some(without), why)}}
+		Message: fmt.Sprintf("%d of its %d machines have no NodeAccess, or more than one: %s; %v", len(without), len(machines), some(without), why)}}
+}
+
+// neverUpdated reports whether a Machine is one that Cluster API updates in place in no case: it is of a MachinePool, or about to be gone.
+func neverUpdated(m clusterv1.Machine) bool {
+	_, pool := m.Labels[clusterv1.MachinePoolNameLabel]
+	return pool || !m.DeletionTimestamp.IsZero()
 }
 
 // unreached looks whether refit could log in to the nodes of machines that have a NodeAccess, when it tried last.
@@ -145,7 +152,7 @@ func unreached(check, object string, machines []clusterv1.Machine, accesses []re
 func (c *Checker) controlPlane(ctx context.Context, cluster *clusterv1.Cluster) []Finding {
 	const check = "control-plane"
 	ref := cluster.Spec.ControlPlaneRef
-	if ref.Kind != "KubeadmControlPlane" {
+	if ref.Kind != kubeadmKind {
 		return nil
 	}
 	var kcp controlplanev1.KubeadmControlPlane

@@ -2,14 +2,11 @@ package check
 
 import (
 	"context"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -107,39 +104,84 @@ func (c *Checker) extension(context.Context) []Finding {
 		return []Finding{{Check: check, Level: Error, Message: "there is no ExtensionConfig with the hooks of updates in place, so that Cluster API replaces machines", Do: install}}
 	}
 	var all []Finding
-	by := map[string][]string{}
 	for i := range found {
 		e := &found[i]
 		all = append(all, discovered(check, e), c.authority(nameOf("ExtensionConfig", e), e.Spec.ClientConfig.CABundle))
+	}
+	return append(all, c.answers(check, Worst(all) != Error)...)
+}
+
+// answers looks whether each hook has one handler where Cluster API asks. known says that the handlers that are known are all there are.
+func (c *Checker) answers(check string, known bool) []Finding {
+	none, many := map[string][]string{}, map[string][]string{} // the namespaces, by what is wrong there
+	for namespace, extensions := range c.askedIn() {
+		no, more := handlers(extensions)
+		if no != "" && known {
+			none[no] = append(none[no], namespace)
+		}
+		if more != "" && namespace != "" {
+			many[more] = append(many[more], namespace)
+		}
+	}
+	var all []Finding
+	for hooks, namespaces := range none {
+		all = append(all, Finding{Check: check, Level: Error, Message: "nobody answers " + hooks + in(namespaces) + ", so that Cluster API replaces machines",
+			Do: "see that the ExtensionConfig is of this version of refit, and nobody else answers at its address"})
+	}
+	for hooks, namespaces := range many {
+		all = append(all, Finding{Check: check, Level: Error, Message: "hooks have more than one handler" + in(namespaces) + ", and Cluster API takes one: " + hooks,
+			Do: "remove the other ExtensionConfig, or give the two namespaceSelectors that have no namespace in common"})
+	}
+	return all
+}
+
+// askedIn returns which ExtensionConfigs Cluster API asks in each namespace with Clusters, or in each at all as long as there are none. Where it asks
+// in none they are all under "".
+func (c *Checker) askedIn() map[string][]*runtimev1.ExtensionConfig {
+	out := map[string][]*runtimev1.ExtensionConfig{}
+	used := inNamespaces(c.clusters)
+	for i := range c.extensions {
+		for _, name := range c.selectedBy(&c.extensions[i]) {
+			if len(used) == 0 || used[name] != nil {
+				out[name] = append(out[name], &c.extensions[i])
+			}
+		}
+	}
+	if len(out) == 0 {
+		for i := range c.extensions {
+			out[""] = append(out[""], &c.extensions[i])
+		}
+	}
+	return out
+}
+
+// handlers returns the hooks that no ExtensionConfig answers, and those that more than one does, with their handlers.
+func handlers(extensions []*runtimev1.ExtensionConfig) (none, many string) {
+	by := map[string][]string{}
+	for _, e := range extensions {
 		for _, h := range e.Status.Handlers {
 			by[h.RequestHook.Hook] = append(by[h.RequestHook.Hook], h.Name)
 		}
 	}
-	return append(all, answers(check, by, Worst(all) != Error)...)
-}
-
-// answers looks whether each hook has one handler. by are the handlers of each, and known says that these are all there are.
-func answers(check string, by map[string][]string, known bool) []Finding {
-	var many, none []string
+	var no, more []string
 	for _, hook := range asked {
 		switch len(by[hook]) {
 		case 0:
-			none = append(none, hook)
+			no = append(no, hook)
 		case 1:
 		default:
-			many = append(many, fmt.Sprintf("%s (%s)", hook, some(by[hook])))
+			more = append(more, fmt.Sprintf("%s (%s)", hook, some(by[hook])))
 		}
 	}
-	var all []Finding
-	if len(none) > 0 && known {
-		all = append(all, Finding{Check: check, Level: Error, Message: "nobody answers " + strings.Join(none, ", ") + ", so that Cluster API replaces machines",
-			Do: "see that the ExtensionConfig is of this version of refit, and nobody else answers at its address"})
+	return strings.Join(no, ", "), strings.Join(more, "; ")
+}
+
+// in says in which namespaces something is so.
+func in(namespaces []string) string {
+	if len(namespaces) == 1 && namespaces[0] == "" {
+		return ""
 	}
-	if len(many) > 0 {
-		all = append(all, Finding{Check: check, Level: Error, Message: "hooks have more than one handler, and Cluster API takes one: " + strings.Join(many, "; "),
-			Do: "remove the other ExtensionConfig"})
-	}
-	return all
+	return " in namespaces " + some(namespaces)
 }
 
 func discovered(check string, e *runtimev1.ExtensionConfig) Finding {
@@ -158,35 +200,6 @@ func discovered(check string, e *runtimev1.ExtensionConfig) Finding {
 		}
 	}
 	return good(check, object, "it is discovered; the control plane's manager learns of one a moment later")
-}
-
-// soon is how long before its end an authority is told of.
-const soon = 14 * 24 * time.Hour
-
-// authority looks at the authorities by which an object has refit's certificate verified.
-func (c *Checker) authority(object string, bundle []byte) Finding {
-	const check = "certificate"
-	var end time.Time
-	for rest := bundle; ; {
-		block, more := pem.Decode(rest)
-		if block == nil {
-			break
-		}
-		rest = more
-		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && cert.NotAfter.After(end) {
-			end = cert.NotAfter
-		}
-	}
-	do := "see to cert-manager's CA injector (its annotation), or write the caBundle yourself"
-	switch left := end.Sub(c.Clock.Now()); {
-	case end.IsZero():
-		return Finding{Check: check, Level: Error, Object: object, Message: "it has no certificate of an authority in its caBundle", Do: do}
-	case left <= 0:
-		return Finding{Check: check, Level: Error, Object: object, Message: "the authority in its caBundle ended at " + end.UTC().Format(time.RFC3339), Do: do}
-	case left < soon:
-		return Finding{Check: check, Level: Warning, Object: object, Message: "the authority in its caBundle ends at " + end.UTC().Format(time.RFC3339), Do: do}
-	}
-	return good(check, object, "its authority is good until "+end.UTC().Format(time.RFC3339))
 }
 
 // deployment looks at refit's own Deployment.

@@ -71,7 +71,7 @@ func notReached(check, object string, err error) Finding {
 // sample returns so many of the Machines that have a node, spread over them by their names: those of the control plane first, of which each is asked
 // before any other.
 func sample(all []clusterv1.Machine, most int) []clusterv1.Machine {
-	all = slices.DeleteFunc(slices.Clone(all), func(m clusterv1.Machine) bool { return !m.Status.NodeRef.IsDefined() || !m.DeletionTimestamp.IsZero() })
+	all = slices.DeleteFunc(slices.Clone(all), func(m clusterv1.Machine) bool { return !m.Status.NodeRef.IsDefined() || neverUpdated(m) })
 	slices.SortFunc(all, func(a, b clusterv1.Machine) int {
 		return cmp.Or(cmp.Compare(worker(&a), worker(&b)), cmp.Compare(a.Name, b.Name))
 	})
