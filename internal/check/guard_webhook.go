@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,7 +47,7 @@ func (c *Checker) askGuard(ctx context.Context, configs []admissionregistrationv
 			}
 			all = append(all, c.authority(object, w.ClientConfig.CABundle))
 			all = append(all, c.service(ctx, object, w.ClientConfig.Service)...)
-			all = append(all, c.namespaces(ctx, object, w.NamespaceSelector)...)
+			all = append(all, c.guardedNamespaces(object, w.NamespaceSelector)...)
 			for _, f := range slices.Concat(leavesOut(w), howItFails(w)) {
 				f.Check, f.Level, f.Object = checkOfGuard, Warning, object
 				all = append(all, f)
@@ -114,31 +115,26 @@ func howItFails(w *admissionregistrationv1.ValidatingWebhook) []Finding {
 	return all
 }
 
-// namespaces looks whether the guard is asked about the namespaces that have Clusters.
-func (c *Checker) namespaces(ctx context.Context, object string, of *metav1.LabelSelector) []Finding {
+// guardedNamespaces looks whether the guard is asked about the namespaces that have Clusters.
+func (c *Checker) guardedNamespaces(object string, of *metav1.LabelSelector) []Finding {
 	selector, err := metav1.LabelSelectorAsSelector(of)
 	if of == nil || err == nil && selector.Empty() {
 		return nil
 	}
-	var clusters []clusterv1.Cluster
 	if err == nil {
-		clusters, err = c.clusters(ctx)
+		err = errors.Join(c.clustersErr, c.namespacesErr)
 	}
 	var without []string
-	for i := range clusters {
-		var namespace corev1.Namespace
-		name := clusters[i].Namespace
-		if err = c.Client.Get(ctx, client.ObjectKey{Name: name}, &namespace); err != nil {
-			break
-		}
-		if !selector.Matches(labels.Set(namespace.Labels)) && !slices.Contains(without, name) {
+	for i := range c.clusters {
+		name := c.clusters[i].Namespace
+		if n := c.namespaces[name]; err == nil && n != nil && !selector.Matches(labels.Set(n.Labels)) && !slices.Contains(without, name) {
 			without = append(without, name)
 		}
 	}
 	switch {
 	case err != nil:
 		return []Finding{unknown(checkOfGuard, object, err)}
-	case len(without) == 0 && len(clusters) > 0:
+	case len(without) == 0 && len(c.clusters) > 0:
 		return nil
 	}
 	finding := Finding{Check: checkOfGuard, Level: Warning, Object: object, Do: "label the namespaces, or take its namespaceSelector away",
