@@ -20,6 +20,7 @@ import (
 	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/internal/inplace"
 	"github.com/capi-refit/refit/internal/jsonscan"
+	"github.com/capi-refit/refit/internal/plain"
 	"github.com/capi-refit/refit/internal/registered"
 	"github.com/capi-refit/refit/updaters"
 )
@@ -72,7 +73,7 @@ func (e *Engine) hearRegistered(ctx context.Context, v *verdict, l layout, curre
 		}
 	}
 	if len(faults) > 0 {
-		return fmt.Errorf("nothing was decided, so no machine is replaced; it is asked again: %w", errors.Join(faults...))
+		return fmt.Errorf("nothing was decided, so no machine is replaced; it is asked again: %w", plain.Join(faults...))
 	}
 	return nil
 }

@@ -25,6 +25,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/managementtest"
+	"github.com/capi-refit/refit/internal/plain"
 	"github.com/capi-refit/refit/internal/registered"
 	"github.com/capi-refit/refit/internal/registered/registeredtest"
 )
@@ -335,4 +336,15 @@ func TestASelectorThatCannotBeReadOfAnotherNamespace(t *testing.T) {
 		a := NewCanUpdate(e, NoPolicies{}, NewMetrics(prometheus.NewRegistry()), "").Machine(t.Context(), request)
 		require.Equal(t, want, a.GetStatus(), a.GetMessage())
 	}
+}
+
+// TestFaultsAreOneLine that has nothing in it that a terminal or a reader could take for something else.
+func TestFaultsAreOneLine(t *testing.T) {
+	lies := func(string, []byte) any {
+		return map[string]any{"status": "Failure", "message": "out\u202e of \u2028disk\u0085 \u009b31m"}
+	}
+	e := asking(t, registeredtest.Extension(t, "a", lies), registeredtest.Extension(t, "b", lies))
+	_, err := e.Claims(t.Context(), recorded(t, canUpdateUsers))
+	require.ErrorContains(t, err, "; UpdaterRegistration b: ")
+	require.False(t, strings.ContainsFunc(err.Error(), plain.Unfit), "%q", err)
 }

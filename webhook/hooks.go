@@ -18,6 +18,8 @@ import (
 
 	runtimecatalog "sigs.k8s.io/cluster-api/api/runtime/catalog"
 	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
+
+	"github.com/capi-refit/refit/internal/plain"
 )
 
 // MaxRequestBytes is the largest body that is read. It is Cluster API's own limit for extensions.
@@ -174,7 +176,7 @@ func (s *Server) encode(response runtimehooksv1.ResponseObject, gvh runtimecatal
 // shows it in conditions and logs. The response itself may be one that others are given, too.
 func printable(response runtimehooksv1.ResponseObject) runtimehooksv1.ResponseObject {
 	message := strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+		if plain.Unfit(r) && r != '\n' && r != '\t' {
 			return unicode.ReplacementChar
 		}
 		return r

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"unicode"
 
 	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/capi-refit/refit/internal/plain"
 	"github.com/capi-refit/refit/internal/server"
 	"github.com/capi-refit/refit/updaters"
 )
@@ -61,7 +61,7 @@ func subcommands(cmd *cobra.Command, of ...*cobra.Command) *cobra.Command {
 // printable leaves control characters out of a text, which may come from objects, but for those that separate lines and columns.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+		if plain.Unfit(r) && r != '\n' && r != '\t' {
 			return -1
 		}
 		return r

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/plain"
 )
 
 // Shown is a policy whose status shows what it means.
@@ -78,7 +79,7 @@ func Ready(generation int64, thing string, err error, reason, stuck string) meta
 		ObservedGeneration: generation,
 	}
 	if err != nil {
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reason, "the "+thing+" "+stuck+": "+err.Error()
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reason, plain.Line("the "+thing+" "+stuck+": "+strings.ReplaceAll(err.Error(), "\n", "; "), maxMessage)
 	}
 	return c
 }
@@ -91,14 +92,13 @@ func Repeated(of client.Object) client.Object {
 	return same
 }
 
+// maxMessage is how long the message of a condition may be, in bytes. An API server refuses longer ones.
+const maxMessage = 32 << 10
+
 // maxNote is how long the note of an Event may be, in bytes. An API server refuses longer ones.
 const maxNote = 1024
 
-// Note returns a message as an Event takes it.
+// Note returns a message as an Event takes it: one line.
 func Note(message string) string {
-	const more = "…"
-	if len(message) <= maxNote {
-		return message
-	}
-	return strings.ToValidUTF8(message[:maxNote-len(more)], "") + more
+	return plain.Line(message, maxNote)
 }

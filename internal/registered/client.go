@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	runtimecatalog "sigs.k8s.io/cluster-api/api/runtime/catalog"
@@ -20,6 +19,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/jsonscan"
+	"github.com/capi-refit/refit/internal/plain"
 )
 
 // The hooks that are asked, and Discovery.
@@ -53,11 +53,7 @@ func (f *Fault) Unwrap() error { return f.Err }
 
 // Printable is what may be shown of a text that a remote has sent: one line, and not all of a long one.
 func Printable(text string) string {
-	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "?"), func(r rune) bool { return r < ' ' || r == 0x7f }), " ")
-	if len(text) > maxMessage {
-		text = strings.ToValidUTF8(text[:maxMessage], "") + "…"
-	}
-	return text
+	return plain.Line(text, maxMessage)
 }
 
 // caller calls one extension.

@@ -16,6 +16,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/internal/plain"
 )
 
 // Remote is an extension that is registered as an updater.
@@ -167,7 +168,7 @@ func discover(ctx context.Context, c *caller, named refitv1.UpdaterHandlers) (re
 		*h.out, err = choose(found.Handlers, h.hook, h.named)
 		problems = append(problems, err)
 	}
-	if err := errors.Join(problems...); err != nil {
+	if err := plain.Join(problems...); err != nil {
 		return refitv1.UpdaterHandlers{}, err
 	}
 	if out.UpdateMachine == "" || out.CanUpdateMachine == "" && out.CanUpdateMachineSet == "" {

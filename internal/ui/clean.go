@@ -4,8 +4,9 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/capi-refit/refit/internal/plain"
 )
 
 // maxText is how many bytes of a text are shown.
@@ -63,5 +64,5 @@ func encode(v any) ([]byte, error) {
 }
 
 func unprintable(r rune) bool {
-	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029'
+	return plain.Unfit(r)
 }

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/explain"
+	"github.com/capi-refit/refit/internal/plain"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -45,7 +45,7 @@ func Write(w io.Writer, f *explain.Forecast, format string, width int) error {
 
 // clean leaves out of a text what is no part of a line.
 func clean(s string) string {
-	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) }), " ")
+	return strings.Join(strings.FieldsFunc(s, plain.Unfit), " ")
 }
 
 // machines says how many machines an owner has, and what becomes of them.
