@@ -41,7 +41,7 @@ func newReleaser(t *testing.T, tags ...string) releaser {
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(r.dir, ".gitignore"), []byte("bin/\nout/\n"), 0o600))
 	for _, name := range []string{"go", "docker", "gh"} {
-		require.NoError(t, os.WriteFile(filepath.Join(r.bin, name), []byte(stub), 0o700)) //nolint:gosec // it is a program
+		require.NoError(t, os.WriteFile(filepath.Join(r.bin, name), []byte(stub), 0o700))
 	}
 	git := [][]string{{"init", "-q"}, {"add", "."}, {"commit", "-qm", "x"}}
 	for _, tag := range tags {
