@@ -60,11 +60,13 @@ It exits with 0 if all is well, 1 if there are warnings, 2 if there are errors.`
 			if f.output != "" && f.output != "json" {
 				return fmt.Errorf("--output is %q and can be json, or left out", f.output)
 			}
+			now := &serverClock{own: f.clock}
+			f.observe = now.follow
 			c, err := f.client()
 			if err != nil {
 				return &exitStatus{2, err}
 			}
-			checker := &check.Checker{Client: c, Clock: f.clock, Namespace: f.namespace, Cluster: f.cluster}
+			checker := &check.Checker{Client: c, Clock: now, Namespace: f.namespace, Cluster: f.cluster}
 			if f.workload {
 				checker.Workload = func(ctx context.Context, cluster types.NamespacedName) (*rest.Config, error) {
 					return admin.WorkloadConfig(ctx, c, cluster)

@@ -16,6 +16,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,6 +39,15 @@ type managementFlags struct {
 	patience time.Duration
 	// connect makes a client of the management cluster; tests have their own.
 	connect func(*rest.Config) (client.WithWatch, error)
+	// observe, if not nil, sees what passes to and from the API server.
+	observe transport.WrapperFunc
+}
+
+// observed has what passes be seen.
+func (f *managementFlags) observed(cfg *rest.Config) {
+	if f.observe != nil {
+		cfg.Wrap(f.observe)
+	}
 }
 
 // addConnection adds the flags that say which management cluster, and as whom: those of kubectl.
@@ -105,6 +115,7 @@ func (f *managementFlags) client() (client.WithWatch, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = f.patience
 	}
+	f.observed(cfg)
 	c, err := newClient(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("reach the management cluster: %w", err)
