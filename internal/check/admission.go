@@ -2,11 +2,20 @@ package check
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -16,6 +25,8 @@ import (
 // asksAt is the path at which refit is asked about policies.
 const asksAt = "/validate-change-management-policies"
 
+const askAboutPolicies = "apply config/webhook, and start refit with --admission-port"
+
 // admission looks whether API servers ask refit about policies. They go on without a word where they can't.
 func (c *Checker) admission(ctx context.Context) []Finding {
 	const check = "admission"
@@ -24,31 +35,31 @@ func (c *Checker) admission(ctx context.Context) []Finding {
 		return []Finding{unknown(check, "", err)}
 	}
 	var all []Finding
-	asked := map[string]bool{}
+	missing := c.questions()
 	for i := range list.Items {
-		for _, w := range list.Items[i].Webhooks {
+		object := nameOf("ValidatingWebhookConfiguration", &list.Items[i])
+		for j := range list.Items[i].Webhooks {
+			w := &list.Items[i].Webhooks[j]
 			if !asksAtPath(w.ClientConfig, asksAt) {
 				continue // others may have a say about policies, too
 			}
-			all = append(all, c.authority(nameOf("ValidatingWebhookConfiguration", &list.Items[i]), w.ClientConfig.CABundle))
-			for _, rule := range w.Rules {
-				askedAbout(rule, asked)
-			}
+			all = append(all, c.authority(object, w.ClientConfig.CABundle))
+			all = append(all, c.reaches(ctx, check, object, w.ClientConfig.Service)...)
+			missing = slices.DeleteFunc(missing, func(q question) bool { return q.isAskedBy(w) })
 		}
 	}
-	const do = "apply config/webhook, and start refit with --admission-port"
 	if len(all) == 0 {
-		return []Finding{{Check: check, Level: Warning, Message: "refit is not asked about policies before they are taken: one that can't be read is closed, and its condition Ready says so", Do: do}}
+		return []Finding{{Check: check, Level: Warning, Message: "refit is not asked about policies before they are taken: one that can't be read is closed, and its condition Ready says so", Do: askAboutPolicies}}
 	}
-	for _, kind := range kindsOfPolicies {
-		if !asked[kind] {
-			all = append(all, Finding{Check: check, Level: Warning, Message: "refit is not asked about " + kind + " before they are taken", Do: do})
+	if len(missing) > 0 {
+		var texts []string
+		for _, q := range missing {
+			texts = append(texts, q.String())
 		}
+		all = append(all, Finding{Check: check, Level: Warning, Message: "refit is not asked about " + some(texts) + " before they are taken", Do: askAboutPolicies})
 	}
 	return append(all, c.listens(ctx)...)
 }
-
-var kindsOfPolicies = []string{"changemanagementpolicies", "clusterchangemanagementpolicies"}
 
 // asksAtPath reports whether somebody is asked at a path.
 func asksAtPath(to admissionregistrationv1.WebhookClientConfig, path string) bool {
@@ -58,14 +69,80 @@ func asksAtPath(to admissionregistrationv1.WebhookClientConfig, path string) boo
 	return strings.HasSuffix(ptr.Deref(to.URL, ""), path)
 }
 
-// askedAbout notes the kinds of policies that a rule is about.
-func askedAbout(r admissionregistrationv1.RuleWithOperations, asked map[string]bool) {
-	has := func(all []string, one string) bool { return slices.Contains(all, one) || slices.Contains(all, "*") }
-	for _, kind := range kindsOfPolicies {
-		if has(r.APIGroups, refitv1.GroupVersion.Group) && has(r.Resources, kind) {
-			asked[kind] = true
+// question is what refit is to be asked about: that a policy is made or changed, in a namespace if it is in one.
+type question struct {
+	kind      string
+	operation admission.Operation
+	namespace *corev1.Namespace
+}
+
+func (q question) String() string {
+	if q.namespace == nil {
+		return fmt.Sprintf("%s (%s)", q.kind, q.operation)
+	}
+	return fmt.Sprintf("%s (%s) in namespace %s", q.kind, q.operation, q.namespace.Name)
+}
+
+// questions are those about policies of the platform, and about those in namespaces that Cluster API asks refit about.
+func (c *Checker) questions() (all []question) {
+	for _, operation := range []admission.Operation{admission.Create, admission.Update} {
+		for _, name := range slices.Sorted(maps.Keys(c.askedIn())) {
+			namespace := c.namespaces[name]
+			if namespace == nil { // there are none yet
+				namespace = &corev1.Namespace{}
+			}
+			all = append(all, question{"changemanagementpolicies", operation, namespace})
+		}
+		all = append(all, question{"clusterchangemanagementpolicies", operation, nil})
+	}
+	return all
+}
+
+// isAskedBy reports whether an API server asks it of a webhook. It does not know what matchConditions say.
+func (q question) isAskedBy(w *admissionregistrationv1.ValidatingWebhook) bool {
+	name := ""
+	if q.namespace != nil {
+		if name = q.namespace.Name; name == "" {
+			name = "any"
+		} else if !selects(w.NamespaceSelector, q.namespace.Labels) {
+			return false
 		}
 	}
+	attributes := admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{}, name, "", refitv1.GroupVersion.WithResource(q.kind), "", q.operation, nil, false, nil)
+	return selects(w.ObjectSelector, nil) && slices.ContainsFunc(w.Rules, func(r admissionregistrationv1.RuleWithOperations) bool {
+		return (&rules.Matcher{Rule: r, Attr: attributes}).Matches()
+	})
+}
+
+// selects reports whether a selector of a webhook, which may be missing, selects what has labels.
+func selects(selector *metav1.LabelSelector, has labels.Set) bool {
+	if selector == nil {
+		return true
+	}
+	s, err := metav1.LabelSelectorAsSelector(selector)
+	return err == nil && s.Matches(has)
+}
+
+// reaches looks whether the Service is there that an API server asks about policies.
+func (c *Checker) reaches(ctx context.Context, check, object string, ref *admissionregistrationv1.ServiceReference) []Finding {
+	if ref == nil {
+		return nil // it asks a URL
+	}
+	var s corev1.Service
+	key := client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}
+	port := ptr.Deref(ref.Port, 443)
+	f := Finding{Check: check, Level: Error, Object: object, Do: "name the Service of refit's Deployment, and its port admission"}
+	switch err := c.Client.Get(ctx, key, &s); {
+	case apierrors.IsNotFound(err):
+		f.Message = fmt.Sprintf("it asks Service %s, which is not there: policies are taken unseen", key)
+	case err != nil:
+		return []Finding{unknown(check, object, err)}
+	case !slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == port }):
+		f.Message = fmt.Sprintf("it asks port %d of Service %s, which has none of that number: policies are taken unseen", port, key)
+	default:
+		return nil
+	}
+	return []Finding{f}
 }
 
 // listens looks whether refit listens to those who ask about policies. By default it does not.
@@ -78,12 +155,8 @@ func (c *Checker) listens(ctx context.Context) []Finding {
 	var all []Finding
 	for i := range list.Items {
 		port := "0"
-		for _, container := range list.Items[i].Spec.Template.Spec.Containers {
-			for _, arg := range container.Args {
-				if value, ok := strings.CutPrefix(arg, "--admission-port="); ok {
-					port = value
-				}
-			}
+		if values := valuesOf(&list.Items[i], "admission-port"); len(values) > 0 {
+			port = values[len(values)-1]
 		}
 		if port == "0" {
 			all = append(all, Finding{Check: check, Level: Warning, Object: nameOf("Deployment", &list.Items[i]),

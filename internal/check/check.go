@@ -97,12 +97,13 @@ func (c *Checker) Run(ctx context.Context) []Finding {
 // fleet looks at each Cluster. Where Cluster API asks nobody it says that, and no more, unless it was told to look there: as before the namespace is labelled.
 func (c *Checker) fleet(ctx context.Context) []Finding {
 	all, unasked := c.selected()
+	all = append(all, c.watched(ctx, unasked)...)
 	for i := range c.clusters {
 		if unasked[c.clusters[i].Namespace] && c.Namespace == "" && c.Cluster == "" {
 			continue
 		}
 		for _, look := range []func(context.Context, *clusterv1.Cluster) []Finding{
-			c.access, c.controlPlane, c.deployments, c.healthChecks, c.workload, c.nodes,
+			c.paused, c.access, c.controlPlane, c.deployments, c.healthChecks, c.workload, c.nodes,
 		} {
 			all = append(all, look(ctx, &c.clusters[i])...)
 		}

@@ -176,6 +176,8 @@ func TestAllIsWell(t *testing.T) {
 	require.GreaterOrEqual(t, len(all), 13, "%v", all)
 }
 
+var pausedBy = map[string]string{clusterv1.PausedAnnotation: ""}
+
 func TestEachMistakeIsFound(t *testing.T) {
 	gone := func(o client.Object) { o.SetName("") }
 	for name, tc := range map[string]struct {
@@ -237,7 +239,40 @@ func TestEachMistakeIsFound(t *testing.T) {
 		}, "admission", Warning, "not asked about policies"},
 		"one kind of policy is taken unseen": {func(_ *testing.T, f *fleet) {
 			f.asks.Webhooks[0].Rules[0].Resources = []string{"changemanagementpolicies"}
-		}, "admission", Warning, "not asked about clusterchangemanagementpolicies"},
+		}, "admission", Warning, "not asked about clusterchangemanagementpolicies (CREATE), clusterchangemanagementpolicies (UPDATE) before"},
+		"policies are asked about when they go": {func(_ *testing.T, f *fleet) {
+			f.asks.Webhooks[0].Rules[0].Operations = []admissionregistrationv1.OperationType{"DELETE"}
+		}, "admission", Warning, "not asked about changemanagementpolicies (CREATE) in namespace fleet, changemanagementpolicies (UPDATE) in namespace fleet, cluster"},
+		"policies of another version": {func(_ *testing.T, f *fleet) {
+			f.asks.Webhooks[0].Rules[0].APIVersions = []string{"v1"}
+		}, "admission", Warning, "not asked about changemanagementpolicies"},
+		"policies of the platform alone": {func(_ *testing.T, f *fleet) {
+			f.asks.Webhooks[0].Rules[0].Scope = new(admissionregistrationv1.ClusterScope)
+		}, "admission", Warning, "not asked about changemanagementpolicies (CREATE) in namespace fleet, changemanagementpolicies (UPDATE) in namespace fleet before"},
+		"policies in no namespace": {func(_ *testing.T, f *fleet) {
+			f.asks.Webhooks[0].NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"no": "such"}}
+		}, "admission", Warning, "not asked about changemanagementpolicies (CREATE) in namespace fleet, changemanagementpolicies (UPDATE) in namespace fleet before"},
+		"policies with a label": {func(_ *testing.T, f *fleet) {
+			f.asks.Webhooks[0].ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"no": "such"}}
+		}, "admission", Warning, "not asked about changemanagementpolicies"},
+		"who is asked about policies is not there": {func(_ *testing.T, f *fleet) { f.asks.Webhooks[0].ClientConfig.Service.Name = "refti" }, "admission", Error, "Service refit-system/refti, which is not there"},
+		"nor its port": {func(_ *testing.T, f *fleet) {
+			f.asks.Webhooks[0].ClientConfig.Service.Port = nil
+			f.service.Spec.Ports = f.service.Spec.Ports[1:]
+		}, "admission", Error, "port 443 of Service refit-system/refit"},
+		"refit watches another namespace": {func(_ *testing.T, f *fleet) {
+			c := &f.refit.Spec.Template.Spec.Containers[0]
+			c.Args = append(c.Args, "--namespace", "elsewhere")
+		}, "refit", Error, "refit watches namespace elsewhere alone"},
+		"a Cluster that is paused":        {func(_ *testing.T, f *fleet) { f.cluster.Spec.Paused = new(true) }, "cluster", Warning, "it is paused"},
+		"one that is by an annotation":    {func(_ *testing.T, f *fleet) { f.cluster.Annotations = pausedBy }, "cluster", Warning, "it is paused"},
+		"a control plane that is paused":  {func(_ *testing.T, f *fleet) { f.kcp.Annotations = pausedBy }, "control-plane", Warning, "it is paused"},
+		"machines that are paused":        {func(_ *testing.T, f *fleet) { f.md.Spec.Paused = new(true) }, "machine-deployment", Warning, "it is paused"},
+		"machines that are by annotation": {func(_ *testing.T, f *fleet) { f.md.Annotations = pausedBy }, "machine-deployment", Warning, "it is paused"},
+		"a manager that is scaled to 0":   {func(_ *testing.T, f *fleet) { f.core.Spec.Replicas, f.core.Status.AvailableReplicas = new(int32(0)), 0 }, "managers", Error, "scaled to 0"},
+		"a manager of which one is there": {func(_ *testing.T, f *fleet) { f.core.Status.AvailableReplicas = 1 }, "managers", Warning, "1 of its 2 pods"},
+		"one pod of two":                  {func(_ *testing.T, f *fleet) { f.refit.Status.AvailableReplicas = 1 }, "refit", Warning, "1 of its 2 pods"},
+		"a health check of new nodes":     {func(_ *testing.T, f *fleet) { f.mhc.Spec.Checks.NodeStartupTimeoutSeconds = new(int32(1)) }, "health-check", Warning, "whose node is not there after 1s"},
 		"nobody listens to those who ask": {func(_ *testing.T, f *fleet) {
 			f.refit.Spec.Template.Spec.Containers[0].Args = []string{"serve", "--client-ca=/client-ca/ca.crt", "--admission-port=0", "--guard"}
 		}, "admission", Warning, "has no --admission-port"},

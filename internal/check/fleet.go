@@ -5,24 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/changemanagement"
-	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/nodeaccess"
 	"github.com/capi-refit/refit/internal/rollout"
 	"github.com/capi-refit/refit/schedule"
@@ -148,6 +144,18 @@ func unreached(check, object string, machines []clusterv1.Machine, accesses []re
 		Message: fmt.Sprintf("refit can't log in to the nodes of %d of its %d machines, or more: %s; %s", len(names), len(machines), some(names), why)}}
 }
 
+// paused looks whether Cluster API leaves a Cluster alone.
+func (c *Checker) paused(_ context.Context, cluster *clusterv1.Cluster) []Finding {
+	if !annotations.IsPaused(cluster, cluster) {
+		return nil
+	}
+	return []Finding{isPaused("cluster", nameOf("Cluster", cluster))}
+}
+
+func isPaused(check, object string) Finding {
+	return Finding{Check: check, Level: Warning, Object: object, Message: "it is paused, so that Cluster API updates none of its machines", Do: "nothing, if that is meant; else set spec.paused to false, and remove the annotation " + clusterv1.PausedAnnotation}
+}
+
 // controlPlane looks whether Cluster API would update a KubeadmControlPlane in place.
 func (c *Checker) controlPlane(ctx context.Context, cluster *clusterv1.Cluster) []Finding {
 	const check = "control-plane"
@@ -162,6 +170,8 @@ func (c *Checker) controlPlane(ctx context.Context, cluster *clusterv1.Cluster) 
 	object := nameOf("KubeadmControlPlane", &kcp)
 	surge := kcp.Spec.Rollout.Strategy.RollingUpdate.MaxSurge
 	switch {
+	case annotations.HasPaused(&kcp):
+		return []Finding{isPaused(check, object)}
 	case ptr.Deref(kcp.Spec.Replicas, 1) < 3:
 		return []Finding{{Check: check, Level: Warning, Object: object, Message: fmt.Sprintf("it has %d machines, and with less than three Cluster API replaces some of them without asking", ptr.Deref(kcp.Spec.Replicas, 1)),
 			Do: "have three, or expect a replacement"}}
@@ -181,110 +191,22 @@ func (c *Checker) deployments(ctx context.Context, cluster *clusterv1.Cluster) [
 	}
 	var all []Finding
 	for i := range list.Items {
-		md := &list.Items[i]
-		object := nameOf("MachineDeployment", md)
-		if md.Spec.Rollout.Strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType {
-			all = append(all, Finding{Check: check, Level: Warning, Object: object, Message: "its strategy is OnDelete, for which Cluster API asks nobody: its machines stay as they are", Do: "set the strategy RollingUpdate"})
-			continue
-		}
-		rolling := md.Spec.Rollout.Strategy.RollingUpdate
-		if rollout.LimitsOf(rolling.MaxSurge, rolling.MaxUnavailable, int(ptr.Deref(md.Spec.Replicas, 1))).Surges() {
-			all = append(all, Finding{Check: check, Level: Warning, Object: object, Message: "its maxUnavailable is 0: for each change Cluster API makes a machine more than it has, and deletes one",
-				Do: "set spec.rollout.strategy.rollingUpdate.maxUnavailable to as many machines as may be in an update at once, and maxSurge to 0: docs/concepts.md"})
-			continue
-		}
-		all = append(all, good(check, object, "its machines are updated in place"))
+		all = append(all, deployment(check, &list.Items[i]))
 	}
 	return all
 }
 
-// shortest is how long a node may be away without being taken for broken: a reboot with a drain's end takes minutes.
-const shortest = 5 * time.Minute
-
-// healthChecks looks for MachineHealthChecks that take a node for broken before it has rebooted.
-func (c *Checker) healthChecks(ctx context.Context, cluster *clusterv1.Cluster) []Finding {
-	const check = "health-check"
-	var list clusterv1.MachineHealthCheckList
-	if err := c.Client.List(ctx, &list, client.InNamespace(cluster.Namespace)); err != nil {
-		return []Finding{unknown(check, nameOf("Cluster", cluster), err)}
+func deployment(check string, md *clusterv1.MachineDeployment) Finding {
+	object := nameOf("MachineDeployment", md)
+	rolling := md.Spec.Rollout.Strategy.RollingUpdate
+	switch {
+	case annotations.HasPaused(md) || ptr.Deref(md.Spec.Paused, false):
+		return isPaused(check, object)
+	case md.Spec.Rollout.Strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType:
+		return Finding{Check: check, Level: Warning, Object: object, Message: "its strategy is OnDelete, for which Cluster API asks nobody: its machines stay as they are", Do: "set the strategy RollingUpdate"}
+	case rollout.LimitsOf(rolling.MaxSurge, rolling.MaxUnavailable, int(ptr.Deref(md.Spec.Replicas, 1))).Surges():
+		return Finding{Check: check, Level: Warning, Object: object, Message: "its maxUnavailable is 0: for each change Cluster API makes a machine more than it has, and deletes one",
+			Do: "set spec.rollout.strategy.rollingUpdate.maxUnavailable to as many machines as may be in an update at once, and maxSurge to 0: docs/concepts.md"}
 	}
-	var all []Finding
-	for i := range list.Items {
-		mhc := &list.Items[i]
-		if mhc.Spec.ClusterName != cluster.Name {
-			continue
-		}
-		object := nameOf("MachineHealthCheck", mhc)
-		finding := good(check, object, "it waits for long enough")
-		for _, n := range mhc.Spec.Checks.UnhealthyNodeConditions {
-			finding = tooQuick(finding, string(n.Type), string(n.Status), n.TimeoutSeconds)
-		}
-		for _, m := range mhc.Spec.Checks.UnhealthyMachineConditions {
-			finding = tooQuick(finding, "of the Machine "+m.Type, string(m.Status), m.TimeoutSeconds)
-		}
-		all = append(all, finding)
-	}
-	return all
-}
-
-// tooQuick returns the finding, or that a MachineHealthCheck takes a node for broken too soon by one of its conditions.
-func tooQuick(f Finding, condition, status string, seconds *int32) Finding {
-	after := time.Duration(ptr.Deref(seconds, 0)) * time.Second
-	if after >= shortest {
-		return f
-	}
-	f.Level, f.Do = Warning, fmt.Sprintf("set its timeoutSeconds to %d or more", int(shortest.Seconds()))
-	f.Message = fmt.Sprintf("it takes a node for broken %s after its condition %s is %s, which is shorter than a reboot: refit keeps it off while it updates, and not what comes right after", after, condition, status)
-	return f
-}
-
-// rights are what refit does in a workload cluster.
-var rights = []authorizationv1.ResourceAttributes{
-	{Verb: "get", Resource: "nodes"}, {Verb: "list", Resource: "nodes"}, {Verb: "patch", Resource: "nodes"}, {Verb: "list", Resource: "pods"},
-	{Verb: "create", Resource: "pods", Subresource: "eviction"},
-	{Verb: "get", Resource: "namespaces"}, {Verb: "list", Resource: "persistentvolumes"},
-	{Verb: "list", Group: "storage.k8s.io", Resource: "volumeattachments"}, {Verb: "get", Group: "apps", Resource: "daemonsets"},
-	{Verb: "create", Group: "coordination.k8s.io", Resource: "leases", Namespace: lease.DefaultNamespace},
-	{Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Namespace: lease.DefaultNamespace},
-}
-
-// reachWithin bounds how long the API server of a workload cluster may take to answer.
-const reachWithin = 10 * time.Second
-
-// workload looks whether the API server of a Cluster answers, and allows what refit does there.
-func (c *Checker) workload(ctx context.Context, cluster *clusterv1.Cluster) []Finding {
-	const check = "workload"
-	if c.Workload == nil {
-		return nil
-	}
-	object := nameOf("Cluster", cluster)
-	cfg, err := c.Workload(ctx, client.ObjectKeyFromObject(cluster))
-	if err != nil {
-		return []Finding{unknown(check, object, err)}
-	}
-	cfg.Timeout = reachWithin
-	reviews, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		return []Finding{unknown(check, object, err)}
-	}
-	var missing []string
-	for _, right := range rights {
-		review, err := reviews.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
-			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &right},
-		}, metav1.CreateOptions{})
-		var answered apierrors.APIStatus
-		switch {
-		case errors.As(err, &answered):
-			return []Finding{unknown(check, object, err)}
-		case err != nil:
-			return []Finding{{Check: check, Level: Warning, Object: object, Message: "its API server does not answer from here: " + err.Error(),
-				Do: "if refit's updates wait with the reason Workload, see why; else ask from where it can be reached, or with --workload=false"}}
-		case !review.Status.Allowed:
-			missing = append(missing, strings.TrimSpace(fmt.Sprintf("%s %s/%s", right.Verb, right.Resource, right.Subresource)))
-		}
-	}
-	if len(missing) > 0 {
-		return []Finding{{Check: check, Level: Error, Object: object, Message: "refit's kubeconfig does not allow: " + some(missing), Do: "apply config/workload in that cluster, and renew the Secret " + cluster.Name + "-refit-kubeconfig: docs/security.md"}}
-	}
-	return []Finding{good(check, object, "its API server answers and allows what refit does there")}
+	return good(check, object, "its machines are updated in place")
 }

@@ -221,10 +221,38 @@ func (c *Checker) deployment(ctx context.Context) []Finding {
 			all = append(all, Finding{Check: check, Level: Error, Object: object, Message: "none of its pods is available", Do: "kubectl describe pods -n " + d.Namespace})
 		case ptr.Deref(d.Spec.Replicas, 1) < 2:
 			all = append(all, Finding{Check: check, Level: Warning, Object: object, Message: "it has one replica: Cluster API's managers do not start while refit does not answer", Do: "set replicas to 2"})
+		case d.Status.AvailableReplicas < ptr.Deref(d.Spec.Replicas, 1):
+			all = append(all, Finding{Check: check, Level: Warning, Object: object, Message: fmt.Sprintf("%d of its %d pods are available", d.Status.AvailableReplicas, ptr.Deref(d.Spec.Replicas, 1)),
+				Do: "kubectl describe pods -n " + d.Namespace})
 		default:
 			all = append(all, good(check, object, fmt.Sprintf("%d of its pods are available", d.Status.AvailableReplicas)))
 		}
 		all = append(all, callers(d))
+	}
+	return all
+}
+
+// watched looks whether refit works in the namespaces that Cluster API asks it about.
+func (c *Checker) watched(ctx context.Context, unasked map[string]bool) []Finding {
+	const check = "refit"
+	var list appsv1.DeploymentList
+	if err := c.Client.List(ctx, &list, client.MatchingLabels{own: "refit"}); err != nil || len(list.Items) == 0 {
+		return nil // which was told
+	}
+	var only []string
+	for i := range list.Items {
+		values := valuesOf(&list.Items[i], "namespace")
+		if len(values) == 0 || values[len(values)-1] == "" {
+			return nil // all of them
+		}
+		only = append(only, values[len(values)-1])
+	}
+	var all []Finding
+	for namespace := range inNamespaces(c.clusters) {
+		if !unasked[namespace] && !slices.Contains(only, namespace) {
+			all = append(all, Finding{Check: check, Level: Error, Object: "Namespace " + namespace, Message: "refit watches namespace " + some(slices.Clone(only)) + " alone, so that no machine is updated here",
+				Do: "start refit without --namespace, or with one Deployment of it for each namespace, or leave the label of the ExtensionConfig away"})
+		}
 	}
 	return all
 }

@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -57,11 +58,19 @@ func (c *Checker) kubeadm() bool {
 
 // down tells of a manager of Cluster API's that does not run. What it has discovered is in no object: one that can't discover an extension exits.
 func down(d *appsv1.Deployment) []Finding {
-	if d.Status.AvailableReplicas > 0 || ptr.Deref(d.Spec.Replicas, 1) == 0 {
+	f := Finding{Check: "managers", Object: nameOf("Deployment", d)}
+	switch wanted, there := ptr.Deref(d.Spec.Replicas, 1), d.Status.AvailableReplicas; {
+	case wanted == 0:
+		f.Level, f.Message, f.Do = Error, "it is scaled to 0, so that it updates no machine", "scale it up, unless the manager runs elsewhere"
+	case there == 0:
+		f.Level, f.Message = Error, "none of its pods is available, so that it updates no machine"
+		f.Do = "see its log: Cluster API's managers exit on start when they can't discover an extension, as while refit is away or its certificate is not signed by the caBundle"
+	case there < wanted:
+		f.Level, f.Message, f.Do = Warning, fmt.Sprintf("%d of its %d pods are available", there, wanted), "kubectl describe pods -n "+d.Namespace
+	default:
 		return nil
 	}
-	return []Finding{{Check: "managers", Level: Error, Object: nameOf("Deployment", d), Message: "none of its pods is available, so that it updates no machine",
-		Do: "see its log: Cluster API's managers exit on start when they can't discover an extension, as while refit is away or its certificate is not signed by the caBundle"}}
+	return []Finding{f}
 }
 
 // gatesOf looks whether a manager has feature gates, as it would read them itself.

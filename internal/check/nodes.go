@@ -27,6 +27,9 @@ func (c *Checker) nodes(ctx context.Context, cluster *clusterv1.Cluster) []Findi
 		return []Finding{unknown(check, object, err)}
 	}
 	asked := sample(list.Items, c.Nodes)
+	if len(asked) == 0 {
+		return []Finding{{Check: check, Level: Warning, Object: object, Message: fmt.Sprintf("none of its %d machines has a node to log in to", len(list.Items)), Do: "ask again when its machines have nodes"}}
+	}
 	var all []Finding
 	for i := range asked {
 		if err := c.reach(ctx, &asked[i]); err != nil {

@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -50,6 +51,18 @@ func TestNodesThatCannotBeWorkedOn(t *testing.T) {
 			require.Contains(t, last.Do, tc.does)
 		})
 	}
+}
+
+// TestALoginToNoNodeIsNotSaidToWork: nobody knows yet whether it does.
+func TestALoginToNoNodeIsNotSaidToWork(t *testing.T) {
+	f := newFleet(t)
+	f.machine.Status.NodeRef = clusterv1.MachineNodeReference{}
+	found := bad(f.run(func(c *Checker) {
+		c.Nodes, c.Reach = 5, func(context.Context, *clusterv1.Machine) error { return errors.New("nobody gets in") }
+	}))
+	require.Len(t, found, 1)
+	require.Equal(t, Warning, found[0].Level)
+	require.Equal(t, "none of its 1 machines has a node to log in to", found[0].Message)
 }
 
 func TestASampleOfNodes(t *testing.T) {
