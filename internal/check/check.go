@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -58,6 +59,8 @@ type Checker struct {
 	Reach func(ctx context.Context, machine *clusterv1.Machine) error
 
 	seen
+	// logins are those that are under way, of nodes of all Clusters.
+	logins chan struct{}
 }
 
 // seen is what was read once for all, or why it could not be.
@@ -73,11 +76,19 @@ type seen struct {
 	namespacesErr error
 }
 
-// Run looks at everything. What could not be read is a finding, too.
+// Run looks at everything, and returns what it finds by object, then by check. What could not be read is a finding, too.
 func (c *Checker) Run(ctx context.Context) []Finding {
 	c.extensions, c.extensionsErr = c.readExtensions(ctx)
 	c.clusters, c.clustersErr = c.readClusters(ctx)
 	c.namespaces, c.namespacesErr = c.readNamespaces(ctx)
+	all := c.all(ctx)
+	slices.SortStableFunc(all, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Check, b.Check), cmp.Compare(a.Message, b.Message))
+	})
+	return all
+}
+
+func (c *Checker) all(ctx context.Context) []Finding {
 	var all []Finding
 	for _, look := range []func(context.Context) []Finding{
 		c.definitions, c.managers, c.extension, c.admission, c.guard, c.deployment, c.leader,
@@ -91,22 +102,39 @@ func (c *Checker) Run(ctx context.Context) []Finding {
 		all = append(all, c.optedIn()...) // else it is told of each namespace
 		return append(all, Finding{Check: "clusters", Level: Warning, Message: "there are no such Clusters", Do: "make a Cluster, or look elsewhere with --namespace and --cluster"})
 	}
-	return append(append(all, c.policies(ctx)...), c.fleet(ctx)...)
+	all = append(all, c.policies(ctx)...)
+	return append(all, c.fleet(ctx)...)
 }
+
+// atOnce is how many Clusters are looked at at once, and how many nodes are logged in to: one that does not answer keeps others waiting for seconds.
+const atOnce = 10
 
 // fleet looks at each Cluster. Where Cluster API asks nobody it says that, and no more, unless it was told to look there: as before the namespace is labelled.
 func (c *Checker) fleet(ctx context.Context) []Finding {
 	all, unasked := c.selected()
 	all = append(all, c.watched(ctx, unasked)...)
+	c.logins = make(chan struct{}, atOnce)
+	found := make([][]Finding, len(c.clusters))
+	var looks errgroup.Group
+	looks.SetLimit(atOnce)
 	for i := range c.clusters {
 		if unasked[c.clusters[i].Namespace] && c.Namespace == "" && c.Cluster == "" {
 			continue
 		}
-		for _, look := range []func(context.Context, *clusterv1.Cluster) []Finding{
-			c.paused, c.access, c.controlPlane, c.deployments, c.healthChecks, c.workload, c.nodes,
-		} {
-			all = append(all, look(ctx, &c.clusters[i])...)
-		}
+		looks.Go(func() error {
+			found[i] = c.cluster(ctx, &c.clusters[i])
+			return nil
+		})
+	}
+	_ = looks.Wait() // none returns an error
+	return append(all, slices.Concat(found...)...)
+}
+
+func (c *Checker) cluster(ctx context.Context, cluster *clusterv1.Cluster) (all []Finding) {
+	for _, look := range []func(context.Context, *clusterv1.Cluster) []Finding{
+		c.paused, c.access, c.controlPlane, c.deployments, c.healthChecks, c.workload, c.nodes,
+	} {
+		all = append(all, look(ctx, cluster)...)
 	}
 	return all
 }

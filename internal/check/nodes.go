@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,9 +31,19 @@ func (c *Checker) nodes(ctx context.Context, cluster *clusterv1.Cluster) []Findi
 	if len(asked) == 0 {
 		return []Finding{{Check: check, Level: Warning, Object: object, Message: fmt.Sprintf("none of its %d machines has a node to log in to", len(list.Items)), Do: "ask again when its machines have nodes"}}
 	}
-	var all []Finding
+	failed := make([]error, len(asked))
+	var logins sync.WaitGroup
 	for i := range asked {
-		if err := c.reach(ctx, &asked[i]); err != nil {
+		c.logins <- struct{}{}
+		logins.Go(func() {
+			defer func() { <-c.logins }()
+			failed[i] = c.reach(ctx, &asked[i])
+		})
+	}
+	logins.Wait()
+	var all []Finding
+	for i, err := range failed {
+		if err != nil {
 			all = append(all, notReached(check, nameOf("Machine", &asked[i]), err))
 		}
 	}

@@ -28,7 +28,7 @@ var rights = []authorizationv1.ResourceAttributes{
 	{Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Namespace: lease.DefaultNamespace},
 }
 
-// reachWithin bounds how long the API server of a workload cluster may take to answer.
+// reachWithin bounds how long the API server of a workload cluster may take to answer all that it is asked, and a node.
 const reachWithin = 10 * time.Second
 
 // workload looks whether the API server of a Cluster answers, and allows what refit does there.
@@ -38,6 +38,8 @@ func (c *Checker) workload(ctx context.Context, cluster *clusterv1.Cluster) []Fi
 		return nil
 	}
 	object := nameOf("Cluster", cluster)
+	ctx, cancel := context.WithTimeout(ctx, reachWithin)
+	defer cancel()
 	cfg, err := c.Workload(ctx, client.ObjectKeyFromObject(cluster))
 	if err != nil {
 		return []Finding{unknown(check, object, err)}
