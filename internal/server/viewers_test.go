@@ -55,7 +55,7 @@ func viewed(t *testing.T) (api *reviewing, page func(token string) int) {
 	require.NoError(t, err)
 	h := v.only(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	return api, func(token string) int {
-		r := httptest.NewRequest("GET", "/ui/api/fleet", http.NoBody)
+		r := httptest.NewRequest(http.MethodGet, "/ui/api/fleet", http.NoBody)
 		if token != "" {
 			r.Header.Set("Authorization", "Bearer "+token)
 		}
