@@ -66,10 +66,7 @@ func (k *known) look(machine *clusterv1.Machine, na *refitv1.NodeAccess, mu *ref
 		}
 		k.records[key] = r
 	}
-	f, at, ok := told(mu, now)
-	// By what an update came in before this process has seen the NodeAccess, nobody knows, but if that was never changed.
-	same := !at.Before(r.first) || !r.fresh && na.Generation <= 1 && !at.Before(na.CreationTimestamp.Time)
-	if ok && at.After(r.at) && same {
+	if f, at, ok := told(mu, now); ok && at.After(r.at) && r.sameWay(na, at) {
 		r.note(f, at)
 	}
 	out := *r
@@ -77,6 +74,12 @@ func (k *known) look(machine *clusterv1.Machine, na *refitv1.NodeAccess, mu *ref
 		out.at = time.Time{} // that is too long ago
 	}
 	return out
+}
+
+// sameWay reports whether an update, or a comparison, came in at a time in the way of now. By which it came in before this process has seen the NodeAccess
+// nobody knows, but if that was never changed.
+func (r *record) sameWay(na *refitv1.NodeAccess, at time.Time) bool {
+	return !at.Before(r.first) || !r.fresh && na.Generation <= 1 && !at.Before(na.CreationTimestamp.Time)
 }
 
 // way returns how the node of a Machine is reached by a NodeAccess.

@@ -39,7 +39,6 @@ func halfWritten(err error) bool {
 // durable is what may not be lost of a status. What is not named here is: a field that is added is recorded.
 func durable(s *refitv1.MachineUpdateStatus) refitv1.MachineUpdateStatus {
 	d := *s.DeepCopy()
-	drifted := meta.IsStatusConditionTrue(s.Conditions, refitv1.DriftedCondition)
 	d.Step, d.StepsDone, d.StepsTotal, d.Changes, d.Actions, d.Notes = "", 0, 0, nil, nil, nil
 	d.Address, d.Instance, d.Conditions, d.RecordRevision, d.PhaseSince = "", "", nil, 0, nil
 	if !ended(d.Phase) {
@@ -54,16 +53,24 @@ func durable(s *refitv1.MachineUpdateStatus) refitv1.MachineUpdateStatus {
 	if d.Rollback != nil && !d.Rollback.State.Ended() {
 		d.Rollback.Message = "" // why it is tried again
 	}
-	// What has drifted is found again. That something has is not for a while, and how often it was brought back in vain is not at all.
-	if drift := d.Drift; drift != nil {
-		if d.Drift = nil; drift.Repairs > 0 || drifted && d.Phase == refitv1.PhaseSucceeded {
-			d.Drift = &refitv1.DriftStatus{Repairs: drift.Repairs}
-		}
-		if drifted && d.Phase == refitv1.PhaseSucceeded {
-			d.Drift.Total = 1 // how many they are changes, and that is not worth a write
-		}
-	}
+	d.Drift = durableDrift(s)
 	return d
+}
+
+// durableDrift is what may not be lost of what is known of drift. What has drifted is found again. That something has is not for a while, and how often it was
+// brought back in vain is not at all.
+func durableDrift(s *refitv1.MachineUpdateStatus) *refitv1.DriftStatus {
+	if s.Drift == nil {
+		return nil
+	}
+	d := refitv1.DriftStatus{Repairs: s.Drift.Repairs}
+	if s.Phase == refitv1.PhaseSucceeded && meta.IsStatusConditionTrue(s.Conditions, refitv1.DriftedCondition) {
+		d.Total = 1 // how many they are changes, and that is not worth a write
+	}
+	if d.Repairs == 0 && d.Total == 0 {
+		return nil
+	}
+	return &d
 }
 
 func ended(p refitv1.Phase) bool { return p == refitv1.PhaseSucceeded || p == refitv1.PhaseFailed }

@@ -29,11 +29,21 @@ func (c *Client) LogIn(ctx context.Context) error {
 	first, second := rand.Text(), rand.Text()
 	out := &limited{left: maxAnswer}
 	err := c.conn.Run(ctx, c.shell(loginScript, c.opts.Dir, first, second), nil, out)
-	var failed *CommandError
 	switch {
 	case err == nil && !hasLine(out.buf.Bytes(), first+second):
 		return fmt.Errorf("%w: the login does not run what it is given, but something else, which has printed %q; is there a forced command?",
 			ErrUnauthorized, begin(strings.TrimSpace(out.buf.String()), 200))
+	case err == nil:
+		return nil
+	default:
+		return c.explainLogin(err)
+	}
+}
+
+// explainLogin says why a login can't be used.
+func (c *Client) explainLogin(err error) error {
+	var failed *CommandError
+	switch {
 	case !errors.As(err, &failed):
 		return err
 	case c.opts.Sudo && strings.HasPrefix(failed.Stderr, "sudo:"):
