@@ -92,7 +92,7 @@ func TestWorkloadConfig(t *testing.T) {
 	}{
 		"refit's own":         {secrets: []client.Object{secret("prod-refit-kubeconfig", edit("HOST", "refit")), secret("prod-kubeconfig", edit("HOST", "capi"))}, host: "https://refit:6443"},
 		"Cluster API's":       {secrets: []client.Object{secret("prod-kubeconfig", edit("HOST", "capi"))}, host: "https://capi:6443"},
-		"none":                {says: "say how cluster prod is reached with --workload-kubeconfig"},
+		"none":                {says: "there is no kubeconfig: no Secret prod-refit-kubeconfig or prod-kubeconfig is in namespace fleet"},
 		"empty":               {secrets: []client.Object{secret("prod-kubeconfig", "")}, says: `Secret fleet/prod-kubeconfig: there is no kubeconfig`},
 		"no kubeconfig":       {secrets: []client.Object{secret("prod-kubeconfig", "{planted-secret")}, says: "it can't be read"},
 		"no context":          {secrets: []client.Object{secret("prod-kubeconfig", edit("current-context: c", "current-context: d"))}, says: "current context"},

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,9 @@ import (
 
 	"github.com/capi-refit/refit/internal/kubeconfig"
 )
+
+// ErrNoKubeconfig is that no Secret says how a workload cluster is reached.
+var ErrNoKubeconfig = errors.New("there is no kubeconfig")
 
 // WorkloadConfig returns how the API server of a workload cluster is reached: as the Secret <cluster>-refit-kubeconfig says, and
 // if there is none, as Cluster API's <cluster>-kubeconfig does.
@@ -31,6 +35,5 @@ func WorkloadConfig(ctx context.Context, c client.Reader, cluster types.Namespac
 		}
 		return cfg, nil
 	}
-	return nil, fmt.Errorf("there is no Secret %[1]s-refit-kubeconfig or %[1]s-kubeconfig in namespace %[2]s; say how cluster %[1]s is reached with --workload-kubeconfig",
-		cluster.Name, cluster.Namespace)
+	return nil, fmt.Errorf("%[1]w: no Secret %[2]s-refit-kubeconfig or %[2]s-kubeconfig is in namespace %[3]s", ErrNoKubeconfig, cluster.Name, cluster.Namespace)
 }

@@ -15,6 +15,7 @@ import (
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	"github.com/capi-refit/refit/internal/admin"
 	"github.com/capi-refit/refit/internal/lease"
 )
 
@@ -41,7 +42,11 @@ func (c *Checker) workload(ctx context.Context, cluster *clusterv1.Cluster) []Fi
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
 	cfg, err := c.Workload(ctx, client.ObjectKeyFromObject(cluster))
-	if err != nil {
+	switch {
+	case errors.Is(err, admin.ErrNoKubeconfig):
+		return []Finding{{Check: check, Level: Warning, Object: object, Message: err.Error() + ", so that refit does not reach it",
+			Do: "if it is new, ask again when Cluster API has written one; else make the Secret " + cluster.Name + "-refit-kubeconfig: docs/install.md"}}
+	case err != nil:
 		return []Finding{unknown(check, object, err)}
 	}
 	cfg.Timeout = reachWithin

@@ -53,43 +53,13 @@ control plane and MachineDeployments roll out, MachineHealthChecks that are too 
 the workload cluster allows what refit does there. With --nodes it logs in to nodes as refit does, and looks whether it may run there what it takes:
 by sudo where that is set, in an agent's directory in which nobody else can exchange anything.
 
-It exits with 0 if all is well, 1 if there are warnings, 2 if there are errors.`,
+It exits with 0 if all is well, 1 if there are warnings, 2 if there are errors, and 3 if it could not look: a flag or value that is wrong, say, or no
+kubeconfig.`,
 		Example: checkExamples,
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.output != "" && f.output != "json" {
-				return fmt.Errorf("--output is %q and can be json, or left out", f.output)
-			}
-			now := &serverClock{own: f.clock}
-			f.observe = now.follow
-			c, err := f.client()
-			if err != nil {
-				return &exitStatus{2, err}
-			}
-			checker := &check.Checker{Client: c, Clock: now, Namespace: f.namespace, Cluster: f.cluster}
-			if f.workload {
-				checker.Workload = func(ctx context.Context, cluster types.NamespacedName) (*rest.Config, error) {
-					return admin.WorkloadConfig(ctx, c, cluster)
-				}
-			}
-			checker.Nodes = f.nodes
-			checker.Reach = func(ctx context.Context, machine *clusterv1.Machine) error {
-				return nodeaccess.Reach(ctx, c, f.dialer, machine)
-			}
-			all := checker.Run(cmd.Context())
-			if err := f.print(cmd.OutOrStdout(), all); err != nil {
-				return err
-			}
-			switch check.Worst(all) {
-			case check.Error:
-				return &exitStatus{2, nil}
-			case check.Warning:
-				return &exitStatus{1, nil}
-			default:
-				return nil
-			}
-		},
+		Args:    func(cmd *cobra.Command, args []string) error { return notLooked(cobra.NoArgs(cmd, args)) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return notLooked(err) })
 	fs := cmd.Flags()
 	f.addScope(cmd)
 	fs.Lookup("namespace").Usage = "Namespace of the Clusters. Unset: all."
@@ -99,6 +69,48 @@ It exits with 0 if all is well, 1 if there are warnings, 2 if there are errors.`
 	fs.BoolVar(&f.problems, "problems", false, "Show only what is not as it should be.")
 	fs.StringVarP(&f.output, "output", "o", "", "json, for programs.")
 	return cmd
+}
+
+// notLooked is that nothing was looked at, which is neither a warning nor an error of the installation.
+func notLooked(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exitStatus{3, err}
+}
+
+func (f *checkFlags) run(cmd *cobra.Command) error {
+	if f.output != "" && f.output != "json" {
+		return notLooked(fmt.Errorf("--output is %q and can be json, or left out", f.output))
+	}
+	now := &serverClock{own: f.clock}
+	f.observe = now.follow
+	c, err := f.client()
+	if err != nil {
+		return notLooked(err)
+	}
+	checker := &check.Checker{Client: c, Clock: now, Namespace: f.namespace, Cluster: f.cluster}
+	if f.workload {
+		checker.Workload = func(ctx context.Context, cluster types.NamespacedName) (*rest.Config, error) {
+			return admin.WorkloadConfig(ctx, c, cluster)
+		}
+	}
+	checker.Nodes = f.nodes
+	checker.Reach = func(ctx context.Context, machine *clusterv1.Machine) error {
+		return nodeaccess.Reach(ctx, c, f.dialer, machine)
+	}
+	all := checker.Run(cmd.Context())
+	if err := f.print(cmd.OutOrStdout(), all); err != nil {
+		return notLooked(err)
+	}
+	switch check.Worst(all) {
+	case check.Error:
+		return &exitStatus{2, nil}
+	case check.Warning:
+		return &exitStatus{1, nil}
+	default:
+		return nil
+	}
 }
 
 func (f *checkFlags) print(w io.Writer, all []check.Finding) error {

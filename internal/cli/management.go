@@ -179,6 +179,9 @@ func workloadNodes(management client.Reader, kubeconfig, namespace string) func(
 		} else {
 			cfg, err = admin.WorkloadConfig(ctx, management, cluster)
 		}
+		if errors.Is(err, admin.ErrNoKubeconfig) {
+			err = fmt.Errorf("%w; say how cluster %s is reached with --workload-kubeconfig", err, cluster.Name)
+		}
 		if err != nil {
 			return nil, err
 		}
