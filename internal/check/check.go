@@ -106,7 +106,7 @@ func (c *Checker) all(ctx context.Context) []Finding {
 	return append(all, c.fleet(ctx)...)
 }
 
-// atOnce is how many Clusters are looked at at once, and how many nodes are logged in to: one that does not answer keeps others waiting for seconds.
+// atOnce is how many Clusters, and nodes of all of them, are looked at together: one that does not answer keeps others waiting for seconds.
 const atOnce = 10
 
 // fleet looks at each Cluster. Where Cluster API asks nobody it says that, and no more, unless it was told to look there: as before the namespace is labelled.
