@@ -60,6 +60,9 @@ func TestAForgedUpdateMachine(t *testing.T) {
 		failed := m.update()
 		failed.Status.Phase, failed.Status.Message = refitv1.PhaseFailed, "the node reports that it failed"
 		require.NoError(t, m.Status().Update(t.Context(), failed))
+		m.reconcile() // Ready follows
+		failed = m.update()
+		require.Equal(t, refitv1.PhaseFailed, failed.Status.Phase)
 		for _, content := range []string{"garbage\n", "one\n"} {
 			m.forge(content)
 			m.reconcile()
