@@ -115,26 +115,28 @@ func howItFails(w *admissionregistrationv1.ValidatingWebhook) []Finding {
 	return all
 }
 
+// notSelected returns the namespaces with Clusters that a selector does not select.
+func (c *Checker) notSelected(by labels.Selector) (names []string) {
+	for i := range c.clusters {
+		name := c.clusters[i].Namespace
+		if n := c.namespaces[name]; n != nil && !by.Matches(labels.Set(n.Labels)) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // guardedNamespaces looks whether the guard is asked about the namespaces that have Clusters.
 func (c *Checker) guardedNamespaces(object string, of *metav1.LabelSelector) []Finding {
 	selector, err := metav1.LabelSelectorAsSelector(of)
 	if of == nil || err == nil && selector.Empty() {
 		return nil
 	}
-	if err == nil {
-		err = errors.Join(c.clustersErr, c.namespacesErr)
-	}
-	var without []string
-	for i := range c.clusters {
-		name := c.clusters[i].Namespace
-		if n := c.namespaces[name]; err == nil && n != nil && !selector.Matches(labels.Set(n.Labels)) && !slices.Contains(without, name) {
-			without = append(without, name)
-		}
-	}
-	switch {
-	case err != nil:
+	if err = errors.Join(err, c.clustersErr, c.namespacesErr); err != nil {
 		return []Finding{unknown(checkOfGuard, object, err)}
-	case len(without) == 0 && len(c.clusters) > 0:
+	}
+	without := c.notSelected(selector)
+	if len(without) == 0 && len(c.clusters) > 0 {
 		return nil
 	}
 	finding := Finding{Check: checkOfGuard, Level: Warning, Object: object, Do: "label the namespaces, or take its namespaceSelector away",

@@ -227,16 +227,10 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 	if err != nil {
 		return err
 	}
-	// Whoever asks for updates does not wait behind those who make them, so the hooks have a client with limits of its own.
-	hooks, err := ownClient(mgr)
+	hooks, accesses, err := hooksAsk(ctx, mgr)
 	if err != nil {
 		return err
 	}
-	former := &nodeaccess.Former{Clock: clock.RealClock{}}
-	if err := former.Watch(ctx, mgr.GetCache()); err != nil {
-		return err
-	}
-	accesses := nodeaccess.Machines{Client: mgr.GetClient(), Live: hooks.APIReader, Former: former}
 	engine := handlers.NewEngine(judges).Reaching(accesses)
 	var others *registered.Registry
 	if o.registeredUpdaters {
@@ -265,6 +259,17 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 		return err
 	}
 	return o.addHooks(mgr, on, engine, changes, hooks)
+}
+
+// hooksAsk returns the client of the hooks, and what finds out which Machines can be reached. Whoever asks for updates does not wait behind those who make
+// them, so the hooks have a client with limits of its own.
+func hooksAsk(ctx context.Context, mgr ctrl.Manager) (*hookClient, nodeaccess.Machines, error) {
+	hooks, err := ownClient(mgr)
+	if err != nil {
+		return nil, nodeaccess.Machines{}, err
+	}
+	former := &nodeaccess.Former{Clock: clock.RealClock{}}
+	return hooks, nodeaccess.Machines{Client: mgr.GetClient(), Live: hooks.APIReader, Former: former}, former.Watch(ctx, mgr.GetCache())
 }
 
 // addRegistered adds what asks the extensions that are registered as updaters.

@@ -13,7 +13,7 @@ import (
 
 // tokenCookie has the bearer token of whoever has logged in, sealed. By its name, browsers take it from this host alone and send it over TLS alone. They send it to
 // other ports of the host, too: what listens there can't take the token out of it.
-const tokenCookie = "__Host-refit-ui"
+const tokenCookie = "__Host-refit-ui" //nolint:gosec // a name
 
 // maxToken is what fits into a cookie when it is sealed, in bytes.
 const maxToken = 2900

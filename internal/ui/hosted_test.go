@@ -122,21 +122,21 @@ func TestLogIn(t *testing.T) {
 		"a form that is too long":             {strings.Repeat("x", maxForm), 400, "No token was sent."},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := httptest.NewRequest("POST", "https://refit.example/ui/login", strings.NewReader(url.Values{"token": {tc.token}}.Encode()))
+			r := httptest.NewRequest(http.MethodPost, "https://refit.example/ui/login", strings.NewReader(url.Values{"token": {tc.token}}.Encode()))
 			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
 			require.Equal(t, tc.code, w.Code)
 			require.Contains(t, w.Body.String(), tc.says)
 			require.NotContains(t, w.Body.String(), `value="`, "no token is shown again")
-			cookies := w.Result().Cookies() //nolint:bodyclose // it has none to close
+			cookies := w.Result().Cookies()
 			if tc.code != http.StatusSeeOther {
 				require.Empty(t, cookies)
 				return
 			}
 			require.Len(t, cookies, 1)
 			require.NotContains(t, cookies[0].Value, "good", "what listens on another port of the host is sent it, too")
-			r = httptest.NewRequest("GET", "https://refit.example/ui/api/fleet", http.NoBody)
+			r = httptest.NewRequest(http.MethodGet, "https://refit.example/ui/api/fleet", http.NoBody)
 			r.AddCookie(cookies[0])
 			w = httptest.NewRecorder()
 			h.ServeHTTP(w, r)
@@ -145,7 +145,7 @@ func TestLogIn(t *testing.T) {
 		})
 	}
 	w := request(h, "POST", "/ui/logout", nil)
-	require.Equal(t, -1, w.Result().Cookies()[0].MaxAge) //nolint:bodyclose // it has none to close
+	require.Equal(t, -1, w.Result().Cookies()[0].MaxAge)
 	require.Contains(t, request(h, "GET", "/ui/login", nil).Header().Get("Content-Security-Policy"), "form-action 'self'")
 }
 
@@ -154,7 +154,7 @@ func TestNewsEndWhenTheTokenIsToBeLookedAtAgain(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		forAWhile(50*time.Millisecond, f.API()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/api/events", http.NoBody))
+		forAWhile(50*time.Millisecond, f.API()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/api/events", http.NoBody))
 	}()
 	select {
 	case <-ended:
