@@ -12,6 +12,7 @@ import (
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/policykind"
 )
 
@@ -43,5 +44,7 @@ func (e *Events) Tell(ctx context.Context, namespace, machine, deployment string
 		ctrl.LoggerFrom(ctx).V(1).Info("Could not tell of a fault of a registered updater", "object", key, "reason", err.Error())
 		return
 	}
-	e.Recorder.Eventf(policykind.Repeated(of), nil, corev1.EventTypeWarning, ReasonFault, "Decide", "%s", policykind.Note(err.Error()))
+	// Faults of one are one Event, with the words of the first; those of another one are another Event.
+	whose := &refitv1.UpdaterRegistration{ObjectMeta: metav1.ObjectMeta{Name: fault.Updater}}
+	e.Recorder.Eventf(policykind.Repeated(of), whose, corev1.EventTypeWarning, ReasonFault, "Decide", "%s", policykind.Note(err.Error()))
 }

@@ -43,4 +43,6 @@ func TestAFaultIsOneEvent(t *testing.T) {
 	require.Eventually(t, func() bool { return told() >= 2 }, time.Minute, 10*time.Millisecond)
 	time.Sleep(200 * time.Millisecond)
 	require.Equal(t, 2, told())
+	tells.Tell(t.Context(), "fleet", "ms", "md", &Fault{Updater: "net", Err: errors.New("slow")})
+	require.Eventually(t, func() bool { return told() == 3 }, time.Minute, 10*time.Millisecond, "that of another extension is told, too")
 }
