@@ -70,18 +70,11 @@ func (c *Checker) SetupWithManager(mgr ctrl.Manager) error {
 
 // Reconcile compares the node of one Machine, if that is due.
 func (c *Checker) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	if c.sessions == nil {
-		return c.reconcile(ctx, req)
-	}
 	return c.sessions.Do(ctx, req, c.reconcile)
 }
 
 // Skip is told of a Machine that another process looks after.
-func (c *Checker) Skip(req ctrl.Request) {
-	if c.sessions != nil {
-		c.sessions.Skip(req)
-	}
-}
+func (c *Checker) Skip(req ctrl.Request) { c.sessions.Skip(req) }
 
 func (c *Checker) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var cached refitv1.MachineUpdate

@@ -111,18 +111,11 @@ func (p *Prober) machinesOf(ctx context.Context, na client.Object) []reconcile.R
 
 // Reconcile logs in to the node of one Machine, if that is due.
 func (p *Prober) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	if p.sessions == nil {
-		return p.reconcile(ctx, req)
-	}
 	return p.sessions.Do(ctx, req, p.reconcile)
 }
 
 // Skip is told of a Machine that another process looks after.
-func (p *Prober) Skip(req ctrl.Request) {
-	if p.sessions != nil {
-		p.sessions.Skip(req)
-	}
-}
+func (p *Prober) Skip(req ctrl.Request) { p.sessions.Skip(req) }
 
 func (p *Prober) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	d, err := p.due(ctx, req)

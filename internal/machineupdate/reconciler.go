@@ -141,11 +141,7 @@ type AuditLog interface {
 }
 
 // Skip is told of an update that another process works on.
-func (r *Reconciler) Skip(req ctrl.Request) {
-	if r.Sessions != nil {
-		r.Sessions.Skip(req)
-	}
-}
+func (r *Reconciler) Skip(req ctrl.Request) { r.Sessions.Skip(req) }
 
 // byUpdate are what is known of updates, by the key of each.
 func (r *Reconciler) byUpdate() []*sync.Map {
@@ -154,9 +150,6 @@ func (r *Reconciler) byUpdate() []*sync.Map {
 
 // Reconcile brings one update as far as it can be brought now, or has a session do so.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	if r.Sessions == nil {
-		return r.reconcile(ctx, req)
-	}
 	return r.Sessions.Do(ctx, req, r.reconcile)
 }
 

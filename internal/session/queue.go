@@ -14,7 +14,7 @@ import (
 )
 
 // Queue is a Pool beside the work queue of a controller, which has to have Source among its sources. What ends in a session comes back to the
-// queue as what ends in one of the queue's workers does.
+// queue as what ends in one of the queue's workers does. Without one, a nil Queue, the worker does it all.
 type Queue struct {
 	pool    Pool
 	work    atomic.Pointer[workqueue.TypedRateLimitingInterface[ctrl.Request]] // nil until the controller begins
@@ -52,6 +52,9 @@ func (q *Queue) Add(requests ...ctrl.Request) {
 // Do reconciles in a worker of the queue, which may begin a session. While one runs it does nothing: the session's end has the request come
 // again.
 func (q *Queue) Do(ctx context.Context, req ctrl.Request, reconcile func(context.Context, ctrl.Request) (ctrl.Result, error)) (ctrl.Result, error) {
+	if q == nil {
+		return reconcile(ctx, req)
+	}
 	if q.pool.Running(req.NamespacedName) {
 		return ctrl.Result{}, nil
 	}
@@ -65,7 +68,11 @@ func (q *Queue) Do(ctx context.Context, req ctrl.Request, reconcile func(context
 }
 
 // Skip gives back the place that a request has which is not reconciled.
-func (q *Queue) Skip(req ctrl.Request) { q.pool.Forgo(req.NamespacedName) }
+func (q *Queue) Skip(req ctrl.Request) {
+	if q != nil {
+		q.pool.Forgo(req.NamespacedName)
+	}
+}
 
 // needsSession is the key of a context's *bool, which tells that a reconciliation needs a session.
 type needsSession struct{}
