@@ -102,27 +102,27 @@ func sameName(_ context.Context, obj client.Object) []ctrl.Request {
 var unpausedOrSays = predicate.Or[client.Object](says, unpaused)
 
 // unpaused passes on that a Cluster is no longer paused.
-var unpaused = predicate.Funcs{
-	CreateFunc:  func(event.CreateEvent) bool { return false },
-	DeleteFunc:  func(event.DeleteEvent) bool { return false },
-	GenericFunc: func(event.GenericEvent) bool { return false },
-	UpdateFunc: func(e event.UpdateEvent) bool {
-		before, ok := e.ObjectOld.(*clusterv1.Cluster)
-		after, ok2 := e.ObjectNew.(*clusterv1.Cluster)
-		return ok && ok2 && annotations.IsPaused(before, before) && !annotations.IsPaused(after, after)
-	},
-}
+var unpaused = clusterChanged(func(before, after *clusterv1.Cluster) bool {
+	return annotations.IsPaused(before, before) && !annotations.IsPaused(after, after)
+})
 
 // pausedOrNot passes on that a Cluster is paused, or no longer is.
-var pausedOrNot = predicate.Funcs{
-	CreateFunc:  func(event.CreateEvent) bool { return false },
-	DeleteFunc:  func(event.DeleteEvent) bool { return false },
-	GenericFunc: func(event.GenericEvent) bool { return false },
-	UpdateFunc: func(e event.UpdateEvent) bool {
-		before, ok := e.ObjectOld.(*clusterv1.Cluster)
-		after, ok2 := e.ObjectNew.(*clusterv1.Cluster)
-		return ok && ok2 && ptr.Deref(before.Spec.Paused, false) != ptr.Deref(after.Spec.Paused, false)
-	},
+var pausedOrNot = clusterChanged(func(before, after *clusterv1.Cluster) bool {
+	return ptr.Deref(before.Spec.Paused, false) != ptr.Deref(after.Spec.Paused, false)
+})
+
+// clusterChanged passes on what has changed of a Cluster, and nothing else.
+func clusterChanged(counts func(before, after *clusterv1.Cluster) bool) predicate.Funcs {
+	return predicate.Funcs{
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, ok := e.ObjectOld.(*clusterv1.Cluster)
+			after, ok2 := e.ObjectNew.(*clusterv1.Cluster)
+			return ok && ok2 && counts(before, after)
+		},
+	}
 }
 
 // ofCluster returns the MachineUpdates of a Cluster: each shows whether it is paused.
