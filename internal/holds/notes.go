@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/annotations"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/index"
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/shard"
 )
@@ -95,14 +96,14 @@ func (n *Notes) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	if !cluster.DeletionTimestamp.IsZero() || annotations.IsPaused(&cluster, &cluster) {
 		return ctrl.Result{RequeueAfter: notesEvery}, nil
 	}
-	of := []client.ListOption{client.InNamespace(cluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name}}
 	var machines clusterv1.MachineList
-	if err := n.Client.List(ctx, &machines, of...); err != nil {
+	if err := n.Client.List(ctx, &machines, index.InCluster(cluster.Namespace, cluster.Name)); err != nil {
 		return ctrl.Result{}, fmt.Errorf("list the Machines of Cluster %s: %w", req, err)
 	}
 	var deployments metav1.PartialObjectMetadataList
 	deployments.SetGroupVersionKind(clusterv1.GroupVersion.WithKind("MachineDeploymentList"))
-	if err := n.Client.List(ctx, &deployments, of...); err != nil {
+	of := client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name}
+	if err := n.Client.List(ctx, &deployments, client.InNamespace(cluster.Namespace), of); err != nil {
 		return ctrl.Result{}, fmt.Errorf("list the MachineDeployments of Cluster %s: %w", req, err)
 	}
 	var holders map[string]string

@@ -1,5 +1,5 @@
-// Package index has a manager's cache find Machines and MachineUpdates by their Cluster, and those of which a change is wanted. By a label it would
-// look at each of a namespace, which may have tens of thousands.
+// Package index has a manager's cache find Machines and MachineUpdates by their Cluster or MachineSet, and those of which a change is wanted. By a label
+// it would look at each of a namespace, which may have tens of thousands.
 package index
 
 import (
@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -19,6 +20,9 @@ const Cluster = "cluster"
 
 // Unsettled is the field of those of which a change is wanted, or under way. Its value is that word.
 const Unsettled = "unsettled"
+
+// MachineSet is the field of those that a MachineSet controls. Its value is the MachineSet's name.
+const MachineSet = "machineSet"
 
 // Indexed returns the kinds that have the field.
 func Indexed() []client.Object {
@@ -47,7 +51,7 @@ func Setup(ctx context.Context, indexer client.FieldIndexer) error {
 
 // Fields returns the fields, and what returns the values of each.
 func Fields() map[string]client.IndexerFunc {
-	return map[string]client.IndexerFunc{Cluster: ByCluster, Unsettled: ByUnsettled}
+	return map[string]client.IndexerFunc{Cluster: ByCluster, MachineSet: ByMachineSet, Unsettled: ByUnsettled}
 }
 
 // InCluster lists what is of a Cluster, of a cache that was set up. The API server does not know the field.
@@ -61,6 +65,27 @@ type inCluster struct{ namespace, name string }
 func (c inCluster) ApplyToList(o *client.ListOptions) {
 	client.InNamespace(c.namespace).ApplyToList(o)
 	client.MatchingFields{Cluster: c.name}.ApplyToList(o)
+}
+
+// ByMachineSet returns the name of the MachineSet that controls an object.
+func ByMachineSet(obj client.Object) []string {
+	if owner := metav1.GetControllerOfNoCopy(obj); owner != nil && owner.Kind == "MachineSet" {
+		return []string{owner.Name}
+	}
+	return nil
+}
+
+// OfMachineSet lists what a MachineSet controls, of a cache that was set up.
+func OfMachineSet(namespace, name string) client.ListOption {
+	return client.ListOption(ofMachineSet{namespace, name})
+}
+
+type ofMachineSet struct{ namespace, name string }
+
+// ApplyToList implements client.ListOption.
+func (s ofMachineSet) ApplyToList(o *client.ListOptions) {
+	client.InNamespace(s.namespace).ApplyToList(o)
+	client.MatchingFields{MachineSet: s.name}.ApplyToList(o)
 }
 
 // ByUnsettled returns the value of Unsettled: of a Machine that its owner does not call up to date, and of a MachineUpdate that has not succeeded.

@@ -13,6 +13,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/index"
 )
 
 // ErrNone means that no NodeAccess selects a Machine.
@@ -103,14 +104,12 @@ func (m Machines) find(ctx context.Context, namespace, name string, set bool) ([
 	}
 	var list clusterv1.MachineList
 	// They are many, and are only read.
-	if err := m.Client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := m.Client.List(ctx, &list, index.OfMachineSet(namespace, name), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list Machines: %w", err)
 	}
 	var out []*clusterv1.Machine
 	for i := range list.Items {
-		machine := &list.Items[i]
-		owner := metav1.GetControllerOf(machine)
-		if owner != nil && owner.Kind == "MachineSet" && owner.Name == name && machine.DeletionTimestamp.IsZero() {
+		if machine := &list.Items[i]; machine.DeletionTimestamp.IsZero() {
 			out = append(out, machine)
 		}
 	}
