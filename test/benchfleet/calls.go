@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -118,11 +117,13 @@ func (c *callers) work(ctx context.Context, url string) {
 		}
 		c.mu.Lock()
 		if err != nil {
-			c.failed = errors.Join(err)
+			c.failed = err
 			after = time.Second
 		}
 		c.took = append(c.took, time.Since(began))
-		heap.Push(&c.next, due{time.Now().Add(after), d.request})
+		if after > 0 { // else it is done, and Cluster API asks no more
+			heap.Push(&c.next, due{time.Now().Add(after), d.request})
+		}
 		c.mu.Unlock()
 	}
 }
@@ -140,7 +141,7 @@ func (c *callers) nextDue() (due, time.Duration) {
 	return heap.Pop(&c.next).(due), 0
 }
 
-// ask returns when to ask again.
+// ask returns when to ask again, or 0 if the update is done.
 func (c *callers) ask(ctx context.Context, url string, body []byte) (time.Duration, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
@@ -160,7 +161,7 @@ func (c *callers) ask(ctx context.Context, url string, body []byte) (time.Durati
 	if err := json.Unmarshal(text, &answer); err != nil || answer.Status != runtimehooksv1.ResponseStatusSuccess {
 		return 0, fmt.Errorf("UpdateMachine is answered %s", text)
 	}
-	return max(time.Duration(answer.RetryAfterSeconds)*time.Second, time.Second), nil
+	return time.Duration(answer.RetryAfterSeconds) * time.Second, nil
 }
 
 // calls are what was asked since the last time, and how long the answers took.

@@ -1,6 +1,7 @@
 // benchfleet measures what a fleet costs a management cluster: how soon refit is ready, what it takes while all updates wait for their windows,
-// and how soon a policy's edit starts those that it lets go. etcd, kube-apiserver and refit are real and on loopback; Machines, Clusters and policies
-// are objects that nobody but refit looks at, and Cluster API's calls are made by this program, as often as refit's answers ask for.
+// and how soon updates start when a policy is edited, when a window opens, beside nodes that never answer, and when a replica is killed. etcd, kube-apiserver
+// and refit are real and on loopback; Machines, Clusters and policies are objects that nobody but refit looks at, and Cluster API's calls are made by this
+// program, as often as refit's answers ask for. Nodes are sshds in this program, with a fake of the agent, and the same kube-apiserver is that of all clusters.
 package main
 
 import (
@@ -22,7 +23,7 @@ import (
 
 type options struct {
 	machines, clusters, namespaces, policies int
-	connections, replicas, shards            int
+	connections, replicas, shards, dark      int
 	steady, settle                           time.Duration
 	hold                                     string
 }
@@ -40,6 +41,7 @@ func main() {
 	cmd.Flags().IntVar(&o.clusters, "clusters", 500, "Clusters, spread over the namespaces.")
 	cmd.Flags().IntVar(&o.namespaces, "namespaces", 20, "Namespaces.")
 	cmd.Flags().IntVar(&o.policies, "policies", 200, "Policies, all closed, spread over the namespaces; each has its part of the clusters.")
+	cmd.Flags().IntVar(&o.dark, "dark", 1000, "Nodes that never answer, of policies that are opened.")
 	cmd.Flags().IntVar(&o.connections, "connections", 16, "Connections over which the hook is called.")
 	cmd.Flags().IntVar(&o.replicas, "replicas", 1, "Replicas of refit. What is measured is that of all of them.")
 	cmd.Flags().IntVar(&o.shards, "shards", 1, "Shards that several replicas divide the fleet into.")
@@ -60,6 +62,12 @@ func (o options) run(ctx context.Context, out io.Writer) (err error) {
 	if o.replicas < 1 || o.shards < 1 {
 		return errors.New("there must be one replica and one shard at least")
 	}
+	if o.dark < 0 {
+		return errors.New("there can't be less than no dark nodes")
+	}
+	if o.policies < openedOnes {
+		return fmt.Errorf("there must be %d policies at least, which are opened", openedOnes)
+	}
 	if o.machines < o.clusters || o.clusters < o.policies || o.policies < o.namespaces || o.namespaces < 1 {
 		return errors.New("there must be as many machines as clusters at least, clusters as policies, and policies as namespaces")
 	}
@@ -68,122 +76,27 @@ func (o options) run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.stop()) }()
-	began := time.Now()
-	f, err := m.fill(ctx, o)
+	n, err := newNodes()
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, n.stop()) }()
+	f, err := newFleet(o, n)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := m.fill(ctx, o, f); err != nil {
+		return err
+	}
 	say(out, "made %d machines in %d clusters and %d namespaces, and %d policies: %.0f s", o.machines, o.clusters, o.namespaces, o.policies, time.Since(began).Seconds())
+	say(out, "%d nodes answer, and %d are dark", len(n.well), len(n.dark))
 	s, err := m.startRefit(ctx, o)
 	defer s.stop()
 	if err != nil {
 		return err
 	}
-	return measure(ctx, out, o, m, f, s)
-}
-
-// measure prints a line for each thing that is measured.
-func measure(ctx context.Context, out io.Writer, o options, m *management, f *fleet, s servers) error {
-	say(out, "| what | RSS MiB (most) | CPU %% of a core | API requests/s | |\n|---|---|---|---|---|")
-	before, err := m.served(ctx)
-	if err != nil {
-		return err
-	}
-	line := func(what string, c cost, more string) {
-		say(out, "| %s | %.0f (%.0f) | %.0f | %.1f | %s |", what, c.rss, c.mostRSS, c.cpu, c.requests, more)
-		if now, err := m.served(ctx); err == nil {
-			say(out, "  a second, of everybody: %s", now.since(before))
-			before = now
-		}
-	}
-	idle, err := s.cost(ctx, o.steady/2)
-	if err != nil {
-		return err
-	}
-	line("idle", idle, fmt.Sprintf("ready after %.1f s", s[0].readyAfter.Seconds()))
-
-	calls := s.call(ctx, f, o.connections)
-	defer calls.stop()
-	began := time.Now()
-	if err := s.awaitWaiting(ctx, out, o.machines); err != nil {
-		return errors.Join(err, calls.err())
-	}
-	took := time.Since(began)
-	rate := calls.take()
-	line("all are asked for", s.since(idle), fmt.Sprintf("all wait after %.0f s; %s", took.Seconds(), rate))
-	settling, err := s.cost(ctx, o.settle)
-	if err != nil {
-		return err
-	}
-	line("all wait, and statuses come to rest", settling, calls.take().String())
-	waiting, err := s.cost(ctx, o.steady)
-	if err != nil {
-		return err
-	}
-	line("waiting, Cluster API calls", waiting, calls.take().String())
-	if err := opens(ctx, m, f, s, line); err != nil {
-		return err
-	}
-	calls.stop()
-	if err := calls.err(); err != nil {
-		return err
-	}
-	alone, err := s.cost(ctx, o.steady)
-	if err != nil {
-		return err
-	}
-	line("waiting, nobody calls", alone, "")
-	return killed(ctx, s, line)
-}
-
-// killed ends the first replica as a crash does, and starts it again.
-func killed(ctx context.Context, s servers, line func(string, cost, string)) error {
-	first := s[0]
-	if err := first.kill(); err != nil {
-		return err
-	}
-	if others := s[1:]; len(others) > 0 {
-		began := time.Now()
-		if err := others.awaitShards(ctx, first.shards); err != nil {
-			return err
-		}
-		line("one is killed", others.since(cost{}), fmt.Sprintf("the others have its shards after %.1f s", time.Since(began).Seconds()))
-	}
-	if err := first.start(ctx); err != nil {
-		return err
-	}
-	line("and started again", s.since(cost{}), fmt.Sprintf("ready after %.1f s", first.readyAfter.Seconds()))
-	return nil
-}
-
-// opens edits a policy so that it is open, and waits until its updates no longer wait for a window.
-func opens(ctx context.Context, m *management, f *fleet, s servers, line func(string, cost, string)) error {
-	before := s.since(cost{})
-	began := time.Now()
-	of, err := m.open(ctx, f)
-	if err != nil {
-		return err
-	}
-	var first time.Duration
-	for {
-		n, err := m.closed(ctx, of)
-		if err != nil {
-			return err
-		}
-		if n < len(of.updates) && first == 0 {
-			first = time.Since(began)
-		}
-		if n == 0 {
-			line("a policy is edited", s.since(before), fmt.Sprintf("of its %d updates the first goes on after %.1f s, the last after %.1f s", len(of.updates), first.Seconds(), time.Since(began).Seconds()))
-			return nil
-		}
-		if time.Since(began) > 5*time.Minute {
-			return fmt.Errorf("%d of %d updates still wait for a window, 5 minutes after their policy was opened", n, len(of.updates))
-		}
-		if err := pause(ctx, 50*time.Millisecond); err != nil {
-			return err
-		}
-	}
+	return (&bench{o: o, m: m, f: f, s: s, out: out}).measure(ctx)
 }
 
 func pause(ctx context.Context, d time.Duration) error {

@@ -1,11 +1,13 @@
 package nodetest
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -40,6 +42,10 @@ type Options struct {
 	Forward bool
 	// Noise is written to stdout ahead of each command's own output, as a talkative profile does.
 	Noise string
+	// Listen is the address on loopback at which the node listens. Default: a port of 127.0.0.1.
+	Listen string
+	// Run answers a command in a shell's place, and returns its exit status. The node has no root then. Nil: a shell runs it.
+	Run func(command string, stdin io.Reader, stdout io.Writer) int
 }
 
 // Node is a running stand-in.
@@ -60,7 +66,7 @@ type Node struct {
 	commands []string
 }
 
-// Start starts a stand-in on a port of 127.0.0.1. Close ends it.
+// Start starts a stand-in. Close ends it.
 func Start(o Options) (*Node, error) {
 	if o.Name == "" {
 		o.Name = "stand-in"
@@ -73,11 +79,13 @@ func Start(o Options) (*Node, error) {
 	if err := n.makeKeys(); err != nil {
 		return nil, fmt.Errorf("stand-in %s: %w", o.Name, err)
 	}
-	if err := n.makeRoot(); err != nil {
-		return nil, fmt.Errorf("stand-in %s: %w", o.Name, err)
+	if o.Run == nil {
+		if err := n.makeRoot(); err != nil {
+			return nil, fmt.Errorf("stand-in %s: %w", o.Name, err)
+		}
 	}
 	var err error
-	if n.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+	if n.listener, err = net.Listen("tcp", cmp.Or(o.Listen, "127.0.0.1:0")); err != nil {
 		return nil, errors.Join(fmt.Errorf("stand-in %s: %w", o.Name, err), n.removeRoot())
 	}
 	n.served.Go(n.serve)

@@ -2,8 +2,11 @@ package nodetest_test
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -50,6 +53,29 @@ func TestNode(t *testing.T) {
 	require.NoError(t, c.Close())
 	require.NoError(t, n.Close())
 	assert.NoDirExists(t, n.Root())
+}
+
+// TestANodeWithoutAShell is about one that answers by itself, at an address of its own.
+func TestANodeWithoutAShell(t *testing.T) {
+	n, err := nodetest.Start(nodetest.Options{Listen: "127.0.7.9:0", Run: func(command string, stdin io.Reader, stdout io.Writer) int {
+		text, _ := io.ReadAll(stdin)
+		_, _ = fmt.Fprintf(stdout, "%s %s", command, text)
+		return 3
+	}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, n.Close()) }()
+	require.Equal(t, "127.0.7.9", n.Address().Host)
+	require.Empty(t, n.Root())
+	to, err := n.Target()
+	require.NoError(t, err)
+	c, err := remote.SSHDialer{}.Dial(t.Context(), to)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, c.Close()) }()
+	var out bytes.Buffer
+	var failed *remote.CommandError
+	require.ErrorAs(t, c.Run(t.Context(), "ask", strings.NewReader("something"), &out), &failed)
+	require.Equal(t, 3, failed.Status)
+	require.Equal(t, "ask something", out.String())
 }
 
 func TestHundredsOfNodes(t *testing.T) {

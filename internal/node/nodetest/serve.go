@@ -116,6 +116,10 @@ func (n *Node) session(s gssh.Session) {
 	if n.opts.Noise != "" {
 		_, _ = io.WriteString(s, n.opts.Noise)
 	}
+	if n.opts.Run != nil {
+		_ = s.Exit(n.opts.Run(asked, s, s))
+		return
+	}
 	command := asked
 	if forced, _ := s.Context().Value(forcedKey{}).(string); forced != "" {
 		command = forced
