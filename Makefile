@@ -222,7 +222,7 @@ bench: build ## Compare refit with what one would take instead: the reference ex
 
 FLEET ?=
 .PHONY: bench-fleet
-bench-fleet: build ## Measure what a fleet of 30,000 machines costs. FLEET="--machines=3000 --clusters=100" measures a smaller one.
+bench-fleet: build ## Measure what a fleet of 30,000 machines costs. FLEET="--machines=2000 --clusters=50 --policies=20 --dark=100" measures a smaller one.
 	go run ./test/benchfleet $(FLEET)
 
 FUZZTIME ?= 10m
