@@ -31,5 +31,6 @@ func (e *Engine) reachable(ctx context.Context, v *verdict) (*verdict, error) {
 	}
 	unclaimed := *v // which others may have remembered
 	unclaimed.patches, unclaimed.decision = nil, inplace.Unreached(v.decision, why)
+	unclaimed.told = tellOf(unclaimed.decision, v.subject.MadeByKubeadm())
 	return &unclaimed, nil
 }

@@ -2,8 +2,6 @@ package handlers
 
 import (
 	"context"
-	"fmt"
-	"strings"
 
 	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,7 +12,6 @@ import (
 	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
 
 	"github.com/capi-refit/refit/internal/fieldset"
-	"github.com/capi-refit/refit/updaters"
 )
 
 // CanUpdate answers the two hooks that ask what can be made in place.
@@ -73,10 +70,7 @@ func (h *CanUpdate) decide(ctx context.Context, body []byte, kind string, l layo
 			h.metrics.decided(kind, outcomeError)
 			return nil, err
 		}
-		v, err = h.engine.judge(ctx, r, l)
-		if err == nil {
-			err = h.scope.check(v.namespace)
-		}
+		v, err = h.judge(ctx, r, l)
 		if err != nil {
 			log.Error(err, "Could not judge a change", "kind", kind, "object", r.name(l))
 			h.tell(ctx, r, l, err)
@@ -92,7 +86,9 @@ func (h *CanUpdate) decide(ctx context.Context, body []byte, kind string, l layo
 		return nil, err
 	}
 	if err := h.permit(ctx, v); err != nil {
-		log.Info("A policy does not let the change be decided now", "kind", kind, "object", v.namespace+"/"+v.name, "reason", err.Error())
+		if !h.memory.said(key, err.Error()) {
+			log.Info("A policy does not let the change be decided now", "kind", kind, "object", v.namespace+"/"+v.name, "reason", err.Error())
+		}
 		h.metrics.decided(kind, outcomeWithheld)
 		return nil, err
 	}
@@ -102,13 +98,29 @@ func (h *CanUpdate) decide(ctx context.Context, body []byte, kind string, l layo
 		return v, nil
 	}
 	h.metrics.decided(kind, outcomeReplace)
-	for _, f := range v.decision {
-		if !f.Covered() {
-			h.metrics.left(kind, f.Field, v.subject.MadeByKubeadm())
-		}
+	for _, l := range v.told.labels {
+		h.metrics.left(kind, l)
 	}
-	log.Info("Fields can't be changed in place, so Cluster API replaces the machine", "kind", kind, "object", v.namespace+"/"+v.name, "fields", v.left())
+	if !h.memory.said(key, v.told.message) {
+		log.Info("Fields can't be changed in place, so Cluster API replaces the machine", "kind", kind, "object", v.namespace+"/"+v.name, "fields", v.told.left)
+	}
 	return v, nil
+}
+
+// judge has a request judged, unless the same change was a moment ago.
+func (h *CanUpdate) judge(ctx context.Context, r *rawRequest, l layout) (*verdict, error) {
+	v, err := h.engine.read(ctx, r, l)
+	if err != nil {
+		return nil, err
+	}
+	change, known := h.memory.recallChange(v, l)
+	if !known {
+		if err := h.engine.settle(ctx, v, l); err != nil {
+			return nil, err
+		}
+		h.memory.rememberChange(ctx, change, v)
+	}
+	return v, h.scope.check(v.namespace)
 }
 
 // tell tells people of a fault of a registered updater.
@@ -164,44 +176,7 @@ func (v *verdict) machineSetResponse() *runtimehooksv1.CanUpdateMachineSetRespon
 }
 
 func (v *verdict) success() runtimehooksv1.CommonResponse {
-	return runtimehooksv1.CommonResponse{Status: runtimehooksv1.ResponseStatusSuccess, Message: summary(v.decision)}
-}
-
-// summary says in one line what was decided.
-func summary(d updaters.Decision) string {
-	left, first := 0, ""
-	for _, v := range d {
-		if !v.Covered() {
-			if left++; left == 1 {
-				first = describe(v)
-			}
-		}
-	}
-	switch {
-	case len(d) == 0:
-		return "nothing differs"
-	case left == 0:
-		return fmt.Sprintf("all %d changed fields can be updated in place", len(d))
-	case left == 1:
-		return fmt.Sprintf("1 of %d changed fields can't be updated in place: %s", len(d), first)
-	default:
-		return fmt.Sprintf("%d of %d changed fields can't be updated in place, among them %s", left, len(d), first)
-	}
-}
-
-// describe names a field that can't be updated in place, and says why.
-func describe(v updaters.Verdict) string {
-	return fmt.Sprintf("%s of the %s: %s", cut(v.Field.String()), v.Field.Object, cut(v.Reason))
-}
-
-// maxText is how much of a path or of a reason is told, in bytes. What is longer has been made up, or has a value in it that was.
-const maxText = 1024
-
-func cut(text string) string {
-	if len(text) <= maxText {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxText], "") + "…"
+	return runtimehooksv1.CommonResponse{Status: runtimehooksv1.ResponseStatusSuccess, Message: v.told.message}
 }
 
 func failure(err error) runtimehooksv1.CommonResponse {

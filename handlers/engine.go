@@ -40,14 +40,27 @@ type verdict struct {
 	desired         []object // in the order of the layout
 	change          fieldset.Change
 	decision        updaters.Decision
+	told            account // of the decision
 	patches         map[fieldset.Object][]byte
 	basis           string // what it rests on beside the request; empty if that is not known
+	foreign         bool   // extensions that are registered were asked, which may look at all of the objects
 }
 
 // judge decides about a request in which the objects are where the layout says.
 func (e *Engine) judge(ctx context.Context, r *rawRequest, l layout) (*verdict, error) {
+	v, err := e.read(ctx, r, l)
+	if err == nil {
+		err = e.settle(ctx, v, l)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// read returns a verdict that has what the request says, and nothing decided.
+func (e *Engine) read(ctx context.Context, r *rawRequest, l layout) (*verdict, error) {
 	current, desired := map[fieldset.Object]object{}, map[fieldset.Object]object{}
-	var change fieldset.Change
 	for _, m := range l {
 		c, err := m.decode("current", r.current)
 		if err != nil {
@@ -57,14 +70,11 @@ func (e *Engine) judge(ctx context.Context, r *rawRequest, l layout) (*verdict, 
 		if err != nil {
 			return nil, err
 		}
+		if (c.raw == "") != (d.raw == "") {
+			// Cluster API does not ask then. An answer would have to be a "no", and that replaces machines.
+			return nil, &RequestError{Field: m.field, Problem: "is in one of current and desired only"}
+		}
 		current[m.object], desired[m.object] = c, d
-		oc, differs, err := m.compare(ctx, c, d)
-		if err != nil {
-			return nil, err
-		}
-		if differs {
-			change = append(change, oc)
-		}
 	}
 	subject, err := subjectOf(current[fieldset.Machine], l.of(fieldset.Machine).template)
 	if err != nil {
@@ -75,11 +85,7 @@ func (e *Engine) judge(ctx context.Context, r *rawRequest, l layout) (*verdict, 
 	if err != nil {
 		return nil, err
 	}
-	decision, err := e.hear(ctx, subject, change)
-	if err != nil {
-		return nil, err
-	}
-	v := &verdict{
+	return &verdict{
 		subject:   subject,
 		namespace: current[fieldset.Machine].namespace,
 		name:      current[fieldset.Machine].name,
@@ -88,15 +94,31 @@ func (e *Engine) judge(ctx context.Context, r *rawRequest, l layout) (*verdict, 
 		template:  l.of(fieldset.Machine).template,
 		current:   current,
 		desired:   desiredOf(l, desired),
-		change:    change,
-		decision:  decision,
-		patches:   map[fieldset.Object][]byte{},
 		basis:     basis,
+	}, nil
+}
+
+// settle decides about what a verdict has of a request.
+func (e *Engine) settle(ctx context.Context, v *verdict, l layout) error {
+	for i, m := range l {
+		oc, differs, err := m.compare(ctx, v.current[m.object], v.desired[i])
+		if err != nil {
+			return err
+		}
+		if differs {
+			v.change = append(v.change, oc)
+		}
 	}
-	if err := e.hearRegistered(ctx, v, l, current); err != nil {
-		return nil, err
+	var err error
+	if v.decision, err = e.hear(ctx, v.subject, v.change); err != nil {
+		return err
 	}
-	return v, v.makePatches(ctx, l, current)
+	v.patches = map[fieldset.Object][]byte{}
+	if err := e.hearRegistered(ctx, v, l, v.current); err != nil {
+		return err
+	}
+	v.told = tellOf(v.decision, v.subject.MadeByKubeadm())
+	return v.makePatches(ctx, l, v.current)
 }
 
 // hear has the updaters that are for the machine decide. Without a change there is nothing to ask them.
@@ -156,10 +178,6 @@ func (m member) root() string {
 
 // compare returns what differs between the two sides of an object.
 func (m member) compare(ctx context.Context, current, desired object) (fieldset.ObjectChange, bool, error) {
-	if (current.raw == "") != (desired.raw == "") {
-		// Cluster API does not ask then. An answer would have to be a "no", and that replaces machines.
-		return fieldset.ObjectChange{}, false, &RequestError{Field: m.field, Problem: "is in one of current and desired only"}
-	}
 	if current.spec == desired.spec {
 		return fieldset.ObjectChange{}, false, nil
 	}

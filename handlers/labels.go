@@ -52,6 +52,12 @@ func add(known map[string]bool, path string) {
 	}
 }
 
+// fieldLabel are the labels of a field.
+type fieldLabel struct {
+	object fieldset.Object
+	field  string
+}
+
 // labelOf returns the label of a field: its names, if refit knows it; those of the field that it is below, if refit knows that one;
 // else otherField.
 func labelOf(f fieldset.Field, byKubeadm bool) string {

@@ -3,17 +3,22 @@ package handlers
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
+	"strconv"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 
+	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/internal/inplace"
+	"github.com/capi-refit/refit/updaters"
 )
 
 const (
-	// mostRemembered bounds the requests that are remembered, and largestRemembered their size in bytes. What was decoded of one takes some eight
-	// times that: 64 MiB together at the most.
+	// mostRemembered bounds the requests that are remembered, and as many changes, and largestRemembered the size of each in bytes. What was decoded
+	// of one takes some eight times that: 128 MiB together at the most.
 	mostRemembered    = 128
 	largestRemembered = 64 << 10
 	// rememberedFor is for how long a verdict is what a request is answered by. An updater that is not refit's own may look at more than policies.
@@ -26,19 +31,32 @@ type Basis interface {
 	Basis(ctx context.Context, s inplace.Subject) (string, error)
 }
 
-// memory has the verdicts on requests that were made a moment ago: Cluster API's controllers ask the same again whenever they look. Nothing is
-// decided by it but what a change is; policies are asked about it each time.
+// memory has the verdicts on requests that were made a moment ago: Cluster API's controllers ask the same again whenever they look. And it has what was
+// decided about changes: those of a fleet's machines are the same, though their names are not. Nothing is decided by it but what a change is; policies
+// are asked about it each time.
 type memory struct {
-	basis Basis
-	clock clock.PassiveClock
-	known *lru.Cache
+	basis   Basis
+	clock   clock.PassiveClock
+	known   *lru.Cache // remembered requests
+	changes *lru.Cache // settled changes
 }
 
 type digest [sha256.Size]byte
 
 type remembered struct {
 	*verdict
-	at time.Time
+	at   time.Time
+	said atomic.Pointer[string] // what was logged last about the request
+}
+
+// settled is what was decided about a change.
+type settled struct {
+	change   fieldset.Change
+	decision updaters.Decision
+	told     account
+	patches  map[fieldset.Object][]byte
+	basis    string
+	at       time.Time
 }
 
 // newMemory returns the memory of an engine; nil, which remembers nothing, if it can't be told what its updaters rest on.
@@ -46,7 +64,7 @@ func newMemory(e *Engine, now clock.PassiveClock) *memory {
 	if _, ok := e.updaters.(Basis); !ok {
 		return nil
 	}
-	return &memory{basis: engineBasis{e}, clock: now, known: lru.New(mostRemembered)}
+	return &memory{basis: engineBasis{e}, clock: now, known: lru.New(mostRemembered), changes: lru.New(mostRemembered)}
 }
 
 // recall returns the verdict on a request, and else the key to remember it by.
@@ -59,8 +77,8 @@ func (m *memory) recall(ctx context.Context, kind string, body []byte) (v *verdi
 	if !ok {
 		return nil, key
 	}
-	r := value.(remembered)
-	if age := m.clock.Since(r.at); age < 0 || age > rememberedFor {
+	r := value.(*remembered)
+	if !m.fresh(r.at) {
 		return nil, key
 	}
 	if basis, err := m.basis.Basis(ctx, r.subject); err != nil || basis != r.basis {
@@ -83,6 +101,80 @@ func (m *memory) remember(ctx context.Context, key digest, v *verdict) {
 		return
 	}
 	if basis, err := m.basis.Basis(ctx, v.subject); err == nil && basis == v.basis {
-		m.known.Add(key, remembered{v, m.clock.Now()})
+		m.known.Add(key, &remembered{verdict: v, at: m.clock.Now()})
 	}
+}
+
+// said reports whether a text is what was logged last about a request that is remembered, and notes it.
+func (m *memory) said(key digest, text string) bool {
+	if m == nil {
+		return false
+	}
+	value, ok := m.known.Get(key)
+	if !ok {
+		return false
+	}
+	last := value.(*remembered).said.Swap(&text)
+	return last != nil && *last == text
+}
+
+func (m *memory) fresh(at time.Time) bool {
+	age := m.clock.Since(at)
+	return age >= 0 && age <= rememberedFor
+}
+
+// recallChange has a verdict say what was decided about the same change of a machine with the same updaters, and reports whether that is known. Else it
+// returns the key to remember it by.
+func (m *memory) recallChange(v *verdict, l layout) (key digest, known bool) {
+	if m == nil {
+		return key, false
+	}
+	key, ok := digestOfChange(v, l)
+	if !ok {
+		return key, false
+	}
+	value, ok := m.changes.Get(key)
+	if !ok {
+		return key, false
+	}
+	s := value.(*settled)
+	if !m.fresh(s.at) || s.basis != v.basis {
+		return key, false
+	}
+	v.change, v.decision, v.told, v.patches = s.change, s.decision, s.told, s.patches
+	return key, true
+}
+
+// rememberChange keeps what was decided about a change, if it is refit's own, and what it rests on is still the same.
+func (m *memory) rememberChange(ctx context.Context, key digest, v *verdict) {
+	if m == nil || key == (digest{}) || v.foreign {
+		return
+	}
+	if basis, err := m.basis.Basis(ctx, v.subject); err == nil && basis == v.basis {
+		m.changes.Add(key, &settled{change: v.change, decision: v.decision, told: v.told, patches: v.patches, basis: v.basis, at: m.clock.Now()})
+	}
+}
+
+// digestOfChange returns a digest of all that refit's own updaters decide by beside the policies: the kinds, the version of Kubernetes, and the specs that
+// differ. It is none if these are too large to be kept.
+func digestOfChange(v *verdict, l layout) (d digest, ok bool) {
+	h, size := sha256.New(), 0
+	write := func(texts ...string) {
+		for _, text := range texts {
+			_, _ = fmt.Fprintf(h, "%d:%s", len(text), text)
+		}
+	}
+	write(strconv.FormatBool(v.template), v.subject.Version)
+	for i, m := range l {
+		current, desired := v.current[m.object], v.desired[i]
+		write(current.apiVersion, current.kind, desired.apiVersion, desired.kind)
+		if current.spec != desired.spec {
+			write(current.spec, desired.spec)
+			size += len(current.spec) + len(desired.spec)
+		}
+	}
+	if size > largestRemembered {
+		return d, false
+	}
+	return digest(h.Sum(nil)), true
 }

@@ -4,8 +4,6 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/capi-refit/refit/internal/fieldset"
 )
 
 // Outcomes of a CanUpdate hook, as labels.
@@ -47,6 +45,6 @@ func (m *Metrics) decided(kind, outcome string) {
 	m.decisions.WithLabelValues(strings.TrimSuffix(kind, "Request"), outcome).Inc()
 }
 
-func (m *Metrics) left(kind string, f fieldset.Field, byKubeadm bool) {
-	m.fields.WithLabelValues(strings.TrimSuffix(kind, "Request"), string(f.Object), labelOf(f, byKubeadm)).Inc()
+func (m *Metrics) left(kind string, f fieldLabel) {
+	m.fields.WithLabelValues(strings.TrimSuffix(kind, "Request"), string(f.object), f.field).Inc()
 }

@@ -72,7 +72,7 @@ func TestNoneDoesNotMakeAChangeQuiet(t *testing.T) {
 			v, err := e.judge(t.Context(), raw, machineLayout)
 			require.NoError(t, err)
 			require.NotEmpty(t, v.decision)
-			require.True(t, v.decision.InPlace(), v.left())
+			require.True(t, v.decision.InPlace(), v.told.left)
 			p, err := v.proposal()
 			require.NoError(t, err)
 			require.Equal(t, test.disturbs, p.Material)

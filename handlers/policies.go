@@ -3,7 +3,6 @@ package handlers
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,7 +37,7 @@ func (NoPolicies) Upgrade(context.Context, inplace.Upgrade) (inplace.Progress, e
 
 // proposal is what Cluster API will do with the verdict.
 func (v *verdict) proposal() (inplace.Proposal, error) {
-	p := inplace.Proposal{Subject: v.subject, Name: v.name, Left: v.left()}
+	p := inplace.Proposal{Subject: v.subject, Name: v.name, Left: v.told.left}
 	if !v.template {
 		p.Machine = &metav1.ObjectMeta{}
 		if err := json.Unmarshal([]byte(gjson.Get(v.machine.raw, "metadata").Raw), p.Machine); err != nil {
@@ -71,28 +70,6 @@ func (v *verdict) annotations() map[string]string {
 		return true
 	})
 	return all
-}
-
-// maxNamed is how many fields are named where all that can't be updated in place are told.
-const maxNamed = 20
-
-// left names the fields that can't be updated in place: some of them, and how many more there are.
-func (v *verdict) left() []string {
-	var left []string
-	more := 0
-	for _, f := range v.decision {
-		switch {
-		case f.Covered():
-		case len(left) < maxNamed:
-			left = append(left, describe(f))
-		default:
-			more++
-		}
-	}
-	if more > 0 {
-		left = append(left, fmt.Sprintf("and %d more", more))
-	}
-	return left
 }
 
 // desiredOf returns the desired objects in the order of a layout.

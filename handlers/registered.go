@@ -52,6 +52,7 @@ func (e *Engine) hearRegistered(ctx context.Context, v *verdict, l layout, curre
 	if e.registered == nil || v.decision.InPlace() {
 		return nil
 	}
+	v.foreign = true
 	remotes, err := e.remotes(ctx, v, current)
 	if err != nil {
 		return err
