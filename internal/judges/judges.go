@@ -5,6 +5,7 @@ package judges
 import (
 	"context"
 	"errors"
+	"strings"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -48,7 +49,8 @@ func (j ByPolicy) For(ctx context.Context, s inplace.Subject) (*updaters.Registr
 	}), nil
 }
 
-// Basis returns which policies and sources select a machine, and which of their generations: what its updaters are made from.
+// Basis returns which policies and sources select a machine, which of their generations, and which of them keep its image: what its updaters are made
+// from, so that two machines with the same Basis, bootstrap and version have the same updaters.
 func (j ByPolicy) Basis(ctx context.Context, s inplace.Subject) (string, error) {
 	disruptions, err := j.Disruptions.Selecting(ctx, s)
 	if err != nil {
@@ -62,7 +64,8 @@ func (j ByPolicy) Basis(ctx context.Context, s inplace.Subject) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	return policykind.Versions(disruptions) + "; " + policykind.Versions(images) + "; " + policykind.Versions(sources), nil
+	keep := strings.Join(bootimage.Join(images, s.Labels).Keep, " ")
+	return policykind.Versions(disruptions) + "; " + policykind.Versions(images) + "; " + keep + "; " + policykind.Versions(sources), nil
 }
 
 // Select returns the updaters of a machine by what was selected for it: whether its image may move on, which kubeadm makes its static pods,

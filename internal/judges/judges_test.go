@@ -191,3 +191,17 @@ func TestWhatAVerdictRestsOn(t *testing.T) {
 		p.Spec.Selector.Clusters.MatchLabels = map[string]string{"of": "others"}
 	})))
 }
+
+// TestMachinesOfWhichOneKeepsItsImageRestOnOtherThings: a policy selects both, and lets the image of one of them change.
+func TestMachinesOfWhichOneKeepsItsImageRestOnOtherThings(t *testing.T) {
+	policy := &refitv1.BootImagePolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "i", UID: "uid-i"}}
+	policy.Spec.Selection = refitv1.BootImageSelection{Mode: refitv1.PartialBootImages, Machines: &metav1.LabelSelector{MatchLabels: map[string]string{"image": "moves"}}}
+	j := judgesOf(t, policy)
+	basis := func(labels map[string]string) string {
+		out, err := j.Basis(t.Context(), inplace.Subject{Namespace: "lab", Cluster: "c1", Labels: labels})
+		require.NoError(t, err)
+		return out
+	}
+	require.NotEqual(t, basis(map[string]string{"image": "moves"}), basis(nil))
+	require.Equal(t, basis(map[string]string{"image": "moves"}), basis(map[string]string{"image": "moves", "rack": "b"}))
+}

@@ -23,14 +23,15 @@ import (
 type contender struct {
 	name   string
 	url    string
+	pid    int
 	client *http.Client
 	paths  map[string]string // by hook
 }
 
-// hookRequests are the recorded requests of a hook, which are sent in turn.
+// hookRequests are requests of a hook, which are sent in turn.
 type hookRequests struct {
-	hook   string
-	bodies [][]byte
+	hook, what string
+	bodies     [][]byte
 }
 
 // newContender asks the server what it serves.
@@ -72,14 +73,18 @@ func (c *contender) post(ctx context.Context, path string, body []byte) ([]byte,
 	return io.ReadAll(response.Body)
 }
 
-// turn is what was measured in one turn.
-type turn struct{ perSecond, p50, p99 float64 } // requests, milliseconds
+// turn is what was measured in one turn. The requests' processor time is that of the server alone: it doesn't depend on what else the machine does.
+type turn struct{ perSecond, p50, p99, cpu float64 } // requests, milliseconds, milliseconds, microseconds of a request
 
 // measure has connections ask for the duration, each as fast as it is answered.
 func (c *contender) measure(ctx context.Context, r hookRequests, connections int, d time.Duration) (turn, error) {
 	path, ok := c.paths[r.hook]
 	if !ok {
 		return turn{}, fmt.Errorf("%s does not serve %s", c.name, r.hook)
+	}
+	used, err := processorTime(c.pid)
+	if err != nil {
+		return turn{}, err
 	}
 	deadline := time.Now().Add(d)
 	latencies, errs := make([][]float64, connections), make([]error, connections)
@@ -103,14 +108,16 @@ func (c *contender) measure(ctx context.Context, r hookRequests, connections int
 	if err := errors.Join(errs...); err != nil || len(merged) == 0 {
 		return turn{}, errors.Join(err, ctx.Err())
 	}
+	after, err := processorTime(c.pid)
 	return turn{
-		perSecond: float64(len(merged)) / d.Seconds(),
-		p50:       merged[len(merged)/2], p99: merged[min(len(merged)-1, len(merged)*99/100)],
-	}, nil
+		perSecond: float64(len(merged)) / d.Seconds(), cpu: float64((after - used).Microseconds()) / float64(len(merged)),
+		p50: merged[len(merged)/2], p99: merged[min(len(merged)-1, len(merged)*99/100)],
+	}, err
 }
 
 // benchHooks compares refit with the reference extension. In each round both have their turn, so that what else the machine
-// does hits both.
+// does hits both. Requests are asked again, as Cluster API's controllers ask whenever they look; are about other machines with the same specs, as
+// those of a fleet; or all differ.
 func benchHooks(ctx context.Context, out io.Writer, o options) (err error) {
 	say(out, "\n== The hooks over TLS, %d connections, %d rounds of %s a turn; medians over the rounds", o.connections, o.rounds, o.duration)
 	stage, err := newStage(ctx, out, o.connections)
@@ -121,12 +128,18 @@ func benchHooks(ctx context.Context, out io.Writer, o options) (err error) {
 	for _, h := range []struct{ hook, pattern string }{
 		{"CanUpdateMachine", "canupdatemachine-*.json"}, {"CanUpdateMachineSet", "canupdatemachineset-*.json"}, {"UpdateMachine", "updatemachine-*.json"},
 	} {
-		r, err := requests(h.hook, h.pattern)
+		recorded, err := requests(h.hook, h.pattern)
 		if err != nil {
 			return err
 		}
-		if err := stage.compare(ctx, out, r, o); err != nil {
-			return err
+		all := []hookRequests{recorded}
+		if h.hook != "UpdateMachine" { // which is about Machines that are there
+			all = append(all, recorded.ofOthers(), recorded.thatDiffer())
+		}
+		for _, r := range all {
+			if err := stage.compare(ctx, out, r, o); err != nil {
+				return err
+			}
 		}
 	}
 	return stage.recorded(ctx)
@@ -137,13 +150,17 @@ func requests(hook, pattern string) (hookRequests, error) {
 	if err != nil || len(files) == 0 {
 		return hookRequests{}, fmt.Errorf("no recorded requests %s: %w", pattern, errors.Join(err, os.ErrNotExist))
 	}
-	r := hookRequests{hook: hook}
+	r := hookRequests{hook: hook, what: "asked again"}
 	for _, f := range files {
 		body, err := os.ReadFile(f)
 		if err != nil {
 			return r, err
 		}
-		r.bodies = append(r.bodies, body)
+		var sent bytes.Buffer
+		if err := json.Compact(&sent, body); err != nil { // as Cluster API sends it
+			return r, fmt.Errorf("%s: %w", f, err)
+		}
+		r.bodies = append(r.bodies, sent.Bytes())
 	}
 	return r, nil
 }
@@ -169,9 +186,10 @@ func (s *stage) compare(ctx context.Context, out io.Writer, r hookRequests, o op
 		name string
 		turn
 	}{{s.refit.name, ours}, {s.reference.name, theirs}} {
-		say(out, "   %-20s %-20s %8.0f requests/s   p50 %6.2f ms   p99 %6.2f ms", r.hook, m.name, m.perSecond, m.p50, m.p99)
+		say(out, "   %-19s %-14s %-19s %6.0f requests/s   p50 %6.2f ms   p99 %6.2f ms   its processor time %5.0f µs", r.hook, r.what, m.name, m.perSecond, m.p50, m.p99, m.cpu)
 	}
-	say(out, "   %-20s %-20s %8.2f              p50 %6.2f      p99 %6.2f", r.hook, "ratio", ours.perSecond/theirs.perSecond, ours.p50/theirs.p50, ours.p99/theirs.p99)
+	say(out, "   %-19s %-14s %-19s %6.2f              p50 %6.2f      p99 %6.2f      its processor time %5.2f", r.hook, r.what, "ratio",
+		ours.perSecond/theirs.perSecond, ours.p50/theirs.p50, ours.p99/theirs.p99, ours.cpu/theirs.cpu)
 	return nil
 }
 
@@ -186,5 +204,6 @@ func median(turns []turn) turn {
 	}
 	return turn{
 		of(func(t turn) float64 { return t.perSecond }), of(func(t turn) float64 { return t.p50 }), of(func(t turn) float64 { return t.p99 }),
+		of(func(t turn) float64 { return t.cpu }),
 	}
 }

@@ -105,6 +105,7 @@ func (s *stage) run(ctx context.Context, launcher *process.Launcher, l *lab.Lab,
 			err = ready(ctx, at(ports[1]))
 		}
 		if err == nil {
+			c.pid = p.PID
 			return c, nil
 		}
 		select {
