@@ -234,7 +234,7 @@ fuzz: ## Run every fuzz test for FUZZTIME (10m), and the model of an update thro
 	  CGO_ENABLED=0 go test -trimpath -vet=off -run '^$$' -fuzz "^$${name#func }$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s "$$(dirname "$$file")" || exit 1; done
 
 .PHONY: lint
-lint: $(TOOLS)/golangci-lint $(TOOLS)/kustomize generate ## Check code, generated files and manifests.
+lint: $(TOOLS)/golangci-lint $(TOOLS)/kustomize $(TOOLS)/actionlint generate ## Check code, generated files, manifests and workflows.
 	$(TOOLS)/golangci-lint run --build-tags e2e ./...
 	$(TOOLS)/golangci-lint run ./internal/lease
 	$(TOOLS)/kustomize build config/default >/dev/null
@@ -245,6 +245,7 @@ lint: $(TOOLS)/golangci-lint $(TOOLS)/kustomize generate ## Check code, generate
 	@mkdir -p $(BIN)/components
 	printf '%s\n' 'resources: [../../config/default]' 'components: [../../config/components/mtls, ../../config/components/watch-secrets]' >$(BIN)/components/kustomization.yaml
 	$(TOOLS)/kustomize build $(BIN)/components >/dev/null
+	$(TOOLS)/actionlint -shellcheck= -pyflakes=
 	go run ./build/pins
 	@git diff --exit-code --stat -- api config schedule docs/reference || { echo "generated files are out of date: commit what 'make generate' makes"; exit 1; }
 
