@@ -411,3 +411,10 @@ func TestOneNamespace(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "edge", get[grid](t, f, "/api/fleet").About.Namespace)
 }
+
+// TestNoStepDoneIsSaid: the page shows how many of an update's steps are done, and none is a number, too.
+func TestNoStepDoneIsSaid(t *testing.T) {
+	text, err := json.Marshal(row{Total: 8})
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"done":0`)
+}

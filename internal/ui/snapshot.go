@@ -54,7 +54,7 @@ type row struct {
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 	Step    string `json:"step,omitempty"`
-	Done    int32  `json:"done,omitempty"`
+	Done    int32  `json:"done"`
 	Total   int32  `json:"total,omitempty"`
 	// Since is when it began, or ended.
 	Since *time.Time `json:"since,omitempty"`

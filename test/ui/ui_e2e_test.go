@@ -114,12 +114,13 @@ const contrast = `(() => {
   return least;
 })()`
 
-// wrong are what a screen reader would stumble on.
+// wrong are what a screen reader would stumble on, or anybody.
 const wrong = `[
   ...[...document.querySelectorAll("input, select")].filter((e) => !e.labels?.length && !e.getAttribute("aria-label")).map(() => "a field without a label"),
   ...[...document.querySelectorAll("img")].filter((e) => !e.hasAttribute("alt")).map(() => "an image without alt"),
   ...[...document.querySelectorAll("table")].filter((e) => !e.caption || !e.querySelector("th[scope]")).map(() => "a table without caption or headers"),
   ...[...document.querySelectorAll("a, button, summary")].filter((e) => !e.textContent.trim() && !e.getAttribute("aria-label")).map((e) => "no name: " + e.outerHTML),
+  ...(document.body.innerText.match(/.*\b(undefined|NaN|Invalid Date|\[object).*/g) ?? []),
   ...(document.querySelectorAll("main").length === 1 && document.querySelectorAll("h1").length === 1 ? [] : ["one main, and one h1"]),
   ...[...document.querySelectorAll("[id]")].map((e) => e.id).filter((id, i, all) => all.indexOf(id) !== i).map((id) => "twice: " + id),
 ]`

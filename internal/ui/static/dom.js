@@ -38,9 +38,10 @@ export function table(caption, columns, rows, attributes = {}) {
 }
 
 // pages leads to the other parts of a list.
-export function pages(paged, what, go) {
-  if (paged.pages <= 1) return h("p", { class: "pages" }, `${paged.total} ${what}`);
+export function pages(paged, one, more, go) {
+  const what = `${paged.total.toLocaleString("en-GB")} ${paged.total === 1 ? one : more}`;
+  if (paged.pages <= 1) return h("p", { class: "pages" }, what);
   const to = (page, text) => h("button", { type: "button", disabled: page < 1 || page > paged.pages, "data-key": "page-" + text, onclick: () => go(page) }, text);
   return h("nav", { class: "pages", "aria-label": "Pages" },
-    to(paged.page - 1, "Previous"), h("span", {}, `page ${paged.page} of ${paged.pages}, ${paged.total} ${what}`), to(paged.page + 1, "Next"));
+    to(paged.page - 1, "Previous"), h("span", {}, `page ${paged.page} of ${paged.pages}, ${what}`), to(paged.page + 1, "Next"));
 }

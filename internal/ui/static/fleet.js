@@ -32,14 +32,14 @@ function draw(results, about, data, query) {
     legend(data.counts, query),
     why(data.reasons),
     data.clusters.length ? table("Clusters, those that need somebody first", columns(about.states), data.clusters, { class: "grid" }) : h("p", {}, "Nothing matches."),
-    pages(data, "clusters", (page) => go(onPage(query, page))));
+    pages(data, "cluster", "clusters", (page) => go(onPage(query, page))));
 }
 
 // bar shows how many machines are in which state, as parts of a whole.
 export function bar(counts, total, size) {
   const text = counts.map((c) => `${c.machines} ${word(c.state)}`).join(", ") || "no machines";
   return h("div", { class: `bar ${size}`, role: "img", "aria-label": text, title: text }, counts.map((c) => {
-    const part = h("span", { class: `s-${c.state}`, "aria-hidden": "true" }, c.machines / total > 0.06 ? `${mark(c.state)} ${c.machines}` : "");
+    const part = h("span", { class: `s-${c.state}`, "aria-hidden": "true" }, h("span", {}, `${mark(c.state)} ${c.machines.toLocaleString("en-GB")}`));
     part.style.flexGrow = c.machines;
     return part;
   }));

@@ -15,7 +15,7 @@ export function machines(_, query) {
       const { about, data } = await ask("machines", q);
       if (!current()) return undefined;
       show(results, chosen(q), data.machines.length ? table("Machines, those that need somebody first", columns, data.machines) : h("p", {}, "Nothing matches."),
-        pages(data, "machines", (page) => go(onPage(q, page))));
+        pages(data, "machine", "machines", (page) => go(onPage(q, page))));
       return about;
     },
   };

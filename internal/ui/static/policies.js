@@ -18,7 +18,7 @@ export function policies(_, query) {
         data.unselected === undefined ? h("p", { class: "note" }, "How many machines are selected by no policy is not known: not all that tells it has been read.") : undefined,
         data.unselected ? h("p", { class: "note" }, `${many(data.unselected, "machine is", "machines are")} selected by no policy: changes of them start at any time.`) : undefined,
         data.policies.length ? table("Policies, those of the platform first", columns, data.policies) : h("p", {}, "There is no policy here."),
-        pages(data, "policies", (page) => go(onPage(q, page))));
+        pages(data, "policy", "policies", (page) => go(onPage(q, page))));
       return about;
     },
   };
@@ -27,7 +27,7 @@ export function policies(_, query) {
 const items = (all) => (all.length ? h("ul", { class: "plain" }, all.map((text) => h("li", {}, text))) : "–");
 
 const columns = [
-  { title: "Policy", class: "name", of: (p) => [p.platform ? h("span", { class: "tag" }, "platform") : h("span", { class: "faint" }, `${p.namespace}/`), " ", p.name, h("div", { class: "faint" }, `${p.strategy}, ${p.zone}`)] },
+  { title: "Policy", class: "name whole", of: (p) => [p.platform ? h("span", { class: "tag" }, "platform") : h("span", { class: "faint" }, `${p.namespace}/`), " ", p.name, h("div", { class: "faint" }, `${p.strategy}, ${p.zone}`)] },
   {
     title: "Now", class: "text", of: (p) => [
       h("span", { class: `door ${p.problem ? "bad" : p.open ? "open" : "closed"}` }, p.problem ? "✕ can't be read" : p.open ? "● open" : "○ closed"),

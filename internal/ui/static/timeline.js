@@ -40,7 +40,7 @@ function draw(results, data, query) {
         group("Policies", data.policies.map((l) => lane(l, span))),
         group("Expected updates (estimates)", data.expected.map((e) => expected(e, span))))),
     more(data.moreTogether, "sets of policies"), more(data.moreExpected, "changes"),
-    pages(data, "policies", (page) => go(onPage(query, page))),
+    pages(data, "policy", "policies", (page) => go(onPage(query, page))),
     detail("windows", h("summary", {}, "Windows and freezes as a list"), list([...data.together, ...data.policies])),
     detail("expected", h("summary", {}, "Expected updates as a list"), data.expected.length ? table("Expected updates", columns, data.expected) : h("p", {}, "Nothing waits.")));
 }
@@ -85,7 +85,7 @@ function track(span, ...children) {
 function lane(l, span) {
   const opens = l.spans.filter((s) => s.kind === "Open");
   return h("tr", {},
-    h("th", { scope: "row" }, l.title, h("span", { class: "faint" }, ` ${many(l.machines, "machine", "machines")}`), l.problem ? h("span", { class: "bad" }, " can't be read") : ""),
+    h("th", { scope: "row" }, l.title, " ", h("span", { class: "faint count" }, many(l.machines, "machine", "machines")), l.problem ? h("span", { class: "bad" }, " can't be read") : ""),
     h("td", {},
       h("span", { class: "hidden" }, l.problem ? `closed: ${l.problem}` : opens.length ? `${opens.length} windows, the first ${between(opens[0])}` : l.more ? "windows are among those that are not shown, if there are any" : "no window"),
       track(span, l.spans.map((s) => place(h("span", { class: `span k-${s.kind}`, title: `${s.kind === "Open" ? "Open" : "Excluded"}: ${between(s)}\n${s.text ?? ""}` }),
@@ -102,7 +102,7 @@ function expected(e, span) {
   const title = `${e.start ? "from " + at(e.start) : ""}${e.end ? " to " + at(e.end) : ", nobody knows until when"}`;
   return h("tr", {},
     h("th", { scope: "row" }, link("machines", { namespace: e.namespace, cluster: e.cluster }, h("span", { class: "faint" }, `${e.namespace}/`), e.owner),
-      h("span", { class: "faint" }, ` ${many(e.machines, "machine", "machines")}, ${e.causes.join(", ")}`)),
+      " ", h("span", { class: "faint" }, h("span", { class: "count" }, many(e.machines, "machine", "machines")), `, ${e.causes.join(", ")}`)),
     h("td", {}, h("span", { class: "hidden" }, from ? title : "nobody knows when"),
       track(span, from && from < span.until ? place(h("span", { class: `span k-Expected ${e.end ? "" : "unbounded"}`, title }), from, until, span)
         : h("span", { class: "note" }, from ? `starts ${at(e.start)}` : e.why || "nobody knows when"))));
