@@ -181,11 +181,15 @@ e2e-install: build ## kubectl, Helm and clusterctl install refit, upgrade it and
 first-hour: build ## A new user's way, from a management cluster without refit to a machine that was updated in place, with the time of each step.
 	go run ./test/firsthour
 
-# The page's server is made of this module, and the browser driven by one of its own.
+# The page's server is made of this module, and the browser driven by one of its own, so that go does not see what its tests run: UI_ON says it. Where
+# pictures are written, they are not kept.
+SCREENSHOTS ?= $(abspath docs/images)
 .PHONY: e2e-ui
-e2e-ui: ## The page of refit ui in Chromium, which is to be installed, and its screenshots for docs/images. Not in .ci/run.
-	CGO_ENABLED=0 go build -trimpath -o $(BIN)/uifleet ./test/uifleet
-	cd test/ui && UIFLEET='$(abspath $(BIN))/uifleet' SCREENSHOTS='$(abspath docs/images)' CGO_ENABLED=0 go test -tags e2e -vet=off -count=1 -timeout 20m -v ./...
+e2e-ui: ## The page of refit ui in Chromium, which is to be installed, and its screenshots for docs/images. SCREENSHOTS= writes none.
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -o $(BIN)/uifleet ./test/uifleet
+	cd test/ui && UIFLEET='$(abspath $(BIN))/uifleet' SCREENSHOTS='$(SCREENSHOTS)' \
+	  UI_ON="$$(uname -rm) $$(sha256sum <'$(abspath $(BIN))/uifleet') $$(for b in chromium chromium-browser google-chrome google-chrome-stable; do "$$b" --version 2>/dev/null || true; done)" \
+	  CGO_ENABLED=0 go test -tags e2e -vet=off $(if $(SCREENSHOTS),-count=1,$(COUNT)) -timeout 20m -v ./...
 
 .PHONY: e2e-everything
 e2e-everything: build ## The scenarios of e2e and of e2e-real side by side, in one management cluster.

@@ -65,6 +65,7 @@ func serve(t *testing.T, args ...string) *served {
 // chromium returns where the browser is, or skips.
 func chromium(t *testing.T) string {
 	t.Helper()
+	_ = os.Getenv("UI_ON") // go keeps a result for as long as the page's server and the browser are the same
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
