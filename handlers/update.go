@@ -34,8 +34,9 @@ type Update struct {
 	digests *lru.Cache
 }
 
-// maxDigests bounds the digests that are kept, about 200 bytes each. It is well above what is updated at once.
-const maxDigests = 10000
+// maxDigests bounds the digests that are kept, about 300 bytes each. It is above what a fleet has that waits together: Cluster API asks for each Machine
+// in turn, so that one more than are kept would have none be found.
+const maxDigests = 100_000
 
 // NewUpdate returns a handler that hands updates over.
 func NewUpdate(updates Updates, scope Scope) *Update {
