@@ -44,7 +44,7 @@ func (f *exclusiveFlags) addTo(ctx context.Context, mgr shard.Manager, r *machin
 	if err != nil {
 		return err
 	}
-	if r.Workloads, err = workload.Setup(ctx, mgr, userAgent, clock.RealClock{}); err != nil {
+	if r.Workloads, err = workload.Setup(ctx, mgr, userAgent, r.WatchSecrets, clock.RealClock{}); err != nil {
 		return fmt.Errorf("reach workload clusters: %w", err)
 	}
 	r.Slots = &slots.Slots{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Limits: limits, Clock: clock.RealClock{}}

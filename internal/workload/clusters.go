@@ -46,6 +46,8 @@ type Clusters struct {
 
 	// admins says why the ClusterCache could not use a kubeconfig; nil: that is not known.
 	admins *adminSecrets
+	// filter is told of Secrets; nil: nobody is.
+	filter *adminOnly
 
 	once sync.Once
 	kept *lru.Cache
@@ -62,6 +64,7 @@ func (c *Clusters) Get(ctx context.Context, cluster client.ObjectKey) (*Cluster,
 	if secret == nil {
 		return c.connected(ctx, cluster)
 	}
+	c.filter.found(cluster)
 	from := version{secret.UID, secret.ResourceVersion}
 	k := c.keptFor(cluster, from)
 	if k == nil {

@@ -33,6 +33,7 @@ import (
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	"github.com/capi-refit/refit/internal/resync"
 	"github.com/capi-refit/refit/internal/shard"
 )
 
@@ -300,6 +301,7 @@ func TestWhichClustersTheCacheConnectsTo(t *testing.T) {
 	asked, away := 0, false
 	filter := &adminOnly{clock: clock, asked: lru.New(10), secrets: interceptor.NewClient(management, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			require.IsType(t, &metav1.PartialObjectMetadata{}, obj, "the content is nobody's business")
 			asked++
 			if away {
 				return errAway
@@ -307,17 +309,36 @@ func TestWhichClustersTheCacheConnectsTo(t *testing.T) {
 			return c.Get(ctx, key, obj, opts...)
 		},
 	})}
-	connects := func() bool { return filter.connects(t.Context(), prod) }
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: prod.Namespace, Name: prod.Name, ResourceVersion: "1"}}
+	connects := func() bool { return filter.connects(t.Context(), cluster) }
+	after := func(d time.Duration) { clock.SetTime(clock.Now().Add(d)) }
 
 	require.True(t, connects())
 	require.True(t, connects())
 	require.Equal(t, 1, asked, "it is not asked each time")
+	after(askAgain)
+	require.True(t, connects())
+	cluster.ResourceVersion = "2"
+	after(askAgain - time.Second)
+	require.True(t, connects())
+	require.Equal(t, 2, asked)
+	after(time.Second)
+	require.True(t, connects())
+	require.Equal(t, 3, asked, "a Cluster that has changed")
 
+	for range 6 { // in an hour
+		for range 60 {
+			after(10 * time.Second)
+			require.True(t, connects())
+		}
+	}
+	require.Less(t, asked, 3+3+8, "less and less often")
+	asked = 0
 	require.NoError(t, management.Create(t.Context(), secretFor(prod, nil)))
-	clock.SetTime(clock.Now().Add(askEvery))
+	after(resync.Every)
 	require.False(t, connects())
 	require.False(t, connects())
-	require.Equal(t, 3, asked)
+	require.Equal(t, 2, asked)
 
 	away = true
 	require.True(t, connects(), "one question without an answer does not disconnect for good")
@@ -325,6 +346,23 @@ func TestWhichClustersTheCacheConnectsTo(t *testing.T) {
 	require.False(t, connects())
 	require.NoError(t, management.Delete(t.Context(), secretFor(prod, nil)))
 	require.True(t, connects())
+
+	require.NoError(t, management.Create(t.Context(), secretFor(prod, nil)))
+	require.True(t, connects(), "it is not known yet")
+	clusters := &Clusters{Secrets: management, filter: filter}
+	_, err := clusters.Get(t.Context(), prod)
+	require.Error(t, err, "it has no kubeconfig")
+	require.False(t, connects(), "somebody has found it")
+}
+
+// TestAWatchedSecretIsSeenAtOnce: a cache is asked each time, which costs nothing.
+func TestAWatchedSecretIsSeenAtOnce(t *testing.T) {
+	_, _, management := setUp(newAPIServer(t))
+	filter := &adminOnly{clock: clocktesting.NewFakePassiveClock(time.Time{}), asked: lru.New(10), secrets: management, watched: true}
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: prod.Namespace, Name: prod.Name}}
+	require.True(t, filter.connects(t.Context(), cluster))
+	require.NoError(t, management.Create(t.Context(), secretFor(prod, nil)))
+	require.False(t, filter.connects(t.Context(), cluster))
 }
 
 // TestNobodyConnectsToAClusterThatIsNotThereYet, so that nothing is asked for it.
@@ -352,13 +390,13 @@ func TestSetup(t *testing.T) {
 	mgr, err := ctrl.NewManager(server.config(), opts())
 	require.NoError(t, err)
 	clock := clocktesting.NewFakePassiveClock(time.Time{})
-	_, err = Setup(t.Context(), shard.Manager{Manager: mgr}, "refit/test", clock)
+	_, err = Setup(t.Context(), shard.Manager{Manager: mgr}, "refit/test", false, clock)
 	require.ErrorContains(t, err, "add the cluster cache", "the manager must know Clusters")
 
 	require.NoError(t, clusterv1.AddToScheme(scheme))
 	mgr, err = ctrl.NewManager(server.config(), opts())
 	require.NoError(t, err)
-	clusters, err := Setup(t.Context(), shard.Manager{Manager: mgr}, "refit/test", clock)
+	clusters, err := Setup(t.Context(), shard.Manager{Manager: mgr}, "refit/test", false, clock)
 	require.NoError(t, err)
 	_, err = clusters.Get(t.Context(), prod)
 	require.ErrorIs(t, err, ErrUnavailable, "nothing is connected before the manager runs")
