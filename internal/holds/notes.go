@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -30,6 +31,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/index"
 	"github.com/capi-refit/refit/internal/lease"
+	"github.com/capi-refit/refit/internal/resync"
 	"github.com/capi-refit/refit/internal/shard"
 )
 
@@ -38,7 +40,8 @@ import (
 const HeldAnnotation = "capi-refit.dev/held"
 
 const (
-	// notesEvery is how often the leases of a workload cluster are looked at, which nothing watches.
+	// notesEvery is how often the leases of a workload cluster are looked at, which nothing watches, while updates are under way there or something is held.
+	// Where nothing is, they are at each resync.
 	notesEvery = time.Minute
 	// notesAtOnce is how many Clusters are read at the same time, and notesTimeout how long one that does not answer takes.
 	notesAtOnce  = 10
@@ -71,7 +74,41 @@ func (n *Notes) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []ctrl.Request {
 			return []ctrl.Request{{NamespacedName: clusterOf(o.(*clusterv1.Machine))}}
 		}), builder.WithPredicates(holdChanged)).
+		Watches(&refitv1.MachineUpdate{}, handler.Funcs{UpdateFunc: updateChanged}).
 		WithOptions(controller.Options{MaxConcurrentReconciles: notesAtOnce}), n, &clusterv1.ClusterList{})
+}
+
+// updateChanged has a Cluster be looked at when an update finds its node held, and in a while when one begins.
+func updateChanged(_ context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[ctrl.Request]) {
+	before, ok := e.ObjectOld.(*refitv1.MachineUpdate)
+	after, ok2 := e.ObjectNew.(*refitv1.MachineUpdate)
+	if !ok || !ok2 {
+		return
+	}
+	req := ctrl.Request{NamespacedName: types.NamespacedName{Namespace: after.Namespace, Name: after.Labels[clusterv1.ClusterNameLabel]}}
+	switch {
+	case waitsForHolder(before) != waitsForHolder(after):
+		queue.Add(req)
+	case !underWay(before) && underWay(after):
+		queue.AddAfter(req, notesEvery)
+	}
+}
+
+// waitsForHolder reports whether somebody else has the node of an update.
+func waitsForHolder(mu *refitv1.MachineUpdate) bool {
+	return mu.Status.Phase == refitv1.PhaseWaiting && (mu.Status.Reason == refitv1.ReasonHold || mu.Status.Reason == refitv1.ReasonLease)
+}
+
+// underWay reports whether an update has begun that has not ended, and no policy keeps it waiting.
+func underWay(mu *refitv1.MachineUpdate) bool {
+	switch mu.Status.Phase {
+	case "", refitv1.PhaseSucceeded, refitv1.PhaseFailed:
+		return false
+	case refitv1.PhaseWaiting:
+		return !slices.Contains([]string{refitv1.ReasonWindow, refitv1.ReasonBudget, refitv1.ReasonHealth}, mu.Status.Reason)
+	default:
+		return true
+	}
 }
 
 // holdChanged passes changes of Machines that are held, or no longer.
@@ -94,7 +131,7 @@ func (n *Notes) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if !cluster.DeletionTimestamp.IsZero() || annotations.IsPaused(&cluster, &cluster) {
-		return ctrl.Result{RequeueAfter: notesEvery}, nil
+		return ctrl.Result{RequeueAfter: resync.Within(notesEvery)}, nil
 	}
 	var machines clusterv1.MachineList
 	if err := n.Client.List(ctx, &machines, index.InCluster(cluster.Namespace, cluster.Name)); err != nil {
@@ -102,8 +139,7 @@ func (n *Notes) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	}
 	var deployments metav1.PartialObjectMetadataList
 	deployments.SetGroupVersionKind(clusterv1.GroupVersion.WithKind("MachineDeploymentList"))
-	of := client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name}
-	if err := n.Client.List(ctx, &deployments, client.InNamespace(cluster.Namespace), of); err != nil {
+	if err := n.Client.List(ctx, &deployments, client.InNamespace(cluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name}); err != nil {
 		return ctrl.Result{}, fmt.Errorf("list the MachineDeployments of Cluster %s: %w", req, err)
 	}
 	var holders map[string]string
@@ -116,7 +152,26 @@ func (n *Notes) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	for _, o := range notes {
 		errs = append(errs, n.write(ctx, o))
 	}
-	return ctrl.Result{RequeueAfter: notesEvery}, errors.Join(errs...)
+	again, err := n.again(ctx, req.NamespacedName, len(held) > 0)
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: again}, nil
+}
+
+// again returns when to look at a Cluster again.
+func (n *Notes) again(ctx context.Context, cluster types.NamespacedName, held bool) (time.Duration, error) {
+	if held {
+		return resync.Within(notesEvery), nil
+	}
+	var updates refitv1.MachineUpdateList
+	if err := n.Client.List(ctx, &updates, index.InCluster(cluster.Namespace, cluster.Name)); err != nil {
+		return 0, fmt.Errorf("list the MachineUpdates of Cluster %s: %w", cluster, err)
+	}
+	if slices.ContainsFunc(updates.Items, func(mu refitv1.MachineUpdate) bool { return underWay(&mu) }) {
+		return resync.Within(notesEvery), nil
+	}
+	return resync.In(), nil
 }
 
 // holders returns who holds the leases of nodes. Where a workload cluster can't be asked, it is who did when it could.

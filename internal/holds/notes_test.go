@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,6 +20,8 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/lease"
+	"github.com/capi-refit/refit/internal/managementtest"
+	"github.com/capi-refit/refit/internal/resync"
 	"github.com/capi-refit/refit/internal/workload"
 )
 
@@ -26,6 +29,7 @@ import (
 type fleet struct {
 	*world
 	notes *Notes
+	again time.Duration // in which the last look wants another one
 }
 
 func newFleet(t *testing.T) *fleet {
@@ -39,7 +43,7 @@ func newFleet(t *testing.T) *fleet {
 	for _, o := range []client.Object{w2, cp1, kcp, deployment("workers"), deployment("others")} {
 		require.NoError(t, w.management.Create(t.Context(), o))
 	}
-	return &fleet{w, &Notes{Client: w.management, Workloads: w, Clock: w.clock}}
+	return &fleet{world: w, notes: &Notes{Client: w.management, Workloads: w, Clock: w.clock}}
 }
 
 func deployment(name string) *clusterv1.MachineDeployment {
@@ -53,7 +57,7 @@ func (f *fleet) noted() [4]string {
 	f.t.Helper()
 	result, err := f.notes.Reconcile(f.t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "fleet", Name: "prod"}})
 	require.NoError(f.t, err)
-	require.Equal(f.t, notesEvery, result.RequeueAfter)
+	f.again = result.RequeueAfter
 	var all [4]string
 	for i, o := range []client.Object{&clusterv1.Cluster{}, &clusterv1.MachineDeployment{}, &clusterv1.MachineDeployment{}, &controlplanev1.KubeadmControlPlane{}} {
 		name := [4]string{"prod", "workers", "others", "cp"}[i]
@@ -149,6 +153,48 @@ func TestWhatIsNotNoted(t *testing.T) {
 	result, err := f.notes.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
 	require.NoError(t, err)
 	require.Zero(t, result)
+}
+
+// TestLeasesAreLookedAtSeldomWhereNothingIsUnderWay: to ask hundreds of clusters each minute is what an idle fleet would cost.
+func TestLeasesAreLookedAtSeldomWhereNothingIsUnderWay(t *testing.T) {
+	f := newFleet(t)
+	update := managementtest.MachineUpdate(machine(key.Name))
+	require.NoError(t, f.management.Create(t.Context(), update))
+	after := func(phase refitv1.Phase, reason string) time.Duration {
+		update.Status.Phase, update.Status.Reason = phase, reason
+		require.NoError(t, f.management.Status().Update(t.Context(), update))
+		f.noted()
+		return f.again
+	}
+	for phase, reason := range map[refitv1.Phase]string{refitv1.PhaseSucceeded: "", refitv1.PhaseFailed: "", refitv1.PhaseWaiting: refitv1.ReasonWindow} {
+		require.GreaterOrEqual(t, after(phase, reason), resync.Every*3/4, phase)
+		require.LessOrEqual(t, f.again, resync.Every)
+	}
+	require.LessOrEqual(t, after(refitv1.PhaseWaiting, refitv1.ReasonLease), notesEvery)
+	require.LessOrEqual(t, after(refitv1.PhaseApplying, ""), notesEvery)
+	require.Greater(t, after(refitv1.PhaseSucceeded, ""), notesEvery)
+	f.seize("node-w2", "node-maintenance")
+	f.noted()
+	require.LessOrEqual(t, f.again, notesEvery, "it is to be seen that it is released")
+}
+
+// TestWhoFindsANodeHeldWakesNotes: the leases themselves tell nobody.
+func TestWhoFindsANodeHeldWakesNotes(t *testing.T) {
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
+	defer queue.ShutDown()
+	of := func(phase refitv1.Phase, reason string) *refitv1.MachineUpdate {
+		mu := managementtest.MachineUpdate(machine(key.Name))
+		mu.Status.Phase, mu.Status.Reason = phase, reason
+		return mu
+	}
+	window, applies := of(refitv1.PhaseWaiting, refitv1.ReasonWindow), of(refitv1.PhaseApplying, "")
+	updateChanged(t.Context(), event.UpdateEvent{ObjectOld: window, ObjectNew: window}, queue)
+	updateChanged(t.Context(), event.UpdateEvent{ObjectOld: window, ObjectNew: applies}, queue) // in a minute
+	require.Zero(t, queue.Len())
+	updateChanged(t.Context(), event.UpdateEvent{ObjectOld: applies, ObjectNew: of(refitv1.PhaseWaiting, refitv1.ReasonLease)}, queue)
+	require.Equal(t, 1, queue.Len())
+	req, _ := queue.Get()
+	require.Equal(t, "fleet/prod", req.String())
 }
 
 func TestWhatWakesNotes(t *testing.T) {
