@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
@@ -116,8 +117,14 @@ func (m *management) fill(ctx context.Context, o options, f *fleet) error {
 func (m *management) cluster(ctx context.Context, o options, f *fleet, c int) error {
 	meta := metav1.ObjectMeta{Namespace: namespaceOf(o, c), Name: clusterName(c), Labels: map[string]string{"policy": policyName(c % o.policies)}}
 	spec := clusterv1.ClusterSpec{ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: "c.invalid", Port: 6443}}
-	if err := m.Create(ctx, &clusterv1.Cluster{ObjectMeta: meta, Spec: spec}); err != nil {
+	cluster := &clusterv1.Cluster{ObjectMeta: meta, Spec: spec}
+	if err := m.Create(ctx, cluster); err != nil {
 		return fmt.Errorf("make a Cluster: %w", err)
+	}
+	if o.provisioned {
+		if err := m.provision(ctx, cluster); err != nil {
+			return err
+		}
 	}
 	if of, _ := f.of(c % o.policies); of == nil {
 		return nil
@@ -126,6 +133,20 @@ func (m *management) cluster(ctx context.Context, o options, f *fleet, c int) er
 	secret.Data = map[string][]byte{workload.SecretKey: m.server.Kubeconfig}
 	if err := m.Create(ctx, secret); err != nil {
 		return fmt.Errorf("give refit access to a workload cluster: %w", err)
+	}
+	return nil
+}
+
+// provision has a Cluster be one to which refit connects. This very API server is its own, so that what is asked of it is counted, too.
+func (m *management) provision(ctx context.Context, cluster *clusterv1.Cluster) error {
+	cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(true)
+	if err := m.Status().Update(ctx, cluster); err != nil {
+		return fmt.Errorf("write the status of a Cluster: %w", err)
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace, Name: cluster.Name + "-kubeconfig"}}
+	secret.Data = map[string][]byte{"value": m.server.Kubeconfig}
+	if err := m.Create(ctx, secret); err != nil {
+		return fmt.Errorf("make the kubeconfig of a Cluster: %w", err)
 	}
 	return nil
 }
