@@ -11,14 +11,12 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/policykind"
+	"github.com/capi-refit/refit/internal/resync"
 	"github.com/capi-refit/refit/internal/shard"
 )
 
 // +kubebuilder:rbac:groups=capi-refit.dev,resources=kubernetessources/status,verbs=update
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
-
-// statusRefresh is how old the count of Machines in a status may be.
-const statusRefresh = 30 * time.Second
 
 // reasonInvalid is the reason of the Ready condition of a source that can't be read.
 const reasonInvalid = "InvalidSource"
@@ -31,7 +29,9 @@ type Status struct {
 
 // SetupWithManager has the manager run the Status.
 func (s *Status) SetupWithManager(mgr ctrl.Manager) error {
-	return shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("kubernetessource-status").For(&refitv1.KubernetesSource{}), s, &refitv1.KubernetesSourceList{})
+	later := &policykind.Later{Client: mgr.GetClient(), List: &refitv1.KubernetesSourceList{}}
+	named := ctrl.NewControllerManagedBy(mgr).Named("kubernetessource-status").For(&refitv1.KubernetesSource{})
+	return shard.Complete(mgr, later.WatchSelected(named), s, &refitv1.KubernetesSourceList{})
 }
 
 // Reconcile writes the status of a source, and comes back to count its Machines again.
@@ -53,6 +53,6 @@ func (s *Status) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		st.Versions = &versions
 		meta.SetStatusCondition(&st.Conditions, policykind.Ready(source.Generation, "source", read.Err, reasonInvalid,
 			"can't be read, and no Machine that it selects is brought to another version"))
-		return statusRefresh, nil
+		return resync.In(), nil
 	})
 }

@@ -11,14 +11,12 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/policykind"
+	"github.com/capi-refit/refit/internal/resync"
 	"github.com/capi-refit/refit/internal/shard"
 )
 
 // +kubebuilder:rbac:groups=capi-refit.dev,resources=nodedisruptionpolicies/status,verbs=update
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
-
-// statusRefresh is how old the count of Machines in a status may be.
-const statusRefresh = 30 * time.Second
 
 // reasonInvalid is the reason of the Ready condition of a policy that can't be read.
 const reasonInvalid = "InvalidPolicy"
@@ -32,7 +30,9 @@ type Status struct {
 
 // SetupWithManager has the manager run the Status.
 func (s *Status) SetupWithManager(mgr ctrl.Manager) error {
-	return shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("nodedisruptionpolicy-status").For(&refitv1.NodeDisruptionPolicy{}), s, &refitv1.NodeDisruptionPolicyList{})
+	later := &policykind.Later{Client: mgr.GetClient(), List: &refitv1.NodeDisruptionPolicyList{}}
+	named := ctrl.NewControllerManagedBy(mgr).Named("nodedisruptionpolicy-status").For(&refitv1.NodeDisruptionPolicy{})
+	return shard.Complete(mgr, later.WatchSelected(named), s, &refitv1.NodeDisruptionPolicyList{})
 }
 
 // Reconcile writes the status of a policy, and comes back to count its Machines again.
@@ -59,7 +59,7 @@ func (s *Status) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		}
 		meta.SetStatusCondition(&st.Conditions, policykind.Ready(policy.Generation, "policy", read.Err, reasonInvalid,
 			"can't be read, and no change of the Machines that it selects is decided"))
-		return statusRefresh, nil
+		return resync.In(), nil
 	})
 }
 
