@@ -10,7 +10,7 @@ const (
 	NodeAccessReached = "Reached"
 	// NodeAccessUnreached: the last login to one of the nodes, or to more, failed.
 	NodeAccessUnreached = "Unreached"
-	// NodeAccessNotTried: no login has failed, and one of the nodes, or more, was not tried yet.
+	// NodeAccessNotTried: no login has failed, and one of the nodes, or more, was not tried yet, or too long ago.
 	NodeAccessNotTried = "NotTried"
 	// NodeAccessInvalid: its selector can't be read.
 	NodeAccessInvalid = "Invalid"
@@ -36,7 +36,7 @@ type NodeAccessStatus struct {
 	// +optional
 	Reachable *int32 `json:"reachable,omitempty"`
 
-	// unreachable counts those of them to whose node the last login failed. The others were not tried yet.
+	// unreachable counts those of them to whose node the last login failed. The others were not tried yet, or too long ago.
 	// +optional
 	Unreachable *int32 `json:"unreachable,omitempty"`
 

@@ -20,7 +20,7 @@ type carried struct {
 }
 
 // take takes from the status of a NodeAccess what it knew of Machines, once.
-func (k *known) take(na *refitv1.NodeAccess, machines []*clusterv1.Machine, now time.Time, lasts time.Duration) {
+func (k *known) take(na *refitv1.NodeAccess, machines []*clusterv1.Machine, now time.Time, lasts span) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	key := client.ObjectKeyFromObject(na)
@@ -33,11 +33,11 @@ func (k *known) take(na *refitv1.NodeAccess, machines []*clusterv1.Machine, now 
 	c := &carried{}
 	k.taken[key] = c
 	s := &na.Status
-	if s.ObservedGeneration != na.Generation || s.ProbedAt == nil || now.Sub(s.ProbedAt.Time) > lasts {
+	if s.ObservedGeneration != na.Generation || s.ProbedAt == nil || now.Sub(s.ProbedAt.Time) > lasts.Duration {
 		return
 	}
 	all := allTold(s)
-	if !all {
+	if !all && !lasts.failures { // else some of the counts might never age, since nobody logs in
 		c.reached, c.failed, c.at = ptr.Deref(s.Reachable, 0), ptr.Deref(s.Unreachable, 0)-int32(len(s.Unreached)), s.ProbedAt.Time
 	}
 	listed := map[string]*refitv1.UnreachedMachine{}
@@ -46,17 +46,21 @@ func (k *known) take(na *refitv1.NodeAccess, machines []*clusterv1.Machine, now 
 	}
 	for _, m := range machines {
 		if r := k.records[client.ObjectKeyFromObject(m)]; r != nil && m.CreationTimestamp.Before(s.ProbedAt) {
-			r.take(listed[m.Name], &m.CreationTimestamp, s, all)
+			r.take(listed[m.Name], &m.CreationTimestamp, s, all, lasts)
 		}
 	}
 }
 
 // take takes from a status what it knew of a Machine, which it may list, if nothing later is known. all means that those that it does not list were reached.
-func (r *record) take(entry *refitv1.UnreachedMachine, made *metav1.Time, s *refitv1.NodeAccessStatus, all bool) {
+func (r *record) take(entry *refitv1.UnreachedMachine, made *metav1.Time, s *refitv1.NodeAccessStatus, all bool, lasts span) {
 	switch {
 	case entry != nil && !entry.Since.Before(made):
-		if r.at.Before(s.ProbedAt.Time) {
-			r.Finding, r.at, r.since = Finding{entry.Reason, entry.Message}, s.ProbedAt.Time, entry.Since.Time
+		at := s.ProbedAt.Time
+		if lasts.failures {
+			at = entry.Since.Time // the last login that failed may have been no later, and must not get younger with each restart
+		}
+		if r.at.Before(at) {
+			r.Finding, r.at, r.since = Finding{entry.Reason, entry.Message}, at, entry.Since.Time
 		}
 	case !all:
 		r.pooled = true
@@ -72,11 +76,11 @@ func allTold(s *refitv1.NodeAccessStatus) bool {
 
 // untried returns how many nodes could be reached, and how many could not, of those that were not tried since a status was taken that had no room for them. Of
 // which it was, the first logins tell.
-func (k *known) untried(na types.NamespacedName, records []record, now time.Time, lasts time.Duration) (reached, failed int32) {
+func (k *known) untried(na types.NamespacedName, records []record, now time.Time, lasts span) (reached, failed int32) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c := k.taken[na]
-	if c == nil || now.Sub(c.at) > lasts {
+	if c == nil || now.Sub(c.at) > lasts.Duration {
 		return 0, 0
 	}
 	var left int32

@@ -53,8 +53,8 @@ type record struct {
 	pooled bool
 }
 
-// look returns what is known of a Machine, with what its MachineUpdate says, if it has one. That a node was reached counts as long as lasts says.
-func (k *known) look(machine *clusterv1.Machine, na *refitv1.NodeAccess, mu *refitv1.MachineUpdate, now time.Time, lasts time.Duration) record {
+// look returns what is known of a Machine, with what its MachineUpdate says, if it has one. What was found counts as long as lasts says.
+func (k *known) look(machine *clusterv1.Machine, na *refitv1.NodeAccess, mu *refitv1.MachineUpdate, now time.Time, lasts span) record {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	key, way := client.ObjectKeyFromObject(machine), k.way(machine, na)
@@ -69,8 +69,12 @@ func (k *known) look(machine *clusterv1.Machine, na *refitv1.NodeAccess, mu *ref
 	if f, at, ok := told(mu, now); ok && at.After(r.at) && r.sameWay(na, at) {
 		r.note(f, at)
 	}
+	old := now.Sub(r.at) > lasts.Duration
+	if old && lasts.failures {
+		r.Finding, r.since = Finding{}, time.Time{}
+	}
 	out := *r
-	if out.Reason == "" && now.Sub(out.at) > lasts {
+	if old && out.Reason == "" {
 		out.at = time.Time{} // that is too long ago
 	}
 	return out

@@ -240,3 +240,75 @@ func TestWhatLastsOfAMessage(t *testing.T) {
 		require.NotEqual(t, lasting(other[0]), lasting(other[1]))
 	}
 }
+
+// TestWhereNobodyLogsInFailuresAge: an update that is gone, or a comparison, has found a node dark, and nobody would ever find out that it is back.
+func TestWhereNobodyLogsInFailuresAge(t *testing.T) {
+	dark := func(f *fleet) *refitv1.MachineUpdate {
+		f.probe.Interval = 0
+		var m clusterv1.Machine
+		require.NoError(t, f.Get(t.Context(), client.ObjectKey{Namespace: "lab", Name: "m01"}, &m))
+		mu := managementtest.MachineUpdate(&m, func(mu *refitv1.MachineUpdate) {
+			mu.Status.Phase, mu.Status.Reason, mu.Status.Message = refitv1.PhaseWaiting, refused.Reason, refused.Message
+		})
+		require.NoError(t, f.Create(t.Context(), mu))
+		f.run(5 * time.Minute)
+		f.requireCounts(2, 0, 1)
+		return mu
+	}
+	t.Run("an update that is gone", func(t *testing.T) {
+		f := newFleet(t, 2)
+		mu := dark(f)
+		f.clock.Step(10 * lastsUntried)
+		f.look()
+		f.requireCounts(2, 0, 1) // it waits for the node all the time
+		require.NoError(t, f.Delete(t.Context(), mu))
+		f.run(time.Minute)
+		f.clock.Step(lastsUntried - 5*time.Minute)
+		f.look()
+		f.requireCounts(2, 0, 1)
+		f.clock.Step(10 * time.Minute)
+		f.look()
+		f.requireCounts(2, 0, 0)
+		require.Empty(t, f.access().Status.Unreached)
+		f.requireReady(metav1.ConditionUnknown, refitv1.NodeAccessNotTried, "of 2 nodes 2 were not tried yet, or too long ago")
+		require.Empty(t, f.tried)
+	})
+	t.Run("restarts while others are reached", func(t *testing.T) {
+		f := newFleet(t, 2)
+		require.NoError(t, f.Delete(t.Context(), dark(f)))
+		var m clusterv1.Machine
+		require.NoError(t, f.Get(t.Context(), client.ObjectKey{Namespace: "lab", Name: "m00"}, &m))
+		other := managementtest.MachineUpdate(&m)
+		require.NoError(t, f.Create(t.Context(), other))
+		for day := range 5 {
+			f.clock.Step(24 * time.Hour)
+			other.Status.Phase, other.Status.FinishedAt = refitv1.PhaseSucceeded, new(metav1.NewTime(f.clock.Now()))
+			require.NoError(t, f.Status().Update(t.Context(), other))
+			f.restart()
+			f.probe.Interval = 0
+			f.look()
+			failed := 0
+			if day < 2 {
+				failed = 1
+			}
+			f.requireCounts(2, 1, failed)
+		}
+	})
+	t.Run("restarts with more than are listed", func(t *testing.T) {
+		f := newFleet(t, 30)
+		for i := range 30 {
+			f.down[fmt.Sprintf("m%02d", i)] = refused
+		}
+		f.run(time.Hour + time.Minute)
+		f.requireCounts(30, 0, 30)
+		f.restart()
+		f.probe.Interval = 0 // whoever turns logins off does so with a restart
+		f.look()
+		f.requireCounts(30, 0, refitv1.MaxUnreachedMachines)
+		f.clock.Step(lastsUntried)
+		f.restart()
+		f.probe.Interval = 0
+		f.look()
+		f.requireCounts(30, 0, 0)
+	})
+}

@@ -37,7 +37,7 @@ const (
 	leastBackoff, mostBackoff = time.Second, skipped
 	// skipped is after how long a login is thought of again that was due and is not to be made. That asks nobody but caches.
 	skipped = 5 * time.Minute
-	// intervals is for how many of them it counts that a node was reached, and lastsUntried how long where nobody tries.
+	// intervals is for how many of them it counts that a node was reached, and lastsUntried how long it counts what was found where nobody tries.
 	intervals, lastsUntried = 3, 72 * time.Hour
 	// soon is how long a login takes to come at most where it is news: to the node of a new Machine, and by a NodeAccess that is new or was changed; and how
 	// long the second one takes where the first has failed. Each one after that takes twice as long, until it is the interval.
@@ -187,12 +187,19 @@ func (p *Prober) probe(ctx context.Context, req ctrl.Request) (ctrl.Result, erro
 	return ctrl.Result{RequeueAfter: max(d.after, time.Second)}, err
 }
 
-// lasts is how long it counts that a node was reached.
-func (p *Prober) lasts() time.Duration {
+// span is for how long it counts what a login has found.
+type span struct {
+	time.Duration
+	// failures means that failures age, too: nobody logs in again to find out.
+	failures bool
+}
+
+// lasts is for how long it counts what a login has found.
+func (p *Prober) lasts() span {
 	if p.Interval <= 0 {
-		return lastsUntried
+		return span{Duration: lastsUntried, failures: true}
 	}
-	return intervals * p.Interval
+	return span{Duration: intervals * p.Interval}
 }
 
 // counts reports whether a Machine has a node that is to be reached.

@@ -182,7 +182,7 @@ func write(na *refitv1.NodeAccess, machines []*clusterv1.Machine, records []reco
 	case failed > 0:
 		ready(na, metav1.ConditionFalse, refitv1.NodeAccessUnreached, summary(list, len(machines), int(failed), int(untried)))
 	case untried > 0:
-		ready(na, metav1.ConditionUnknown, refitv1.NodeAccessNotTried, fmt.Sprintf("of %d nodes %d were not tried yet; the others can be reached", len(machines), untried))
+		ready(na, metav1.ConditionUnknown, refitv1.NodeAccessNotTried, fmt.Sprintf("of %d nodes %d were not tried yet, or too long ago; the others can be reached", len(machines), untried))
 	default:
 		ready(na, metav1.ConditionTrue, refitv1.NodeAccessReached, "the nodes of all Machines can be reached")
 	}
@@ -235,7 +235,7 @@ func shorten(message string) string {
 func summary(list []refitv1.UnreachedMachine, all, failed, untried int) string {
 	text := fmt.Sprintf("of %d nodes %d can't be reached", all, failed)
 	if untried > 0 {
-		text += fmt.Sprintf(", and %d were not tried since refit began, or since the NodeAccess was changed", untried)
+		text += fmt.Sprintf(", and %d were not tried since refit began, or since the NodeAccess was changed, or too long ago", untried)
 	}
 	between := ": "
 	for _, e := range list[:min(len(list), named)] {
