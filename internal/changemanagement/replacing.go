@@ -22,7 +22,8 @@ func (h *Hooks) Replacing(class schedule.Class) *Replacing {
 	return &Replacing{hooks: h, class: class, known: map[string]Decision{}}
 }
 
-// Of decides whether a Machine may be replaced now, by the policies that select it. The Machine is shared and is not changed.
+// Of decides whether a Machine may be replaced now, by the policies that select it. It goes by windows as a whole: jitter spreads the starts of what an edit
+// sets off, and is no reason against the edit. The Machine is shared and is not changed.
 func (r *Replacing) Of(ctx context.Context, m *clusterv1.Machine) (Decision, error) {
 	candidate, err := (Candidates{r.hooks.Client}).Machine(ctx, m)
 	if err != nil {
@@ -32,7 +33,7 @@ func (r *Replacing) Of(ctx context.Context, m *clusterv1.Machine) (Decision, err
 	if err != nil {
 		return Decision{}, err
 	}
-	change := Change{Class: r.class}
+	change := Change{Class: r.class, Unspread: true}
 	if len(candidate.Overrides) > 0 {
 		return Decide(r.hooks.Clock.Now(), candidate, policies, change), nil
 	}

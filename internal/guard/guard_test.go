@@ -68,6 +68,7 @@ func TestEdits(t *testing.T) {
 		"the platform forbids":            {of: workers, words: disks, policy: platform, outcome: refused, says: []string{"opened by no annotation in the namespace"}},
 
 		"a window is open":              {of: workers, words: disks, policy: saturdays("weekly"), at: inside, outcome: passed},
+		"jitter does not close one":     {of: workers, words: disks, policy: saturdays("weekly", refusing, jittered), at: opened, outcome: passed},
 		"no window is open":             {of: workers, words: disks, policy: saturdays("weekly"), outcome: warned, says: []string{"OutsideWindow", "2026-10-03T20:00:00Z", "does not scale"}},
 		"refused outside of windows":    {of: workers, words: disks, policy: saturdays("weekly", refusing), outcome: refused, says: []string{"whenClosed: Refuse", "when the policy is open"}},
 		"refused, and a window is open": {of: workers, words: disks, policy: saturdays("weekly", refusing), at: inside, outcome: passed},

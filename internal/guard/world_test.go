@@ -40,6 +40,8 @@ import (
 var (
 	outside = time.Date(2026, 10, 1, 12, 0, 0, 0, time.UTC)
 	inside  = time.Date(2026, 10, 3, 21, 0, 0, 0, time.UTC)
+	// opened is when no Machine has its turn yet.
+	opened = time.Date(2026, 10, 3, 20, 0, 0, 0, time.UTC)
 )
 
 type spec = refitv1.ChangeManagementPolicySpec
@@ -62,6 +64,8 @@ func keep(edits ...func(*spec)) client.Object {
 }
 
 func as(guard refitv1.Guard) func(*spec) { return func(s *spec) { s.Guard = guard } }
+
+func jittered(s *spec) { s.Jitter = "4h" }
 
 func refusing(s *spec) { s.WhenClosed = refitv1.RefuseWhenClosed }
 
