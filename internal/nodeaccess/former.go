@@ -24,12 +24,16 @@ const (
 	confirmedFor = 10 * time.Second
 )
 
-// Former knows what the NodeAccesses of a moment ago have selected, and what the API server has said that none selects. The process that was started after
-// one was deleted does not know it.
+// Former knows what the NodeAccesses of a moment ago have selected, and what the API server has said that none selects. What was before the process began
+// it does not know.
 type Former struct {
 	Clock clock.PassiveClock
 
 	mu sync.Mutex
+	// since is since when it is told of each change. Zero: not yet.
+	since time.Time
+	// defined is since when there can be NodeAccesses. Zero: nobody has asked yet.
+	defined time.Time
 	// gone are NodeAccesses as they were before they were deleted, or selected others, by namespace.
 	gone map[string][]former
 	// confirmed are the Machines of a namespace for which the API server had no NodeAccess, and when.
@@ -49,13 +53,26 @@ type confirmation struct{ uid, labels string }
 // Watch has the Former be told of each change of a NodeAccess.
 func (f *Former) Watch(ctx context.Context, informers ctrlcache.Informers) error {
 	informer, err := informers.GetInformer(ctx, &refitv1.NodeAccess{})
-	if err == nil {
-		_, err = informer.AddEventHandler(f)
-	}
 	if err != nil {
 		return fmt.Errorf("watch NodeAccesses: %w", err)
 	}
+	told, err := informer.AddEventHandler(f)
+	if err != nil {
+		return fmt.Errorf("watch NodeAccesses: %w", err)
+	}
+	go func() {
+		if cache.WaitForCacheSync(ctx.Done(), told.HasSynced) {
+			f.begin()
+		}
+	}()
 	return nil
+}
+
+// begin notes that each change is seen from now on.
+func (f *Former) begin() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.since = f.Clock.Now()
 }
 
 // OnAdd implements cache.ResourceEventHandler.

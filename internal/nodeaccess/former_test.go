@@ -28,7 +28,8 @@ func twoViews(cached, live []client.Object) (m Machines, clock *clocktesting.Fak
 			return c.List(ctx, list, opts...)
 		},
 	})
-	return Machines{Client: managementtest.New(cached...), Live: counting, Former: &Former{Clock: clock}}, clock, lists
+	former := &Former{Clock: clock, since: clock.Now().Add(-formerFor)}
+	return Machines{Client: managementtest.New(cached...), Live: counting, Former: former}, clock, lists
 }
 
 func accessOf(name string) *refitv1.NodeAccess {

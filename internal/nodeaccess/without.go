@@ -31,7 +31,8 @@ type Machines struct {
 
 // Without returns why a Machine has no NodeAccess, or one of those of a MachineSet; empty if each has one, or several: then an update waits, and says
 // for what. What it says can't be taken back, since a machine is replaced for it. So it fails if the Machine, or any of the MachineSet, was updated before:
-// that had a NodeAccess, and may be about to get another one; if there was a NodeAccess a moment ago; and if the API server can't be asked.
+// that had a NodeAccess, and may be about to get another one; if there was a NodeAccess a moment ago, or may have been before this process began; and if the API
+// server can't be asked.
 func (m Machines) Without(ctx context.Context, namespace, name string, set bool) (string, error) {
 	machines, err := m.find(ctx, namespace, name, set)
 	if err != nil || len(machines) == 0 {
@@ -86,6 +87,9 @@ func (m Machines) confirm(ctx context.Context, machine *clusterv1.Machine, none 
 		return nil, nil
 	}
 	if err := updatedBefore(ctx, m.Live, machine, none); err != nil {
+		return nil, err
+	}
+	if err := m.Former.missed(ctx, m.Live, machine, none); err != nil {
 		return nil, err
 	}
 	note()
