@@ -8,16 +8,13 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 )
@@ -44,7 +41,7 @@ func (c *Checker) admission(ctx context.Context) []Finding {
 				continue // others may have a say about policies, too
 			}
 			all = append(all, c.authority(object, w.ClientConfig.CABundle))
-			all = append(all, c.reaches(ctx, check, object, w.ClientConfig.Service)...)
+			all = append(all, c.webhooksService(ctx, inquiry{check, object, "policies are taken unseen", namePort}, w.ClientConfig.Service)...)
 			missing = slices.DeleteFunc(missing, func(q question) bool { return q.isAskedBy(w) })
 		}
 	}
@@ -123,43 +120,21 @@ func selects(selector *metav1.LabelSelector, has labels.Set) bool {
 	return err == nil && s.Matches(has)
 }
 
-// reaches looks whether the Service is there that an API server asks about policies.
-func (c *Checker) reaches(ctx context.Context, check, object string, ref *admissionregistrationv1.ServiceReference) []Finding {
-	if ref == nil {
-		return nil // it asks a URL
-	}
-	var s corev1.Service
-	key := client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}
-	port := ptr.Deref(ref.Port, 443)
-	f := Finding{Check: check, Level: Error, Object: object, Do: "name the Service of refit's Deployment, and its port admission"}
-	switch err := c.Client.Get(ctx, key, &s); {
-	case apierrors.IsNotFound(err):
-		f.Message = fmt.Sprintf("it asks Service %s, which is not there: policies are taken unseen", key)
-	case err != nil:
-		return []Finding{unknown(check, object, err)}
-	case !slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == port }):
-		f.Message = fmt.Sprintf("it asks port %d of Service %s, which has none of that number: policies are taken unseen", port, key)
-	default:
-		return nil
-	}
-	return []Finding{f}
-}
-
 // listens looks whether refit listens to those who ask about policies. By default it does not.
 func (c *Checker) listens(ctx context.Context) []Finding {
 	const check = "admission"
-	var list appsv1.DeploymentList
-	if err := c.Client.List(ctx, &list, client.MatchingLabels{own: "refit"}); err != nil {
+	deployments, err := OwnDeployments(ctx, c.Client)
+	if err != nil {
 		return []Finding{unknown(check, "", err)}
 	}
 	var all []Finding
-	for i := range list.Items {
+	for i := range deployments {
 		port := "0"
-		if values := valuesOf(&list.Items[i], "admission-port"); len(values) > 0 {
+		if values := valuesOf(&deployments[i], "admission-port"); len(values) > 0 {
 			port = values[len(values)-1]
 		}
 		if port == "0" {
-			all = append(all, Finding{Check: check, Level: Warning, Object: nameOf("Deployment", &list.Items[i]),
+			all = append(all, Finding{Check: check, Level: Warning, Object: nameOf("Deployment", &deployments[i]),
 				Message: "it has no --admission-port, so that nobody answers those who ask about policies, and they are taken unseen", Do: "start refit with --admission-port=9444"})
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,6 +48,7 @@ type fleet struct {
 	asks       *admissionregistrationv1.ValidatingWebhookConfiguration
 	guard      *admissionregistrationv1.ValidatingWebhookConfiguration
 	service    *corev1.Service
+	endpoints  *discoveryv1.EndpointSlice
 	lease      *coordinationv1.Lease
 	namespace  *corev1.Namespace
 	cluster    *clusterv1.Cluster
@@ -117,7 +119,9 @@ func newFleet(t *testing.T) *fleet {
 	f.md.Spec.Rollout.Strategy.RollingUpdate.MaxUnavailable = new(intstr.FromInt32(1))
 	f.md.Labels = map[string]string{clusterv1.ClusterNameLabel: "prod"}
 	f.extension = &runtimev1.ExtensionConfig{ObjectMeta: metav1.ObjectMeta{Name: "refit"}}
-	f.extension.Spec.ClientConfig.CABundle = authority(t, now.Add(90*24*time.Hour))
+	f.extension.Spec.ClientConfig = runtimev1.ClientConfig{
+		Service: runtimev1.ServiceReference{Namespace: "refit-system", Name: "refit"}, CABundle: authority(t, now.Add(90*24*time.Hour)),
+	}
 	asking := func(path ...string) *admissionregistrationv1.ValidatingWebhookConfiguration {
 		content, err := os.ReadFile(filepath.Join(append([]string{"..", "..", "config"}, path...)...))
 		require.NoError(t, err)
@@ -128,7 +132,12 @@ func newFleet(t *testing.T) *fleet {
 	}
 	f.asks, f.guard = asking("webhook", "validatingwebhook.yaml"), asking("components", "guard", "validatingwebhook.yaml")
 	f.service = &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "refit-system", Name: "refit"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}, {Port: 444}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "refit-system", Name: "refit"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "hooks", Port: 443}, {Name: "admission", Port: 444}}},
+	}
+	f.endpoints = &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "refit-system", Name: "refit-1", Labels: map[string]string{discoveryv1.LabelServiceName: "refit"}},
+		Ports:      []discoveryv1.EndpointPort{{Name: new("hooks"), Port: new(int32(9443))}},
+		Endpoints:  []discoveryv1.Endpoint{{Conditions: discoveryv1.EndpointConditions{Ready: new(false)}}, {Conditions: discoveryv1.EndpointConditions{Ready: new(true)}}},
 	}
 	f.extension.Status.Conditions = []metav1.Condition{{Type: runtimev1.ExtensionConfigDiscoveredCondition, Status: "True"}}
 	for _, hook := range asked {
@@ -154,7 +163,7 @@ func (f *fleet) run(mine ...func(*Checker)) []Finding {
 	for _, o := range f.crds {
 		all = append(all, o)
 	}
-	for _, o := range []client.Object{f.core, f.kcpm, f.refit, f.extension, f.asks, f.guard, f.service, f.lease, f.namespace, f.cluster, f.kcp, f.md, f.mhc, f.access, f.policy, f.machine} {
+	for _, o := range []client.Object{f.core, f.kcpm, f.refit, f.extension, f.asks, f.guard, f.service, f.endpoints, f.lease, f.namespace, f.cluster, f.kcp, f.md, f.mhc, f.access, f.policy, f.machine} {
 		if o.GetName() != "" {
 			all = append(all, o)
 		}
@@ -257,9 +266,8 @@ func TestEachMistakeIsFound(t *testing.T) {
 		}, "admission", Warning, "not asked about changemanagementpolicies"},
 		"who is asked about policies is not there": {func(_ *testing.T, f *fleet) { f.asks.Webhooks[0].ClientConfig.Service.Name = "refti" }, "admission", Error, "Service refit-system/refti, which is not there"},
 		"nor its port": {func(_ *testing.T, f *fleet) {
-			f.asks.Webhooks[0].ClientConfig.Service.Port = nil
-			f.service.Spec.Ports = f.service.Spec.Ports[1:]
-		}, "admission", Error, "port 443 of Service refit-system/refit"},
+			f.asks.Webhooks[0].ClientConfig.Service.Port = new(int32(445))
+		}, "admission", Error, "port 445 of Service refit-system/refit"},
 		"refit watches another namespace": {func(_ *testing.T, f *fleet) {
 			c := &f.refit.Spec.Template.Spec.Containers[0]
 			c.Args = append(c.Args, "--namespace", "elsewhere")

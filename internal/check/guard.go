@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
@@ -98,17 +97,17 @@ func (c *Checker) asksForGuard(ctx context.Context) ([]string, error) {
 
 // servesGuard returns refit's Deployments, and whether each answers those who ask about edits.
 func (c *Checker) servesGuard(ctx context.Context) (map[string]bool, error) {
-	var list appsv1.DeploymentList
-	if err := c.Client.List(ctx, &list, client.MatchingLabels{own: "refit"}); err != nil {
+	deployments, err := OwnDeployments(ctx, c.Client)
+	if err != nil {
 		return nil, err
 	}
 	out := map[string]bool{}
-	for i := range list.Items {
+	for i := range deployments {
 		serves := false
-		for _, container := range list.Items[i].Spec.Template.Spec.Containers {
+		for _, container := range deployments[i].Spec.Template.Spec.Containers {
 			serves = serves || slices.Contains(container.Args, "--guard") || slices.Contains(container.Args, "--guard=true")
 		}
-		out[nameOf("Deployment", &list.Items[i])] = serves
+		out[nameOf("Deployment", &deployments[i])] = serves
 	}
 	return out, nil
 }

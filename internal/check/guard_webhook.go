@@ -8,13 +8,10 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -46,7 +43,7 @@ func (c *Checker) askGuard(ctx context.Context, configs []admissionregistrationv
 				asked[kind] = asked[kind] || asksAbout(w, kind)
 			}
 			all = append(all, c.authority(object, w.ClientConfig.CABundle))
-			all = append(all, c.service(ctx, object, w.ClientConfig.Service)...)
+			all = append(all, c.webhooksService(ctx, inquiry{checkOfGuard, object, "edits are stored unseen", namePort}, w.ClientConfig.Service)...)
 			all = append(all, c.guardedNamespaces(object, w.NamespaceSelector)...)
 			for _, f := range slices.Concat(leavesOut(w), howItFails(w)) {
 				f.Check, f.Level, f.Object = checkOfGuard, Warning, object
@@ -145,25 +142,4 @@ func (c *Checker) guardedNamespaces(object string, of *metav1.LabelSelector) []F
 		finding.Message += ", as in " + some(without)
 	}
 	return []Finding{finding}
-}
-
-// service looks whether the Service is there that an API server asks; nothing is found if it is, or if it asks a URL.
-func (c *Checker) service(ctx context.Context, object string, ref *admissionregistrationv1.ServiceReference) []Finding {
-	if ref == nil {
-		return nil
-	}
-	const do = "name the Service of refit's Deployment, and its port admission"
-	var s corev1.Service
-	key := client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}
-	err := c.Client.Get(ctx, key, &s)
-	port := ptr.Deref(ref.Port, 443)
-	switch {
-	case apierrors.IsNotFound(err):
-		return []Finding{{Check: checkOfGuard, Level: Error, Object: object, Message: fmt.Sprintf("it asks Service %s, which is not there: edits are stored unseen", key), Do: do}}
-	case err != nil:
-		return []Finding{unknown(checkOfGuard, object, err)}
-	case !slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == port }):
-		return []Finding{{Check: checkOfGuard, Level: Error, Object: object, Message: fmt.Sprintf("it asks port %d of Service %s, which has none of that number: edits are stored unseen", port, key), Do: do}}
-	}
-	return nil
 }

@@ -94,7 +94,7 @@ func (c *Checker) readExtensions(ctx context.Context) ([]runtimev1.ExtensionConf
 }
 
 // extension looks whether Cluster API knows refit, and nobody else for the same hooks.
-func (c *Checker) extension(context.Context) []Finding {
+func (c *Checker) extension(ctx context.Context) []Finding {
 	const check = "extension"
 	found, err := c.extensions, c.extensionsErr
 	if err != nil {
@@ -103,12 +103,14 @@ func (c *Checker) extension(context.Context) []Finding {
 	if len(found) == 0 {
 		return []Finding{{Check: check, Level: Error, Message: "there is no ExtensionConfig with the hooks of updates in place, so that Cluster API replaces machines", Do: install}}
 	}
-	var all []Finding
+	var all, services []Finding
 	for i := range found {
 		e := &found[i]
-		all = append(all, discovered(check, e), c.authority(nameOf("ExtensionConfig", e), e.Spec.ClientConfig.CABundle))
+		all = append(all, discovered(check, e), c.extensionsAuthority(e))
+		services = append(services, c.extensionsService(ctx, check, e)...)
 	}
-	return append(all, c.answers(check, Worst(all) != Error)...)
+	// Whether all handlers are known does not depend on who answers now.
+	return slices.Concat(all, c.answers(check, Worst(all) != Error), services)
 }
 
 // answers looks whether each hook has one handler where Cluster API asks. known says that the handlers that are known are all there are.
@@ -202,19 +204,28 @@ func discovered(check string, e *runtimev1.ExtensionConfig) Finding {
 	return good(check, object, "it is discovered; the control plane's manager learns of one a moment later")
 }
 
+// OwnDeployments returns refit's Deployments in a management cluster.
+func OwnDeployments(ctx context.Context, c client.Reader) ([]appsv1.Deployment, error) {
+	var list appsv1.DeploymentList
+	if err := c.List(ctx, &list, client.MatchingLabels{own: "refit"}); err != nil {
+		return nil, fmt.Errorf("list the Deployments of refit: %w", err)
+	}
+	return list.Items, nil
+}
+
 // deployment looks at refit's own Deployment.
 func (c *Checker) deployment(ctx context.Context) []Finding {
 	const check = "refit"
-	var list appsv1.DeploymentList
-	if err := c.Client.List(ctx, &list, client.MatchingLabels{own: "refit"}); err != nil {
+	deployments, err := OwnDeployments(ctx, c.Client)
+	if err != nil {
 		return []Finding{unknown(check, "", err)}
 	}
-	if len(list.Items) == 0 {
+	if len(deployments) == 0 {
 		return []Finding{{Check: check, Level: Warning, Message: "there is no Deployment of refit here", Do: "if it does not run elsewhere, " + install}}
 	}
 	var all []Finding
-	for i := range list.Items {
-		d := &list.Items[i]
+	for i := range deployments {
+		d := &deployments[i]
 		object := nameOf("Deployment", d)
 		switch {
 		case d.Status.AvailableReplicas == 0:
@@ -235,13 +246,13 @@ func (c *Checker) deployment(ctx context.Context) []Finding {
 // watched looks whether refit works in the namespaces that Cluster API asks it about.
 func (c *Checker) watched(ctx context.Context, unasked map[string]bool) []Finding {
 	const check = "refit"
-	var list appsv1.DeploymentList
-	if err := c.Client.List(ctx, &list, client.MatchingLabels{own: "refit"}); err != nil || len(list.Items) == 0 {
+	deployments, err := OwnDeployments(ctx, c.Client)
+	if err != nil || len(deployments) == 0 {
 		return nil // which was told
 	}
 	var only []string
-	for i := range list.Items {
-		values := valuesOf(&list.Items[i], "namespace")
+	for i := range deployments {
+		values := valuesOf(&deployments[i], "namespace")
 		if len(values) == 0 || values[len(values)-1] == "" {
 			return nil // all of them
 		}

@@ -47,8 +47,8 @@ func (f *checkFlags) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Look for what keeps machines from being updated in place",
-		Long: `Looks at the management cluster, and changes nothing: refit's kinds, Cluster API's feature gates, the ExtensionConfig and its
-certificate, whether API servers ask about policies and, with the guard, about edits, refit's replicas and their leader, and for each Cluster whether refit is asked about it, whether each machine has a NodeAccess, how its
+		Long: `Looks at the management cluster, and changes nothing: refit's kinds, Cluster API's feature gates, the ExtensionConfig with its
+Service and certificate, whether API servers ask about policies and, with the guard, about edits, refit's replicas and their leader, and for each Cluster whether refit is asked about it, whether each machine has a NodeAccess, how its
 control plane and MachineDeployments roll out, MachineHealthChecks that are too quick, policies that never open, and whether the API server of
 the workload cluster allows what refit does there. With --nodes it logs in to nodes as refit does, and looks whether it may run there what it takes:
 by sudo where that is set, in an agent's directory in which nobody else can exchange anything.

@@ -145,7 +145,7 @@ func TestTheServersFlagsCount(t *testing.T) {
 	require.Contains(t, out, "with which flags refit's server runs is not known: there are 0 Deployments of it; say with --allow-paths what it has")
 	require.Contains(t, diff("--allow-paths", "/opt/own"), "MachineDeployment/workers  InPlace")
 
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "refit-system", Name: "refit", Labels: ownDeployments}}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "refit-system", Name: "refit", Labels: map[string]string{"app.kubernetes.io/name": "refit"}}}
 	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "manager", Args: []string{"serve", "--leader-elect", "--admission-port=9444", "--allow-paths=/opt/own"}}}
 	require.NoError(t, c.Create(t.Context(), d))
 	out = diff()
@@ -184,7 +184,7 @@ func TestExplainSaysWhatTheServerHasAsked(t *testing.T) {
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "fleet", Name: "workers"}, &md))
 	md.Spec.Template.Spec.Bootstrap.ConfigRef.Name = "workers-2"
 	require.NoError(t, c.Update(t.Context(), &md))
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "refit-system", Name: "refit", Labels: ownDeployments}}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "refit-system", Name: "refit", Labels: map[string]string{"app.kubernetes.io/name": "refit"}}}
 	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "manager", Args: []string{"serve", "--registered-updaters"}}}
 	require.NoError(t, c.Create(t.Context(), d))
 	require.NoError(t, c.Create(t.Context(), &refitv1.UpdaterRegistration{ObjectMeta: metav1.ObjectMeta{Name: "disks"}}))

@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-)
 
-// ownDeployments select the Deployments of refit in a management cluster.
-var ownDeployments = client.MatchingLabels{"app.kubernetes.io/name": "refit"}
+	"github.com/capi-refit/refit/internal/check"
+)
 
 // served is how the server runs that a management cluster has.
 type served struct {
@@ -29,15 +27,15 @@ func (f *explainFlags) asServed(ctx context.Context, c client.Reader) (served, e
 		}
 		return served{note: "with which flags refit's server runs is not known: " + why + "; say with --allow-paths what it has"}
 	}
-	var list appsv1.DeploymentList
-	if err := c.List(ctx, &list, ownDeployments); err != nil {
+	own, err := check.OwnDeployments(ctx, c)
+	if err != nil {
 		return unknown(err.Error()), nil
 	}
-	if len(list.Items) != 1 {
-		return unknown(fmt.Sprintf("there are %d Deployments of it", len(list.Items))), nil
+	if len(own) != 1 {
+		return unknown(fmt.Sprintf("there are %d Deployments of it", len(own))), nil
 	}
 	out := served{alone: true}
-	for _, container := range list.Items[0].Spec.Template.Spec.Containers {
+	for _, container := range own[0].Spec.Template.Spec.Containers {
 		for _, arg := range container.Args {
 			if strings.HasPrefix(arg, "--registered-updaters") && arg != "--registered-updaters=false" {
 				out.alone = false
@@ -47,7 +45,7 @@ func (f *explainFlags) asServed(ctx context.Context, c client.Reader) (served, e
 			continue
 		}
 		if err := f.rules.TakeFrom(container.Args); err != nil {
-			return served{}, fmt.Errorf("read the flags of Deployment %s/%s: %w", list.Items[0].Namespace, list.Items[0].Name, err)
+			return served{}, fmt.Errorf("read the flags of Deployment %s/%s: %w", own[0].Namespace, own[0].Name, err)
 		}
 	}
 	return out, nil

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/capi-refit/refit/internal/admin"
+	"github.com/capi-refit/refit/internal/check"
 )
 
 type versionFlags struct {
@@ -96,13 +96,13 @@ func (f *versionFlags) servers(ctx context.Context) ([]serverVersion, error) {
 	if err != nil {
 		return nil, err
 	}
-	var list appsv1.DeploymentList
-	if err := c.List(ctx, &list, ownDeployments); err != nil {
-		return nil, fmt.Errorf("list the Deployments of refit: %w", err)
+	own, err := check.OwnDeployments(ctx, c)
+	if err != nil {
+		return nil, err
 	}
 	var all []serverVersion
-	for i := range list.Items {
-		d := &list.Items[i]
+	for i := range own {
+		d := &own[i]
 		s := serverVersion{Namespace: d.Namespace, Name: d.Name, Replicas: 1, UpdatedReplicas: d.Status.UpdatedReplicas}
 		if d.Spec.Replicas != nil {
 			s.Replicas = *d.Spec.Replicas
