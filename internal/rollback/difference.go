@@ -40,12 +40,9 @@ func groupKindOf(ref *metav1.OwnerReference) schema.GroupKind {
 // differenceOfSet compares what a MachineSet makes with what its MachineDeployment wants. Nothing is asked of a provider's webhooks: Cluster API does
 // not ask them either before it decides.
 func (r *Rollback) differenceOfSet(ctx context.Context, m *machine, ref *metav1.OwnerReference) (fieldset.Change, error) {
-	set, deployment, err := r.setOf(ctx, m, ref)
+	set, deployment, err := r.rolledOut(ctx, m, ref)
 	if err != nil {
 		return nil, err
-	}
-	if deployment == nil {
-		return nil, refuse("MachineSet %s belongs to no MachineDeployment, and changes none of the Machines that it has made", set.GetName())
 	}
 	now, err := r.madeBy(ctx, set)
 	if err != nil {
@@ -72,6 +69,15 @@ func (w *want) made() rollout.Made {
 		out.Bootstrap = new(specOf(w.bootstrap))
 	}
 	return out
+}
+
+// rolledOut returns the MachineSet of a Machine, and its MachineDeployment. A MachineSet that has none is refused.
+func (r *Rollback) rolledOut(ctx context.Context, m *machine, ref *metav1.OwnerReference) (set, deployment *unstructured.Unstructured, err error) {
+	set, deployment, err = r.setOf(ctx, m, ref)
+	if err == nil && deployment == nil {
+		err = refuse("MachineSet %s belongs to no MachineDeployment, and changes none of the Machines that it has made", set.GetName())
+	}
+	return set, deployment, err
 }
 
 // setOf returns the MachineSet of a Machine, and its MachineDeployment if it has one.

@@ -27,12 +27,9 @@ func (r *Rollback) Question(ctx context.Context, key client.ObjectKey) ([]byte, 
 	if ref == nil || groupKindOf(ref) != clusterv1.GroupVersion.WithKind("MachineSet").GroupKind() {
 		return r.questionOfOne(ctx, key)
 	}
-	set, deployment, err := r.setOf(ctx, m, ref)
+	set, deployment, err := r.rolledOut(ctx, m, ref)
 	if err != nil {
 		return nil, err
-	}
-	if deployment == nil {
-		return nil, refuse("MachineSet %s belongs to no MachineDeployment, and changes none of the Machines that it has made", set.GetName())
 	}
 	wanted := set.DeepCopy()
 	template, _, err := unstructured.NestedMap(deployment.Object, "spec", "template")
