@@ -43,6 +43,8 @@ type FieldExplanation struct {
 	Path    string          `json:"path"`
 	Covered bool            `json:"covered"`
 	Updater string          `json:"updater"`
+	// Claimants are the UpdaterRegistrations that claim a field of what waits, as refit's server was told last, which asks them. There are several where machines differ.
+	Claimants []string `json:"claimants,omitempty"`
 	// Disruption is the worst of the actions. It is Replace for a field that is not made in place.
 	Disruption disruption.ActionType `json:"disruption"`
 	Actions    []string              `json:"actions"`

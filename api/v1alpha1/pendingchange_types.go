@@ -152,6 +152,30 @@ type PendingClass struct {
 	Disruption schedule.Disruption `json:"disruption,omitempty"`
 }
 
+// MaxPendingClaims is how many claims a PendingChange lists.
+const MaxPendingClaims = 50
+
+// PendingClaim is a field that a registered updater makes in place.
+type PendingClaim struct {
+	// object is which one of a machine has the field: machine, infrastructureMachine or bootstrapConfig.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Object string `json:"object"`
+
+	// field is its path in the object, such as spec.ntp.servers.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Field string `json:"field"`
+
+	// registration is the name of the UpdaterRegistration.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Registration string `json:"registration"`
+}
+
 // ChangePendingCondition reports whether a change waits. Its reason is the cause.
 const ChangePendingCondition = "ChangePending"
 
@@ -187,6 +211,12 @@ type PendingChangeStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=100
 	Policies []PendingPolicy `json:"policies,omitempty"`
+
+	// claims are the fields of the changes that registered updaters make in place, as they have said last, 50 of them at most. Other fields are made by refit's own.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=50
+	Claims []PendingClaim `json:"claims,omitempty"`
 
 	// list has the Machines, those that may start first before the others.
 	// +optional

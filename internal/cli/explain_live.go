@@ -136,6 +136,9 @@ func (e *liveExplainer) pending(ctx context.Context, owner *unstructured.Unstruc
 		o.Estimate(change.Status.LastDone.Time)
 	}
 	// It may know more: it asks registered updaters about what waits.
+	for _, c := range change.Status.Claims {
+		o.Claim(c.Object, c.Field, c.Registration)
+	}
 	if c := meta.FindStatusCondition(change.Status.Conditions, refitv1.ChangePendingCondition); c != nil && o.Verdict == explain.Unknown {
 		o.Notes = append(o.Notes, "refit's server says of what waits: "+c.Message)
 	}

@@ -236,6 +236,16 @@ func (o *Owner) Title() string {
 	return title
 }
 
+// Claim has it said that an UpdaterRegistration claims a field which refit's own updaters leave.
+func (o *Owner) Claim(object, field, registration string) {
+	for i := range o.Fields {
+		f := &o.Fields[i]
+		if !f.Covered && string(f.Object) == object && f.Path == field && !slices.Contains(f.Claimants, registration) {
+			f.Claimants = append(slices.Clip(f.Claimants), registration)
+		}
+	}
+}
+
 // Estimate has the owner's changes be done at an instant, as refit's server expects it.
 func (o *Owner) Estimate(lastDone time.Time) {
 	if o.When == nil {

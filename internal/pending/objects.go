@@ -84,12 +84,25 @@ func statusOf(now time.Time, entries []*entry) refitv1.PendingChangeStatus {
 	}
 	st.EarliestStart = instant(waiting[0].earliest)
 	st.LastDone = lastDone(entries)
-	st.Policies = policiesOf(now, waiting)
+	st.Policies, st.Claims = policiesOf(now, waiting), allClaims(waiting)
 	apimeta.SetStatusCondition(&st.Conditions, metav1.Condition{
 		Type: refitv1.ChangePendingCondition, Status: metav1.ConditionTrue, Reason: string(st.Causes[0].Cause),
 		Message: policykind.Note(message(st.Causes, waiting)), LastTransitionTime: metav1.NewTime(now),
 	})
 	return st
+}
+
+// allClaims are the fields that registered extensions make of all entries.
+func allClaims(waiting []*entry) []refitv1.PendingClaim {
+	var all []refitv1.PendingClaim
+	for _, e := range waiting {
+		all = append(all, e.claims...)
+	}
+	slices.SortFunc(all, func(a, b refitv1.PendingClaim) int {
+		return cmp.Or(strings.Compare(a.Object, b.Object), strings.Compare(a.Field, b.Field), strings.Compare(a.Registration, b.Registration))
+	})
+	all = slices.Compact(all)
+	return all[:min(len(all), refitv1.MaxPendingClaims)]
 }
 
 // causesInOrder are the causes, first that which is told if there are several.

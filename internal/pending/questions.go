@@ -2,6 +2,7 @@ package pending
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -98,7 +99,7 @@ func (q *questions) answered(key types.NamespacedName, on rests, said *verdict) 
 	}
 	before := one.said
 	said.rests, one.said = on, said
-	return before == nil || before.rests != on || before.cause != said.cause || before.note != said.note
+	return before == nil || before.rests != on || before.cause != said.cause || before.note != said.note || !slices.Equal(before.claims, said.claims)
 }
 
 // forget forgets the questions of a namespace that no view has wanted since, and those that were not wanted for long.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strings"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -88,9 +89,24 @@ func (o *Owners) ask(ctx context.Context, machine client.ObjectKey) (v verdict) 
 	}
 	v = decided(claims.Change, claims.Decision)
 	if v.cause == refitv1.PendingInPlace {
-		v.note = claimed(claims)
+		v.note, v.claims = claimed(claims), claimsOf(claims)
 	}
 	return v
+}
+
+// maxField is how long the path of a field may be in a status, in characters.
+const maxField = 1024
+
+// claimsOf returns the fields that registered extensions make.
+func claimsOf(c *inplace.Claims) []refitv1.PendingClaim {
+	var out []refitv1.PendingClaim
+	for _, f := range c.Decision {
+		name, others := strings.CutPrefix(f.Updater, registered.UpdaterPrefix)
+		if field := f.Field.String(); others && utf8.RuneCountInString(field) <= maxField {
+			out = append(out, refitv1.PendingClaim{Object: string(f.Field.Object), Field: field, Registration: name})
+		}
+	}
+	return out
 }
 
 // claimed says which fields registered extensions make, or would make if another updater did not.

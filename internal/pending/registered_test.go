@@ -3,6 +3,7 @@ package pending
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -98,6 +99,7 @@ func TestRegisteredUpdatersAreAskedWhatTheyClaim(t *testing.T) {
 	require.Equal(t, refitv1.PendingInPlace, now.cause)
 	require.Equal(t, "spec.postKubeadmCommands of the bootstrapConfig by UpdaterRegistration disks", now.note)
 	require.True(t, now.material, "it drains")
+	require.Equal(t, []refitv1.PendingClaim{{Object: "bootstrapConfig", Field: "spec.postKubeadmCommands", Registration: "disks"}}, now.claims)
 	ask(worker("w1"))
 	require.Equal(t, 1, a.asked)
 
@@ -121,5 +123,20 @@ func TestRegisteredUpdatersAreAskedWhatTheyClaim(t *testing.T) {
 		require.Equal(t, step.cause, now.cause)
 		require.Contains(t, now.note, step.says)
 		require.NotContains(t, now.note, "secret")
+		require.Empty(t, now.claims)
 	}
+}
+
+// TestClaimsAreShownOnce for all Machines, in order, and not more than there is room for.
+func TestClaimsAreShownOnce(t *testing.T) {
+	claim := func(field, by string) refitv1.PendingClaim {
+		return refitv1.PendingClaim{Object: "bootstrapConfig", Field: field, Registration: by}
+	}
+	one := &entry{claims: []refitv1.PendingClaim{claim("spec.b", "disks"), claim("spec.a", "disks")}}
+	two := &entry{claims: []refitv1.PendingClaim{claim("spec.a", "disks"), claim("spec.a", "tuned")}}
+	require.Equal(t, []refitv1.PendingClaim{claim("spec.a", "disks"), claim("spec.a", "tuned"), claim("spec.b", "disks")}, allClaims([]*entry{one, two, {}}))
+	for i := range 2 * refitv1.MaxPendingClaims {
+		one.claims = append(one.claims, claim(fmt.Sprintf("spec.c%d", i), "disks"))
+	}
+	require.Len(t, allClaims([]*entry{one, two}), refitv1.MaxPendingClaims)
 }

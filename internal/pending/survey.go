@@ -36,6 +36,8 @@ type entry struct {
 	meta       *metav1.PartialObjectMetadata
 	deployment deployment
 	cause      refitv1.PendingCause
+	// claims are the fields that registered extensions make.
+	claims []refitv1.PendingClaim
 	// reason is why it waits, and note what people have to know beside that.
 	reason, note string
 	prospect     changemanagement.Prospect

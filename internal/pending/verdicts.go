@@ -39,6 +39,8 @@ type verdict struct {
 	// unreached is the class if refit has no way to the node.
 	unreached schedule.Class
 	note      string
+	// claims are the fields that registered extensions make.
+	claims []refitv1.PendingClaim
 	// left reports that refit's own updaters leave something of the change, which registered ones may claim.
 	left bool
 }

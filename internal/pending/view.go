@@ -207,7 +207,7 @@ func (v *View) judge(ctx context.Context, e *entry) verdict {
 		return verdict{}
 	}
 	judged := v.Owners.verdict(ctx, e.machine, e.meta, e.clusterPaused() || e.ownerPaused())
-	e.cause = judged.cause
+	e.cause, e.claims = judged.cause, judged.claims
 	return judged
 }
 

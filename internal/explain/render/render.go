@@ -126,14 +126,16 @@ func when(w *explain.When) string {
 func fieldRows(o *explain.Owner) [][]string {
 	var out [][]string
 	for _, f := range o.Fields {
-		updater, what := or(f.Updater), strings.Join(f.Actions, ", ")
+		updater, what, takes := or(f.Updater), strings.Join(f.Actions, ", "), string(f.Disruption)
 		switch {
+		case len(f.Claimants) > 0:
+			updater, takes, what = "UpdaterRegistration/"+strings.Join(f.Claimants, ", "), "-", "claimed, as refit's server was told; what it takes is not known here"
 		case !f.Covered:
 			updater, what = "-", "can't be updated in place: "+f.Reason
 		case f.Reason != "":
 			what = strings.Trim(what+": "+f.Reason, ": ")
 		}
-		out = append(out, []string{string(f.Object), f.Path, updater, string(f.Disruption), what})
+		out = append(out, []string{string(f.Object), f.Path, updater, takes, what})
 	}
 	return out
 }
