@@ -27,7 +27,6 @@ const (
 
 // liveSpecs compares what a request asks for with what the API server has.
 type liveSpecs struct {
-	live  client.Reader
 	clock clock.PassiveClock
 	// judged is what was found last, as *judged by the key of the Machine.
 	judged *lru.Cache
@@ -42,9 +41,15 @@ type judged struct {
 	at     time.Time
 }
 
+// reading is what specs are read from: the API server, or what it has just said of all of a Cluster.
+type reading struct {
+	client.Reader
+	at time.Time // when that began; zero: it is asked now
+}
+
 // machine returns the Machine as it is now if Cluster API has it updated to the specs of a digest. Otherwise it returns the answer to
 // whoever asked.
-func (l *liveSpecs) machine(ctx context.Context, key types.NamespacedName, digest string) (*clusterv1.Machine, *inplace.Progress, error) {
+func (l *liveSpecs) machine(ctx context.Context, from reading, key types.NamespacedName, digest string) (*clusterv1.Machine, *inplace.Progress, error) {
 	value, ok := l.judged.Get(key)
 	if !ok {
 		value = &judged{turn: make(chan struct{}, 1)}
@@ -60,7 +65,7 @@ func (l *liveSpecs) machine(ctx context.Context, key types.NamespacedName, diges
 	if j.refuses(digest, l.clock) {
 		return nil, otherSpecs(), nil
 	}
-	return l.read(ctx, j, key, digest)
+	return l.read(ctx, from, j, key, digest)
 }
 
 // refuses reports whether a digest is not that which the specs had a moment ago. It waits for nobody: while somebody reads them that is not known.
@@ -86,8 +91,8 @@ func (j *judged) refuses(digest string, now clock.PassiveClock) bool {
 }
 
 // read does so when the turn is had.
-func (l *liveSpecs) read(ctx context.Context, j *judged, key types.NamespacedName, digest string) (*clusterv1.Machine, *inplace.Progress, error) {
-	machine, spec, err := readMachine(ctx, l.live, key)
+func (l *liveSpecs) read(ctx context.Context, from reading, j *judged, key types.NamespacedName, digest string) (*clusterv1.Machine, *inplace.Progress, error) {
+	machine, spec, err := readMachine(ctx, from, key)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, notAsked(), nil
@@ -96,12 +101,14 @@ func (l *liveSpecs) read(ctx context.Context, j *judged, key types.NamespacedNam
 	case !asked(machine):
 		return nil, notAsked(), nil
 	}
-	s, err := readSpecs(ctx, l.live, machine, spec)
+	s, err := readSpecs(ctx, from, machine, spec)
 	if err != nil {
 		return nil, nil, err
 	}
 	if s.digest != digest {
-		j.digest, j.at = s.digest, l.clock.Now()
+		if j.digest, j.at = s.digest, from.at; j.at.IsZero() {
+			j.at = l.clock.Now()
+		}
 		return nil, otherSpecs(), nil
 	}
 	j.digest = ""

@@ -33,7 +33,7 @@ import (
 // +kubebuilder:rbac:groups=capi-refit.dev,resources=nodeaccesses,verbs=get;list;watch
 // +kubebuilder:rbac:groups=capi-refit.dev,resources=knownhosts,verbs=get;create;delete
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines;clusters;machinedrainrules,verbs=get;list;watch
-// +kubebuilder:rbac:groups=bootstrap.cluster.x-k8s.io;infrastructure.cluster.x-k8s.io,resources=*,verbs=get
+// +kubebuilder:rbac:groups=bootstrap.cluster.x-k8s.io;infrastructure.cluster.x-k8s.io,resources=*,verbs=get;list
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch

@@ -3,13 +3,11 @@ package machineupdate
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/lru"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,14 +19,11 @@ import (
 )
 
 const (
-	// recorders is how many updates are recorded at once.
+	// rounds is how many Clusters' updates are recorded at once, and recorders how many updates, of all of them.
+	rounds    = 20
 	recorders = 20
 	// recordTimeout is how long the requests for one may take.
 	recordTimeout = 30 * time.Second
-	// maxAsks bounds the Machines whose updates are to be recorded, about 500 bytes each. One more is told to ask again.
-	maxAsks = 100_000
-	// maxDigests bounds what is asked for one of them at a time. Cluster API asks for one; others can reach the port of the hooks, too.
-	maxDigests = 4
 	// recordTries is how often one is tried again that could not be recorded, which takes a second. Cluster API asks again anyway.
 	recordTries = 8
 	// knownFor is for how long it is known how the last try has ended. After that caches know.
@@ -41,19 +36,12 @@ const (
 // update is recorded when it is, and not before. See docs/adr/0044-recorded-beside-the-hook.md.
 type Recorder struct {
 	store *Store
-	queue workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	asks  *asks
+	lists *lists
 	// known is how the last try for a Machine has ended, as *tried by its key.
 	known *lru.Cache
-
-	mu   sync.Mutex
-	asks map[types.NamespacedName]asks
-}
-
-// asks is what a Machine is asked to be updated to, and whether the last try to record that has failed.
-type asks struct {
-	digests []string
-	failed  bool
-	since   time.Time // of the first of them
+	// turns are had by who makes the requests for an update.
+	turns chan struct{}
 }
 
 // tried is how a try to record an update has ended.
@@ -77,13 +65,7 @@ type outcome struct {
 
 // NewRecorder returns what records the updates that a Store is asked for, which then does not do so itself. The manager runs it.
 func NewRecorder(s *Store) *Recorder {
-	s.recorder = &Recorder{
-		store: s, known: lru.New(maxJudged), asks: map[types.NamespacedName]asks{},
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](leastBackoff, mostBackoff),
-			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "machineupdate-recorder"},
-		),
-	}
+	s.recorder = &Recorder{store: s, asks: newAsks(), lists: newLists(s), known: lru.New(maxJudged), turns: make(chan struct{}, recorders)}
 	return s.recorder
 }
 
@@ -93,14 +75,14 @@ func (r *Recorder) NeedLeaderElection() bool { return false }
 // Start records until ctx ends. What was not recorded by then Cluster API asks for again.
 func (r *Recorder) Start(ctx context.Context) error {
 	var workers sync.WaitGroup
-	for range recorders {
+	for range rounds {
 		workers.Go(func() {
 			for r.next(ctx) {
 			}
 		})
 	}
 	<-ctx.Done()
-	r.queue.ShutDown()
+	r.asks.clusters.ShutDown()
 	workers.Wait()
 	return nil
 }
@@ -114,28 +96,19 @@ func (r *Recorder) ask(mu *refitv1.MachineUpdate, machine *clusterv1.Machine, di
 	if r.store.specs.refuses(key, digest) {
 		return *otherSpecs()
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	wanted, queued := r.asks[key]
+	queued, failed, ok := r.asks.add(machine, digest, r.store.Clock.Now())
 	switch {
-	case slices.Contains(wanted.digests, digest):
-	case len(wanted.digests) >= maxDigests || !queued && len(r.asks) >= maxAsks:
+	case !ok:
 		return inplace.Progress{
 			Message: "more updates are asked for than can be recorded now, and this one is not yet; refit waits to be asked again", RetryAfter: retryWaiting,
 		}
-	default:
-		if !queued {
-			wanted.since = r.store.Clock.Now()
-		}
-		wanted.digests = append(slices.Clone(wanted.digests), digest)
-		r.asks[key] = wanted
-		r.queue.Add(key)
-	}
-	p := recording(len(r.asks))
-	if wanted.failed {
+	case failed:
+		p := recording(queued)
 		p.Message = "the update could not be recorded in the management cluster yet, and refit tries again; its log says why"
+		return p
+	default:
+		return recording(queued)
 	}
-	return p
 }
 
 // answered returns what was found out a moment ago about the same question; nil if there is nothing, or the cache has seen something since.
@@ -165,83 +138,112 @@ func recording(queued int) inplace.Progress {
 	return inplace.Progress{Message: "the update is being recorded", RetryAfter: min(after, retryWaitingAtMost)}
 }
 
-// next records what one Machine is asked for. It returns false when there is nothing more to come.
+// next records what the Machines of one Cluster are asked for. It returns false when there is nothing more to come.
 func (r *Recorder) next(ctx context.Context) bool {
-	key, shutdown := r.queue.Get()
+	cluster, shutdown := r.asks.clusters.Get()
 	if shutdown {
 		return false
 	}
-	defer r.queue.Done(key)
+	defer r.asks.clusters.Done(cluster)
 	if ctx.Err() != nil {
 		return true
 	}
-	for _, digest := range r.wanted(key) {
-		if err := r.record(ctx, key, digest); err != nil && r.queue.NumRequeues(key) < recordTries {
-			ctrl.LoggerFrom(ctx).Info("An update could not be recorded, and is tried again", "machine", key, "reason", err.Error())
-			r.failed(key)
-			r.queue.AddRateLimited(key)
+	round := r.take(ctx, cluster)
+	defer r.lists.judge(ctx, cluster, round)()
+	var all sync.WaitGroup
+	for _, of := range round {
+		select {
+		case r.turns <- struct{}{}:
+		case <-ctx.Done():
+			all.Wait()
 			return true
 		}
-		r.forget(key, digest)
+		all.Go(func() {
+			defer func() { <-r.turns }()
+			r.recordAll(ctx, of)
+		})
 	}
-	r.queue.Forget(key)
+	all.Wait()
 	return true
 }
 
-func (r *Recorder) wanted(key types.NamespacedName) []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.asks[key].digests)
+// candidate is a Machine of which updates are to be recorded, in one round.
+type candidate struct {
+	key     types.NamespacedName
+	mu      *refitv1.MachineUpdate // as the cache has it; nil if it has none
+	machine *clusterv1.Machine     // as the cache has it; nil if it went, or could not be read
+	err     error                  // why not
+	asks    []*want
 }
 
-func (r *Recorder) failed(key types.NamespacedName) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if of, ok := r.asks[key]; ok {
-		of.failed = true
-		r.asks[key] = of
+// want is one update that is to be recorded.
+type want struct {
+	digest string
+	// machine is as it was when all of its Cluster were read, or refused why the update is not recorded then. Neither: it is read by itself.
+	machine *clusterv1.Machine
+	refused *inplace.Progress
+	at      time.Time // when reading began
+}
+
+// take takes what Machines of a Cluster are asked for, with what the cache has of them: that is older than what is read live then, so that a write of
+// whoever knows something newer makes that of this process a conflict.
+func (r *Recorder) take(ctx context.Context, cluster types.NamespacedName) []*candidate {
+	taken := r.asks.take(cluster)
+	round := make([]*candidate, 0, len(taken))
+	for _, ask := range taken {
+		c := &candidate{key: ask.key}
+		for _, digest := range ask.digests {
+			c.asks = append(c.asks, &want{digest: digest})
+		}
+		c.mu, c.machine, c.err = r.store.read(ctx, c.key)
+		round = append(round, c)
+	}
+	return round
+}
+
+// recordAll records what one Machine is asked for.
+func (r *Recorder) recordAll(ctx context.Context, c *candidate) {
+	for _, w := range c.asks {
+		if !w.at.IsZero() && r.lists.tooOld(w.at) {
+			r.asks.again(c.key) // in another round
+			return
+		}
+		if err := r.record(ctx, c, w); err != nil && r.asks.retry(c.key) {
+			ctrl.LoggerFrom(ctx).Info("An update could not be recorded, and is tried again", "machine", c.key, "reason", err.Error())
+			return
+		}
+		r.asks.forget(c.key, w.digest)
 	}
 }
 
 // record records one update, and how that has ended.
-func (r *Recorder) record(ctx context.Context, key types.NamespacedName, digest string) error {
+func (r *Recorder) record(ctx context.Context, c *candidate, w *want) error {
 	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
-	o, err := r.store.record(ctx, key, digest)
+	o, err := r.store.record(ctx, c, w)
 	if err == nil && o.recorded {
-		r.store.traceHook(o.made, r.askedSince(key))
+		r.store.traceHook(o.made, r.asks.since(c.key))
 		o.made = nil
-		r.known.Add(key, &tried{o, digest, r.store.Clock.Now()})
+		r.known.Add(c.key, &tried{o, w.digest, r.store.Clock.Now()})
 	}
 	return err
 }
 
-func (r *Recorder) askedSince(key types.NamespacedName) time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.asks[key].since
-}
-
-func (r *Recorder) forget(key types.NamespacedName, digest string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	left := slices.DeleteFunc(slices.Clone(r.asks[key].digests), func(d string) bool { return d == digest })
-	if r.asks[key] = (asks{digests: left, since: r.asks[key].since}); len(left) == 0 {
-		delete(r.asks, key)
-	}
-}
-
 // record does what Cluster API asks for, by what caches and the API server say now.
-func (s *Store) record(ctx context.Context, key types.NamespacedName, digest string) (outcome, error) {
-	mu, machine, err := s.read(ctx, key)
+func (s *Store) record(ctx context.Context, c *candidate, w *want) (o outcome, err error) {
 	switch {
-	case apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(c.err):
 		return outcome{progress: *notAsked()}, nil // it went while this waited
-	case err != nil:
-		return outcome{}, err
+	case c.err != nil:
+		return outcome{}, c.err
+	case w.refused != nil:
+		return outcome{progress: *w.refused}, nil
+	case w.machine != nil:
+		o, err = s.write(ctx, c.mu, w.machine, w.digest)
+	default:
+		o, err = s.settle(ctx, c.mu, c.machine, w.digest)
 	}
-	o, err := s.settle(ctx, mu, machine, digest)
-	o.seen = versionOf(mu)
+	o.seen = versionOf(c.mu)
 	return o, err
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -28,9 +29,12 @@ func recorded(t *testing.T) (*world, *Recorder) {
 	return w, NewRecorder(w.store)
 }
 
+// ofC1 is the key of the world's Cluster.
+var ofC1 = types.NamespacedName{Namespace: key.Namespace, Name: "c1"}
+
 // one has what is queued be recorded.
 func (w *world) one(r *Recorder) {
-	require.Positive(w.t, r.queue.Len())
+	require.Positive(w.t, r.asks.clusters.Len())
 	require.True(w.t, r.next(w.t.Context()))
 }
 
@@ -51,13 +55,13 @@ func TestAnUpdateIsSaidToBeRecordedWhenItIs(t *testing.T) {
 	for range 3 {
 		require.Equal(t, recording(1), w.answer(digest))
 	}
-	require.Equal(t, 1, r.queue.Len(), "each Machine has one turn")
+	require.Len(t, r.asks.line[ofC1], 1, "each Machine has one turn")
 	w.requireNone()
 	w.one(r)
 	require.Equal(t, digest, w.update().Spec.Digest)
 	require.Equal(t, pending(), w.answer(digest))
-	require.Zero(t, r.queue.Len())
-	require.Empty(t, r.asks)
+	require.Zero(t, r.asks.clusters.Len())
+	require.Zero(t, r.asks.number())
 
 	w.change()
 	require.NotEqual(t, pending(), w.answer(w.digest()), "other specs are recorded before that is said")
@@ -81,7 +85,7 @@ func TestACacheThatIsBehind(t *testing.T) {
 	w.answer(digest)
 	w.one(r)
 	require.Equal(t, pending(), w.answer(digest))
-	require.Zero(t, r.queue.Len(), "it is known to be recorded")
+	require.Zero(t, r.asks.clusters.Len(), "it is known to be recorded")
 
 	newer := w.update()
 	newer.ResourceVersion, newer.Spec.Digest = "", "of another replica"
@@ -159,8 +163,7 @@ func TestWhatCouldNotBeRecordedIsTriedAgain(t *testing.T) {
 	for range recordTries + 1 {
 		require.True(t, r.next(t.Context()))
 	}
-	require.Empty(t, r.asks, "Cluster API asks again, if it still wants it")
-	require.Zero(t, r.queue.NumRequeues(key))
+	require.Zero(t, r.asks.number(), "Cluster API asks again, if it still wants it")
 }
 
 // TestNobodyCrowdsClusterAPIOut has somebody ask for what the Machine is not to have, again and again.
@@ -169,7 +172,7 @@ func TestNobodyCrowdsClusterAPIOut(t *testing.T) {
 	for i := range 2 * maxDigests {
 		w.answer(fmt.Sprint("wrong ", i))
 	}
-	require.Len(t, r.asks[key].digests, maxDigests)
+	require.Len(t, r.asks.of[key].digests, maxDigests)
 	require.Contains(t, w.answer(w.digest()).Message, "is not yet")
 	w.one(r)
 	w.requireNone()
@@ -186,7 +189,7 @@ func TestWhatIsNoLongerAskedForIsNotRecorded(t *testing.T) {
 	w.one(r)
 	w.requireNone()
 	require.Equal(t, *notAsked(), w.answer(w.digest()))
-	require.Zero(t, r.queue.Len())
+	require.Zero(t, r.asks.clusters.Len())
 }
 
 // TestTheRecorderEndsWithItsContext has the API server hang when refit ends.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -132,6 +133,31 @@ func TestRequestsUntilAnUpdateWaits(t *testing.T) {
 	t.Logf("%d and %d events:\n%s", c.all(), len(w.events.Events), c)
 	require.Less(t, c.all()+len(w.events.Events), 7) // one of them the definition of a kind, once a minute
 	require.Equal(t, 1, c["update status of v1alpha1.MachineUpdate"])
+}
+
+// TestRequestsUntilAClusterWaits counts the same of 60 Machines of a Cluster that are asked for at once, as an edit of a class does.
+func TestRequestsUntilAClusterWaits(t *testing.T) {
+	w := under(t, restartA, holdsAll())
+	w.reconcile() // the Cluster's first update
+	keys := w.addMachines(60)
+	c := tally{}
+	w.countsManagement(c)
+	r := NewRecorder(w.store)
+	w.askEach(keys)
+	w.one(r)
+	for _, k := range keys {
+		_, err := w.reconciler.Reconcile(t.Context(), ctrl.Request{NamespacedName: k})
+		require.NoError(t, err)
+		var mu refitv1.MachineUpdate
+		require.NoError(t, w.Get(t.Context(), k, &mu))
+		require.Equal(t, refitv1.PhaseWaiting, mu.Status.Phase)
+	}
+	t.Logf("%d:\n%s", c.all(), c)
+	require.LessOrEqual(t, c.all(), 3*len(keys))
+	require.Equal(t, tally{
+		"list unstructured.UnstructuredList": 2, "get v1.PartialObjectMetadata": 1, // Machines and KubeadmConfigs, and the definition of these
+		"create v1alpha1.MachineUpdate": len(keys), "update status of v1alpha1.MachineUpdate": len(keys),
+	}, c)
 }
 
 // TestRequestsForAnUpdate counts what an update costs the API servers that restarts a unit, the first one of its namespace and Cluster: figures of

@@ -63,7 +63,7 @@ type Store struct {
 
 // Update implements the hook's Updates.
 func (s *Store) Update(ctx context.Context, namespace, name, digest string) (inplace.Progress, error) {
-	s.once.Do(func() { s.specs = &liveSpecs{live: s.Live, clock: s.Clock, judged: lru.New(maxJudged)} })
+	s.once.Do(func() { s.specs = &liveSpecs{clock: s.Clock, judged: lru.New(maxJudged)} })
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	mu, machine, err := s.read(ctx, key)
 	if err != nil {
@@ -95,12 +95,20 @@ func (s *Store) settle(ctx context.Context, mu *refitv1.MachineUpdate, cached *c
 	if !asked(cached) {
 		return outcome{progress: *notAsked()}, nil
 	}
-	machine, refused, err := s.specs.machine(ctx, client.ObjectKeyFromObject(cached), digest)
+	machine, refused, err := s.specs.machine(ctx, reading{Reader: s.Live}, client.ObjectKeyFromObject(cached), digest)
 	switch {
 	case err != nil:
 		return outcome{}, err
 	case refused != nil:
 		return outcome{progress: *refused}, nil
+	default:
+		return s.write(ctx, mu, machine, digest)
+	}
+}
+
+// write records what Cluster API asks for, as the API server says since the MachineUpdate was read from the cache; or it tells how that stands.
+func (s *Store) write(ctx context.Context, mu *refitv1.MachineUpdate, machine *clusterv1.Machine, digest string) (outcome, error) {
+	switch {
 	case mu == nil:
 		return s.create(ctx, machine, digest)
 	case !controlledBy(mu, machine):
