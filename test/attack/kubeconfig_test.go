@@ -166,7 +166,7 @@ func connectClusterCache(t *testing.T, management *fakeKubeAPI) *workload.Cluste
 		},
 	})
 	require.NoError(t, err)
-	clusters, err := workload.Setup(t.Context(), shard.Manager{Manager: mgr}, "refit/test", clock.RealClock{})
+	clusters, err := workload.Setup(t.Context(), shard.Manager{Manager: mgr}, "refit/test", false, clock.RealClock{})
 	require.NoError(t, err)
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(t.Context()) }() // the test's context ends before what is cleaned up
