@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/handlers"
 	"github.com/capi-refit/refit/internal/explain"
 	"github.com/capi-refit/refit/internal/managementtest"
 )
@@ -198,6 +200,32 @@ func TestExplainSaysWhatTheServerHasAsked(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, out, "MachineDeployment/workers  Unknown")
 	require.Contains(t, out, "refit's server says of what waits: 2 to be updated in place; spec.files of the bootstrapConfig by UpdaterRegistration disks")
+
+	// Of each field it says who claims it.
+	fields := func() []handlers.FieldExplanation {
+		var forecast explain.Forecast
+		out, err := run(t, (&explainFlags{managementFlags: connected(c)}).command(), "machinedeployment/workers", "-n", "fleet", "-o", "json")
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal([]byte(out), &forecast))
+		return forecast.Owners[0].Fields
+	}
+	left := fields()
+	require.NotEmpty(t, left)
+	require.False(t, left[0].Covered)
+	require.Empty(t, left[0].Claimants)
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(pending), pending))
+	pending.Status.Claims = []refitv1.PendingClaim{
+		{Object: string(left[0].Object), Field: left[0].Path, Registration: "disks"},
+		{Object: "machine", Field: left[0].Path, Registration: "others"},
+	}
+	require.NoError(t, c.Status().Update(t.Context(), pending))
+	require.Equal(t, []string{"disks"}, fields()[0].Claimants)
+	for _, format := range []string{"table", "markdown"} {
+		out, err := run(t, (&explainFlags{managementFlags: connected(c)}).command(), "machinedeployment/workers", "-n", "fleet", "-o", format)
+		require.NoError(t, err)
+		require.Contains(t, out, "UpdaterRegistration/disks")
+		require.Contains(t, out, "claimed, as refit's server was told")
+	}
 }
 
 // ownFile is a file with the workers' configuration as it is in the example, and one file more in a directory that no rule knows.
