@@ -46,6 +46,7 @@ var conditions = []scenario{
 	{"an admin's hold stops an update and release lets it go", (*suite).holdStops},
 	{"a foreign lease is waited for", (*suite).foreignLeaseWaits},
 	{"a wrong host key is refused and nothing is sent", (*suite).wrongHostKey},
+	{"a NodeAccess that is deleted and made again between two changes replaces nothing", (*suite).accessMadeAgain},
 	{"a caller without an accepted certificate is refused, and updates go on", (*suite).strangersAreRefused},
 	{"of a control plane of three never two are out", (*suite).oneControlPlane},
 	{"a NodeDisruptionPolicy says what a change takes, and drift is repaired", (*suite).policySays},
