@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,7 +41,12 @@ func (c tally) String() string {
 
 // counting returns a client that counts what it asks an API server for; reads only if they are live.
 func counting(base client.WithWatch, c tally, live bool) client.WithWatch {
-	count := func(verb string, obj any) { c[verb+" "+strings.TrimPrefix(fmt.Sprintf("%T", obj), "*")]++ }
+	var mu sync.Mutex // the recorder makes many requests at once
+	count := func(verb string, obj any) {
+		mu.Lock()
+		defer mu.Unlock()
+		c[verb+" "+strings.TrimPrefix(fmt.Sprintf("%T", obj), "*")]++
+	}
 	return interceptor.NewClient(base, interceptor.Funcs{
 		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 			if live {
