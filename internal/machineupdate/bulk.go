@@ -31,6 +31,8 @@ const (
 	listPage, maxPages = 500, 20
 	// listedFor is how old what was read by lists may be when it is recorded.
 	listedFor = 5 * time.Second
+	// listsTake is how long all lists of a Cluster may take, so that what they say can be recorded before it is too old.
+	listsTake = listedFor / 2
 	// singlyFor is for how long the Machines of a Cluster are read one by one that can't be listed.
 	singlyFor = 10 * time.Minute
 	// maxSingly bounds the Clusters of which that is known.
@@ -66,14 +68,21 @@ func (l *lists) judge(ctx context.Context, cluster types.NamespacedName, round [
 		return nothing
 	}
 	if err := l.read(ctx, cluster, round); err != nil {
+		<-l.turns // to read them one by one takes long, and others wait
 		l.failed(ctx, cluster, err)
+		for _, c := range round {
+			for _, w := range c.asks {
+				w.machine, w.refused, w.at = nil, nil, time.Time{}
+			}
+		}
+		return nothing
 	}
 	return func() { <-l.turns }
 }
 
 // read finds out so until a list fails.
 func (l *lists) read(ctx context.Context, cluster types.NamespacedName, round []*candidate) error {
-	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, listsTake, errTooSlow)
 	defer cancel()
 	b := newBulk(l.store.Live, l.store.Clock, cluster, round)
 	for _, c := range round {
@@ -83,14 +92,17 @@ func (l *lists) read(ctx context.Context, cluster types.NamespacedName, round []
 		for _, w := range c.asks {
 			machine, refused, err := l.store.specs.machine(ctx, reading{b, b.at}, c.key, w.digest)
 			switch {
+			case ctx.Err() != nil:
+				return context.Cause(ctx)
 			case b.err != nil:
 				return b.err
-			case ctx.Err() != nil:
-				return ctx.Err()
 			case err == nil:
 				w.machine, w.refused, w.at = machine, refused, b.at
 			}
 		}
+	}
+	if l.store.Clock.Since(b.at) >= listsTake {
+		return errTooSlow
 	}
 	return nil
 }
@@ -112,7 +124,8 @@ func (l *lists) worthwhile(ctx context.Context, cluster types.NamespacedName, ro
 
 // failed notes that a Cluster could not be read by lists, if that is to last.
 func (l *lists) failed(ctx context.Context, cluster types.NamespacedName, err error) {
-	lasts := apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err) || errors.Is(err, errTooMany)
+	lasts := apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err) || errors.Is(err, errTooMany) ||
+		errors.Is(err, errTooSlow) || errors.Is(err, context.DeadlineExceeded)
 	if lasts {
 		l.singly.Add(cluster, l.store.Clock.Now())
 	}
@@ -124,8 +137,12 @@ func (l *lists) tooOld(at time.Time) bool {
 	return age < 0 || age >= listedFor
 }
 
-// errTooMany is the error of a list that does not come to an end.
-var errTooMany = errors.New("there are too many")
+var (
+	// errTooMany is the error of a list that does not come to an end.
+	errTooMany = errors.New("there are too many")
+	// errTooSlow is that of lists whose end comes when what they say is about to be too old.
+	errTooSlow = errors.New("it takes too long")
+)
 
 // bulk is a reader of what Machines of a Cluster have. At the first look for an object of a kind it lists all of that, as the API server has them then, so
 // that what is looked for later is as new as what was found before, or newer. One goroutine uses it.
