@@ -94,6 +94,7 @@ func (h *CanUpdate) decide(ctx context.Context, body []byte, kind string, l layo
 	}
 	if v.decision.InPlace() {
 		h.metrics.decided(kind, outcomeInPlace)
+		h.memory.said(key, "") // else it would not be logged if the same were in the way again
 		log.V(4).Info("The change can be made in place", "kind", kind, "object", v.namespace+"/"+v.name, "fields", len(v.decision))
 		return v, nil
 	}
