@@ -151,13 +151,15 @@ type bulk struct {
 	at            time.Time
 	cluster       types.NamespacedName
 	machines      map[string]bool // the names of those that are kept
+	specs         map[string]bool // the names of what these refer to
 	kinds         map[schema.GroupVersionKind]map[string]*unstructured.Unstructured
 	err           error // of the first list that has failed
 }
 
 func newBulk(live client.Reader, now clock.PassiveClock, cluster types.NamespacedName, round []*candidate) *bulk {
 	b := &bulk{
-		Reader: live, at: now.Now(), cluster: cluster, machines: map[string]bool{}, kinds: map[schema.GroupVersionKind]map[string]*unstructured.Unstructured{},
+		Reader: live, at: now.Now(), cluster: cluster, machines: map[string]bool{}, specs: map[string]bool{},
+		kinds: map[schema.GroupVersionKind]map[string]*unstructured.Unstructured{},
 	}
 	for _, c := range round {
 		b.machines[c.key.Name] = true
@@ -196,7 +198,7 @@ func (b *bulk) list(ctx context.Context, kind schema.GroupVersionKind) (map[stri
 			return nil, fmt.Errorf("list %s of Cluster %s: %w", kind.Kind, b.cluster, err)
 		}
 		for i := range page.Items {
-			if one := &page.Items[i]; kind.GroupKind() != machineKind || b.machines[one.GetName()] {
+			if one := &page.Items[i]; b.keeps(kind, one) {
 				out[one.GetName()] = lean(one)
 			}
 		}
@@ -205,6 +207,22 @@ func (b *bulk) list(ctx context.Context, kind schema.GroupVersionKind) (map[stri
 		}
 	}
 	return nil, fmt.Errorf("list %s of Cluster %s: %w", kind.Kind, b.cluster, errTooMany)
+}
+
+// keeps reports whether something is kept of a kind: a Machine of the round, or what one of these refers to. Machines are looked for, and so listed, first.
+func (b *bulk) keeps(kind schema.GroupVersionKind, one *unstructured.Unstructured) bool {
+	if kind.GroupKind() != machineKind {
+		return b.specs[one.GetName()]
+	}
+	if !b.machines[one.GetName()] {
+		return false
+	}
+	for _, ref := range [][]string{{"spec", "infrastructureRef", "name"}, {"spec", "bootstrap", "configRef", "name"}} {
+		if name, ok, err := unstructured.NestedString(one.Object, ref...); ok && err == nil {
+			b.specs[name] = true
+		}
+	}
+	return true
 }
 
 var machineKind = clusterv1.GroupVersion.WithKind("Machine").GroupKind()

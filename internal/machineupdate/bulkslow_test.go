@@ -2,6 +2,7 @@ package machineupdate
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -9,6 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
 // TestWhatTakesTooLongToListIsReadByItself has the lists of a Cluster take longer than what they say may be used: else it would be listed for ever.
@@ -55,4 +59,30 @@ func TestClustersThatCannotBeListedKeepNoTurn(t *testing.T) {
 	<-ended
 	_, singly := r.lists.singly.Get(types.NamespacedName(ofC1))
 	require.True(t, singly, "it does not take a turn until then each time")
+}
+
+// TestOnlyWhatTheMachinesOfARoundReferToIsKept has a Cluster have much more: anybody who may make such objects can give them its label.
+func TestOnlyWhatTheMachinesOfARoundReferToIsKept(t *testing.T) {
+	w, _ := recorded(t)
+	keys := w.addMachines(6)
+	for i := range 30 {
+		other := &bootstrapv1.KubeadmConfig{}
+		other.Namespace, other.Name, other.Labels = key.Namespace, fmt.Sprintf("other-%d", i), map[string]string{clusterv1.ClusterNameLabel: "c1"}
+		require.NoError(t, w.Create(t.Context(), other))
+	}
+	var round []*candidate
+	for _, k := range keys[:5] {
+		round = append(round, &candidate{key: k})
+	}
+	b := newBulk(w.Client, w.clock, ofC1, round)
+	for _, k := range keys[:5] {
+		machine, spec, err := readMachine(t.Context(), b, k)
+		require.NoError(t, err)
+		_, err = readSpecs(t.Context(), b, machine, spec)
+		require.NoError(t, err)
+	}
+	require.NotEmpty(t, b.kinds)
+	for kind, kept := range b.kinds {
+		require.Len(t, kept, 5, kind)
+	}
 }
