@@ -28,7 +28,7 @@ const (
 	// leastListed is of how many Machines of a Cluster updates are asked for at least, if all of it are read, and leastPart which part of them.
 	leastListed, leastPart = 5, 10
 	// listPage is how many objects are read at a time, and maxPages how often of a kind at most.
-	listPage, maxPages = 500, 20
+	listPage, maxPages = 100, 50
 	// listedFor is how old what was read by lists may be when it is recorded.
 	listedFor = 5 * time.Second
 	// listsTake is how long all lists of a Cluster may take, so that what they say can be recorded before it is too old.
