@@ -101,7 +101,17 @@ func (h *Held) Allows(disruptive bool) error {
 
 // Check looks for holds. It belongs before each step: a HeldError means to finish what must not be left half done, to release,
 // and to say so.
-func (h *Held) Check(ctx context.Context) error {
+func (h *Held) Check(ctx context.Context) error { return h.check(ctx, nil) }
+
+// CheckSeen does so with the Node as the last look has seen it, and does not read it. It belongs before a write of the Node that fails if that is another
+// by now; if it does, Check belongs after it.
+func (h *Held) CheckSeen(ctx context.Context) error {
+	n, _ := h.Seen()
+	return h.check(ctx, n)
+}
+
+// check looks for holds. A Node that is nil is read.
+func (h *Held) check(ctx context.Context, n *corev1.Node) error {
 	facts, err := h.facts(ctx)
 	if err != nil {
 		return err
@@ -109,16 +119,18 @@ func (h *Held) Check(ctx context.Context) error {
 	if facts.Machine != nil && facts.Machine.UID != h.machine {
 		return fmt.Errorf("%w: %s has uid %s, and had %s", ErrMachineReplaced, facts.Machine.Name, facts.Machine.UID, h.machine)
 	}
-	survey, err := h.locker.Holds(ctx, facts, h.node)
+	survey, err := h.locker.survey(ctx, facts, h.node, n)
 	if err != nil {
 		return err
 	}
 	if len(survey.Holds) > 0 {
 		return h.locker.held(survey.Node, survey.Holds, nil)
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.seen, h.seenAt = survey.Node, h.locker.Clock.Now()
+	if n == nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.seen, h.seenAt = survey.Node, survey.at
+	}
 	return nil
 }
 

@@ -69,11 +69,18 @@ type Survey struct {
 	Holds []Hold
 	// Cordoned is no hold. It is to be said, and remembered: who has cordoned a node uncordons it.
 	Cordoned bool
+	// at is when the Node was read.
+	at time.Time
 }
 
 // Holds looks for all that says that a Machine's node is somebody's, but for the node lease. uid is that of the Node if it is
 // known. What can't be read is an error, and never free.
 func (l *Locker) Holds(ctx context.Context, facts Facts, uid types.UID) (*Survey, error) {
+	return l.survey(ctx, facts, uid, nil)
+}
+
+// survey does so. A Node that is nil is read.
+func (l *Locker) survey(ctx context.Context, facts Facts, uid types.UID, node *corev1.Node) (*Survey, error) {
 	if facts.Machine == nil || facts.Cluster == nil || facts.Machine.UID == "" {
 		return nil, errors.New("holds can't be looked for without the Machine and its Cluster")
 	}
@@ -81,16 +88,13 @@ func (l *Locker) Holds(ctx context.Context, facts Facts, uid types.UID) (*Survey
 	if name == "" {
 		return nil, fmt.Errorf("%w: Machine %s", ErrNoNode, facts.Machine.Name)
 	}
-	node := &corev1.Node{}
-	switch err := l.Client.Get(ctx, types.NamespacedName{Name: name}, node); {
-	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("%w: %s", ErrNodeGone, name)
-	case err != nil:
-		return nil, fmt.Errorf("read Node %s: %w", name, err)
-	case uid != "" && uid != node.UID:
-		return nil, fmt.Errorf("%w: %s has uid %s, and had %s", ErrNodeReplaced, name, node.UID, uid)
-	}
 	now := l.Clock.Now()
+	if node == nil || node.Name != name {
+		var err error
+		if node, err = l.node(ctx, name, uid); err != nil {
+			return nil, err
+		}
+	}
 	holds := managed(facts, now)
 	holds = append(holds, deleting("Node", node)...)
 	holds = append(holds, annotated("node", node, now)...)
@@ -103,7 +107,21 @@ func (l *Locker) Holds(ctx context.Context, facts Facts, uid types.UID) (*Survey
 		}
 		holds = append(holds, more...)
 	}
-	return &Survey{Node: node, Holds: holds, Cordoned: node.Spec.Unschedulable}, nil
+	return &Survey{Node: node, Holds: holds, Cordoned: node.Spec.Unschedulable, at: now}, nil
+}
+
+// node reads a Node.
+func (l *Locker) node(ctx context.Context, name string, uid types.UID) (*corev1.Node, error) {
+	node := &corev1.Node{}
+	switch err := l.Client.Get(ctx, types.NamespacedName{Name: name}, node); {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("%w: %s", ErrNodeGone, name)
+	case err != nil:
+		return nil, fmt.Errorf("read Node %s: %w", name, err)
+	case uid != "" && uid != node.UID:
+		return nil, fmt.Errorf("%w: %s has uid %s, and had %s", ErrNodeReplaced, name, node.UID, uid)
+	}
+	return node, nil
 }
 
 // managed are the holds in the management cluster.

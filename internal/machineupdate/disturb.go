@@ -51,6 +51,7 @@ func (u *update) machineUID() types.UID {
 
 // protect keeps others off the node. What disturbs may not come next without that.
 func (u *update) protect(ctx context.Context) (*wait, error) {
+	u.marks.Read = false
 	err := u.protector().Protect(ctx, u.subject(), protection.Node(*u.mu.Status.Node))
 	if err != nil {
 		if w, err := u.stepError(ctx, err, !u.seen.InProgress()); w != nil || err != nil {
@@ -58,6 +59,7 @@ func (u *update) protect(ctx context.Context) (*wait, error) {
 		}
 	}
 	u.seen.Protected = true
+	u.seen.Allowed = u.seen.Allowed && !u.marks.Read // else they have changed since holds were looked for, or had the marks
 	return nil, nil
 }
 

@@ -65,6 +65,7 @@ func (u *update) lock(ctx context.Context) (*wait, error) {
 		return u.away(u.notAcquired(ctx, err))
 	}
 	u.occupied.held, u.seen.Leased = held, true
+	u.noteSeen()
 	keep, cancel := context.WithCancel(ctx)
 	kept := make(chan struct{})
 	go func() {
@@ -119,7 +120,9 @@ func (u *update) facts(ctx context.Context) (lease.Facts, error) {
 		}
 	}
 	machine, cluster := &clusterv1.Machine{}, &clusterv1.Cluster{}
-	if err := u.Live.Get(ctx, client.ObjectKeyFromObject(u.mu), machine); err != nil {
+	if u.proves {
+		machine = u.regarding
+	} else if err := u.Live.Get(ctx, client.ObjectKeyFromObject(u.mu), machine); err != nil {
 		return facts, fmt.Errorf("read Machine %s: %w", u.mu.Name, err)
 	}
 	if machine.DeletionTimestamp.IsZero() && unasked(u.mu, machine) {
@@ -274,13 +277,22 @@ func (u *update) may(ctx context.Context, disruptive bool) (*wait, error) {
 	if w := u.mayByLease(disruptive); w != nil {
 		return w, nil
 	}
-	if err := u.occupied.held.Check(ctx); err != nil {
+	look := u.occupied.held.Check
+	if u.proves {
+		look = u.occupied.held.CheckSeen
+	}
+	if err := look(ctx); err != nil {
 		return u.stepError(ctx, err, disruptive)
 	}
+	u.noteSeen()
+	return nil, nil
+}
+
+// noteSeen takes the Node for its marks as the last look has seen it.
+func (u *update) noteSeen() {
 	if n, _ := u.occupied.held.Seen(); n != nil {
 		u.marks.Node = protection.MetadataOf(corev1.SchemeGroupVersion.WithKind("Node"), &n.ObjectMeta)
 	}
-	return nil, nil
 }
 
 // mayByLease reports whether a step may start by the lease, which asks nobody.
@@ -295,11 +307,25 @@ func (u *update) mayByLease(disruptive bool) *wait {
 	return nil
 }
 
-// check asks whether the next step may start.
+// check asks whether the next step may start. Where that is to mark Machine and Node, what they say was looked at when the lease was taken, and they need
+// not be read again: the marks are refused if they have changed since, and then all is asked once more.
 func (u *update) check(ctx context.Context) (*wait, error) {
+	u.proves = u.provable()
 	w, err := u.may(ctx, !u.seen.InProgress())
+	u.proves = false
 	u.seen.Allowed = w == nil && err == nil
+	u.checked = true
 	return w, err
+}
+
+// provable reports whether the next that is done is to mark Machine and Node, and both are known as they were read by this reconciliation.
+func (u *update) provable() bool {
+	n, s := u.mu.Status.Node, u.state()
+	s.Allowed, s.Spared = true, true
+	if c, _ := flow.Decide(s); u.checked || c != flow.Protect || n == nil || u.marks.Machine == nil || u.marks.Node == nil {
+		return false
+	}
+	return u.marks.Machine.ResourceVersion == u.regarding.ResourceVersion && u.marks.Node.UID == n.UID
 }
 
 // spare asks whether the cluster can do without the node, and once more whether another version fits what the others run by now.

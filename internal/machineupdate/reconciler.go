@@ -22,6 +22,7 @@ import (
 	"github.com/capi-refit/refit/internal/lease"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
+	"github.com/capi-refit/refit/internal/protection"
 	"github.com/capi-refit/refit/internal/session"
 	"github.com/capi-refit/refit/internal/shard"
 	"github.com/capi-refit/refit/internal/slots"
@@ -282,6 +283,7 @@ func (u *update) machine(ctx context.Context) (*clusterv1.Machine, *wait, error)
 		return machine, nil, fmt.Errorf("read Cluster %s: %w", clusterKey, err)
 	}
 	u.read, u.readAt = &lease.Facts{Machine: machine, Cluster: &cluster}, u.Clock.Now()
+	u.marks.Machine = protection.MetadataOf(clusterv1.GroupVersion.WithKind("Machine"), &machine.ObjectMeta)
 	u.pause = ptr.To(pauseOf(&cluster, machine, u.mu))
 	w, err := u.paused(ctx, &cluster, machine)
 	if w == nil && err == nil {

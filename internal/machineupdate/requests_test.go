@@ -186,6 +186,6 @@ func TestRequestsForAnUpdate(t *testing.T) {
 		told++
 	}
 	t.Logf("management cluster, %d and %d events:\n%s\n\nworkload cluster, %d:\n%s", management.all(), told, management, workload.all(), workload)
-	require.LessOrEqual(t, management.all()+told, 32)
-	require.LessOrEqual(t, workload.all(), 19)
+	require.LessOrEqual(t, management.all()+told, 31)
+	require.LessOrEqual(t, workload.all(), 18)
 }

@@ -38,6 +38,9 @@ type update struct {
 	pause *metav1.Condition
 	// marks are what refit marks, as it was read or written last.
 	marks protection.Known
+	// checked reports that it was asked before whether a step may start. proves reports that the next write proves that Machine and Node are as they were
+	// when the lease was taken, so that they are not read.
+	checked, proves bool
 	// shown is the Node, when labels and taints were brought to it just now.
 	shown *corev1.Node
 	// atOnce reports that it waits since it was asked for. Cluster API tells why, in the Machine's conditions, so that there is no Event for each of a fleet.

@@ -9,6 +9,8 @@ import (
 // since, and they are read then. That nothing is to be written, or must not be, is never taken from them.
 type Known struct {
 	Machine, Node *metav1.PartialObjectMetadata
+	// Read reports that one of them was read: what is written is not proven to be as it was known.
+	Read bool
 }
 
 // MetadataOf returns an object of a kind of which only the metadata is known. It shares that, and a Protector does not change it.

@@ -149,6 +149,8 @@ type target struct {
 	gone, replaced error
 	// known is the object as it was read or written last. Nil: that is not kept.
 	known **metav1.PartialObjectMetadata
+	// hasRead is set when it is read. Nil: nobody asks.
+	hasRead *bool
 }
 
 func (p *Protector) machine(m Machine) target {
@@ -160,7 +162,7 @@ func (p *Protector) machine(m Machine) target {
 		t.reader = p.Management
 	}
 	if p.Known != nil {
-		t.known = &p.Known.Machine
+		t.known, t.hasRead = &p.Known.Machine, &p.Known.Read
 	}
 	return t
 }
@@ -171,7 +173,7 @@ func (p *Protector) node(n Node) target {
 		gone: lease.ErrNodeGone, replaced: lease.ErrNodeReplaced,
 	}
 	if p.Known != nil {
-		t.known = &p.Known.Node
+		t.known, t.hasRead = &p.Known.Node, &p.Known.Read
 	}
 	return t
 }
@@ -236,6 +238,9 @@ func (t target) write(ctx context.Context, obj, before *metav1.PartialObjectMeta
 func (t target) read(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
 	if t.uid == "" {
 		return nil, fmt.Errorf("which %s is meant can't be told without its uid", t.gvk.Kind)
+	}
+	if t.hasRead != nil {
+		*t.hasRead = true
 	}
 	obj := &metav1.PartialObjectMetadata{}
 	obj.SetGroupVersionKind(t.gvk)
