@@ -87,7 +87,7 @@ func namesOf(keys []types.NamespacedName) []string {
 
 // onLists has the API server do something before it answers a list of a kind, or fail.
 func (w *world) onLists(c tally, before func(kind string) error) {
-	w.store.Live = interceptor.NewClient(counting(w.Client.(client.WithWatch), c, true), interceptor.Funcs{
+	w.store.Live = interceptor.NewClient(w.counting(w.Client.(client.WithWatch), c, true), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			if err := before(strings.TrimSuffix(list.GetObjectKind().GroupVersionKind().Kind, "List")); err != nil {
 				return err
