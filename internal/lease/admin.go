@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -67,25 +68,38 @@ func (l *Locker) Unhold(ctx context.Context, node, admin string) error {
 	return l.write(ctx, n, false, lease)
 }
 
+// Swept is what a sweep has found.
+type Swept struct {
+	// Released are the names of the leases that it has released.
+	Released []string
+	found    sets.Set[string]
+}
+
+// Absent reports whether a node had no lease, nobody's.
+func (s Swept) Absent(node string) bool {
+	return s.found != nil && node != "" && !s.found.Has(Name(node))
+}
+
 // Sweep releases what an earlier process has left behind: the leases of refit on Machines of which leftover says that nothing
-// goes on there. It must say so of no Machine that it does not know: another management cluster's refit may work on it. It
-// returns the names of the leases that it has released. Whatever somebody else writes at the same time is left alone.
-func (l *Locker) Sweep(ctx context.Context, leftover func(machine types.UID) bool) ([]string, error) {
+// goes on there. It must say so of no Machine that it does not know: another management cluster's refit may work on it.
+// Whatever somebody else writes at the same time is left alone.
+func (l *Locker) Sweep(ctx context.Context, leftover func(machine types.UID) bool) (Swept, error) {
 	var list coordinationv1.LeaseList
 	if err := l.Client.List(ctx, &list, client.InNamespace(l.namespace())); err != nil {
-		return nil, fmt.Errorf("list Leases in %s: %w", l.namespace(), err)
+		return Swept{}, fmt.Errorf("list Leases in %s: %w", l.namespace(), err)
 	}
-	var swept []string
+	swept := Swept{found: sets.New[string]()}
 	var errs []error
 	for i := range list.Items {
 		lease := &list.Items[i]
+		swept.found.Insert(lease.Name)
 		machine, ours := strings.CutPrefix(holderOf(lease), holderPrefix)
 		if !ours || !lease.DeletionTimestamp.IsZero() || !leftover(types.UID(machine)) {
 			continue
 		}
 		done, err := l.release(ctx, lease)
 		if done {
-			swept = append(swept, lease.Name)
+			swept.Released = append(swept.Released, lease.Name)
 		}
 		errs = append(errs, err)
 	}

@@ -19,8 +19,12 @@ func (l *Locker) checkClock(ctx context.Context) error {
 	if err := l.create(ctx, probe, client.DryRunAll); err != nil {
 		return fmt.Errorf("ask the workload cluster's API server for its time: %w", err)
 	}
-	after := l.Clock.Now()
-	server := probe.CreationTimestamp.Time
+	return agree(probe, before, l.Clock.Now())
+}
+
+// agree returns a ClockError unless what the API server has made between two instants of this clock says the same time. It is asked of a lease.
+func agree(made *coordinationv1.Lease, before, after time.Time) error {
+	server := made.CreationTimestamp.Time
 	if server.IsZero() {
 		return errors.New("ask the workload cluster's API server for its time: it did not tell")
 	}

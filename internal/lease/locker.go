@@ -51,6 +51,9 @@ type Request struct {
 	NodeUID types.UID
 	// UnderWay reports that the operation has begun on the node: a lease that is the Machine's already keeps others off meanwhile.
 	UnderWay bool
+	// Absent reports that the node had no lease a moment ago. Then it is made without being looked for, and tells by itself whether the clocks agree;
+	// if there is one by now, it is looked at like any other.
+	Absent bool
 	// Operation and Step say what is done, for people.
 	Operation, Step string
 	// Duration of the lease; WorkerDuration or ControlPlaneDuration if zero.
@@ -77,6 +80,10 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Held, error) {
 		return nil, err
 	}
 	h, err := l.take(ctx, req, facts.Machine, survey, current)
+	if req.Absent && apierrors.IsAlreadyExists(err) {
+		req.Absent = false
+		return l.Acquire(ctx, req)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -95,9 +102,11 @@ func (l *Locker) free(ctx context.Context, req Request, facts Facts) (*Survey, *
 	if err != nil {
 		return nil, nil, err
 	}
-	current, err := l.read(ctx, survey.Node.Name)
-	if err != nil {
-		return nil, nil, err
+	var current *coordinationv1.Lease
+	if !req.Absent {
+		if current, err = l.read(ctx, survey.Node.Name); err != nil {
+			return nil, nil, err
+		}
 	}
 	holds := survey.Holds
 	if hold := l.blocked(current, Holder(facts.Machine.UID)); hold != nil {
@@ -105,6 +114,9 @@ func (l *Locker) free(ctx context.Context, req Request, facts Facts) (*Survey, *
 	}
 	if len(holds) > 0 {
 		return nil, nil, l.withdraw(ctx, req, facts.Machine, current, l.held(survey.Node, holds, nil))
+	}
+	if req.Absent {
+		return survey, nil, nil // the lease that is made tells
 	}
 	return survey, current, l.checkClock(ctx)
 }
@@ -158,6 +170,11 @@ func (l *Locker) take(ctx context.Context, req Request, machine *clusterv1.Machi
 		return nil, h.abandon(ctx, fmt.Errorf("the resourceVersion %q can't fence: %w", lease.ResourceVersion, err))
 	}
 	h.record.Token, h.written = token, lease
+	if req.Absent {
+		if err := agree(lease, now, l.Clock.Now()); err != nil {
+			return nil, h.abandon(ctx, err)
+		}
+	}
 	return h, nil
 }
 

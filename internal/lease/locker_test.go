@@ -107,7 +107,7 @@ func TestSweep(t *testing.T) {
 	}
 	swept, err := w.locker.Sweep(t.Context(), func(machine types.UID) bool { return machine == "gone" })
 	require.NoError(t, err)
-	require.Equal(t, []string{"node-w1"}, swept)
+	require.Equal(t, []string{"node-w1"}, swept.Released)
 	require.Empty(t, *w.lease().Spec.HolderIdentity)
 	require.Equal(t, 6, w.written)
 
@@ -117,8 +117,11 @@ func TestSweep(t *testing.T) {
 	}
 	swept, err = w.locker.Sweep(t.Context(), func(types.UID) bool { return true })
 	require.NoError(t, err, "somebody is at it")
-	require.Empty(t, swept)
+	require.Empty(t, swept.Released)
+	require.False(t, swept.Absent("w5"), "a lease that is nobody's is there all the same")
+	require.True(t, swept.Absent("w6"))
 	w.fail = func(string, client.Object) error { return errors.New("away") }
 	_, err = w.locker.Sweep(t.Context(), func(types.UID) bool { return true })
 	require.ErrorContains(t, err, "node-w1")
+	require.False(t, Swept{}.Absent("w6"), "nothing is known without a sweep")
 }

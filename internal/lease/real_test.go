@@ -141,7 +141,7 @@ func TestTheRightsAreEnough(t *testing.T) {
 	require.NoError(t, err)
 	swept, err := l.Sweep(ctx, func(types.UID) bool { return true })
 	require.NoError(t, err)
-	require.Equal(t, []string{"node-w1"}, swept)
+	require.Equal(t, []string{"node-w1"}, swept.Released)
 
 	l.Namespace = "locks"
 	_, err = l.Acquire(ctx, w.req)

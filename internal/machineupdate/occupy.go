@@ -60,6 +60,7 @@ func (u *update) lock(ctx context.Context) (*wait, error) {
 	held, err := u.locker().Acquire(ctx, lease.Request{
 		Facts: u.facts, NodeUID: u.nodeUID(), Operation: "update", Step: u.mu.Status.Step,
 		UnderWay: u.mu.Status.Node != nil || u.mu.Status.ApplyingSince != nil,
+		Absent:   u.unleased,
 	})
 	if err != nil {
 		return u.away(u.notAcquired(ctx, err))

@@ -4,7 +4,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -12,6 +14,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/workload/workloadtest"
 )
 
 // TestWhatComesWhileTheNodePlansIsSeenBeforeTheWork: after the look that comes with the lease neither Machine nor Node is read before the marks, and a mark
@@ -78,6 +81,25 @@ func TestAChangeWhileTheNodePlansThatIsNobodysHold(t *testing.T) {
 			w.requireFree(false)
 		})
 	}
+}
+
+// TestALeaseThatAnotherMakesAfterTheSweep: the sweep has found no lease of the node, so that it is made without being looked for.
+func TestALeaseThatAnotherMakesAfterTheSweep(t *testing.T) {
+	w := newWorld(t)
+	w.ask()
+	made := false
+	w.workload.Client = workloadtest.Before(w.workload.Client, func(verb string, obj runtime.Object) error {
+		if l, ok := obj.(*coordinationv1.Lease); ok && verb == "create" && l.Name == leaseKey.Name && !made {
+			made = true
+			w.holdLease("node-maintenance")
+		}
+		return nil
+	})
+	w.reconcile()
+	require.True(t, made)
+	w.requireWaiting(refitv1.ReasonLease, "node-maintenance")
+	require.Empty(t, w.node.calls)
+	require.Equal(t, "node-maintenance", *w.leaseOf().Spec.HolderIdentity)
 }
 
 // annotateMachine does to the Machine what others do.

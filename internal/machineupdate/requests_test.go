@@ -189,5 +189,5 @@ func TestRequestsForAnUpdate(t *testing.T) {
 	}
 	t.Logf("management cluster, %d and %d events:\n%s\n\nworkload cluster, %d:\n%s", management.all(), told, management, workload.all(), workload)
 	require.LessOrEqual(t, management.all()+told, 31)
-	require.LessOrEqual(t, workload.all(), 17)
+	require.LessOrEqual(t, workload.all(), 15)
 }

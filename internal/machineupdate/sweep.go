@@ -99,7 +99,7 @@ func (u *update) sweepCluster(ctx context.Context, key types.NamespacedName) err
 		return err
 	}
 	var errs []error
-	released, err := u.locker().Sweep(ctx, func(machine types.UID) bool {
+	swept, err := u.locker().Sweep(ctx, func(machine types.UID) bool {
 		idle, err := u.idle(ctx, machines[machine])
 		errs = append(errs, err)
 		return idle
@@ -107,6 +107,7 @@ func (u *update) sweepCluster(ctx context.Context, key types.NamespacedName) err
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return fmt.Errorf("release what was left behind in cluster %s: %w", key, err)
 	}
+	u.unleased = swept.Absent(u.regarding.Status.NodeRef.Name)
 	for _, machine := range machines {
 		switch err := u.sweepMarkers(ctx, machine); {
 		case isAny(err, protection.ErrRecord, drain.ErrOtherOwner):
@@ -118,8 +119,8 @@ func (u *update) sweepCluster(ctx context.Context, key types.NamespacedName) err
 			return fmt.Errorf("remove what was left behind at Machine %s: %w", machine.Name, err)
 		}
 	}
-	if len(released) > 0 {
-		ctrl.LoggerFrom(ctx).Info("Released node leases that were left behind", "cluster", key, "leases", released)
+	if len(swept.Released) > 0 {
+		ctrl.LoggerFrom(ctx).Info("Released node leases that were left behind", "cluster", key, "leases", swept.Released)
 	}
 	return nil
 }

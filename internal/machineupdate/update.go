@@ -41,6 +41,8 @@ type update struct {
 	// checked reports that it was asked before whether a step may start. proves reports that the next write proves that Machine and Node are as they were
 	// when the lease was taken, so that they are not read.
 	checked, proves bool
+	// unleased reports that the sweep has found no lease of the node, a moment ago.
+	unleased bool
 	// shown is the Node, when labels and taints were brought to it just now.
 	shown *corev1.Node
 	// atOnce reports that it waits since it was asked for. Cluster API tells why, in the Machine's conditions, so that there is no Event for each of a fleet.
