@@ -40,12 +40,14 @@ func (c tally) String() string {
 	return strings.Join(lines, "\n")
 }
 
+// tallying is held while a tally is written, which several clients have: the recorder makes many requests at once.
+var tallying sync.Mutex
+
 // counting returns a client that counts what it asks an API server for; reads only if they are live.
 func (w *world) counting(base client.WithWatch, c tally, live bool) client.WithWatch {
-	var mu sync.Mutex // the recorder makes many requests at once
 	count := func(verb string, obj any) {
-		mu.Lock()
-		defer mu.Unlock()
+		tallying.Lock()
+		defer tallying.Unlock()
 		c[verb+" "+strings.TrimPrefix(fmt.Sprintf("%T", obj), "*")]++
 		w.clock.Step(time.Millisecond) // each takes some time
 	}
