@@ -22,7 +22,7 @@ func tooLate(cert *x509.Certificate) time.Duration {
 }
 
 // injectors are the annotations by which somebody writes the caBundle, and who that is.
-var injectors = map[string]string{
+var injectors = map[string]string{ //nolint:gosec // the names of annotations are no credentials
 	runtimev1.InjectCAFromSecretAnnotation:  "Cluster API copies it out of Secret %s: see that this is there, and has a ca.crt",
 	"cert-manager.io/inject-ca-from":        "cert-manager's CA injector copies it from Certificate %s: see that this is ready, and that the injector knows ExtensionConfigs",
 	"cert-manager.io/inject-ca-from-secret": "cert-manager's CA injector copies it out of Secret %s: see that this is there, and that the injector knows ExtensionConfigs",

@@ -170,12 +170,21 @@ func (l *Locker) take(ctx context.Context, req Request, machine *clusterv1.Machi
 		return nil, h.abandon(ctx, fmt.Errorf("the resourceVersion %q can't fence: %w", lease.ResourceVersion, err))
 	}
 	h.record.Token, h.written = token, lease
-	if req.Absent {
-		if err := agree(lease, now, l.Clock.Now()); err != nil {
-			return nil, h.abandon(ctx, err)
-		}
+	if err := h.agrees(ctx, req, now); err != nil {
+		return nil, err
 	}
 	return h, nil
+}
+
+// agrees gives up a lease that was written without asking for the workload cluster's time before, if that shows that the clocks differ.
+func (h *Held) agrees(ctx context.Context, req Request, began time.Time) error {
+	if !req.Absent {
+		return nil
+	}
+	if err := agree(h.written, began, h.locker.Clock.Now()); err != nil {
+		return h.abandon(ctx, err)
+	}
+	return nil
 }
 
 func durationFor(machine *clusterv1.Machine) time.Duration {

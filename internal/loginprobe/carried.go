@@ -40,15 +40,21 @@ func (k *known) take(na *refitv1.NodeAccess, machines []*clusterv1.Machine, now 
 	if !all && !lasts.failures { // else some of the counts might never age, since nobody logs in
 		c.reached, c.failed, c.at = ptr.Deref(s.Reachable, 0), ptr.Deref(s.Unreachable, 0)-int32(len(s.Unreached)), s.ProbedAt.Time
 	}
-	listed := map[string]*refitv1.UnreachedMachine{}
-	for i := range s.Unreached {
-		listed[s.Unreached[i].Name] = &s.Unreached[i]
-	}
+	listed := listedIn(s)
 	for _, m := range machines {
 		if r := k.records[client.ObjectKeyFromObject(m)]; r != nil && m.CreationTimestamp.Before(s.ProbedAt) {
 			r.take(listed[m.Name], &m.CreationTimestamp, s, all, lasts)
 		}
 	}
+}
+
+// listedIn returns the Machines that a status lists, by their names.
+func listedIn(s *refitv1.NodeAccessStatus) map[string]*refitv1.UnreachedMachine {
+	listed := map[string]*refitv1.UnreachedMachine{}
+	for i := range s.Unreached {
+		listed[s.Unreached[i].Name] = &s.Unreached[i]
+	}
+	return listed
 }
 
 // take takes from a status what it knew of a Machine, which it may list, if nothing later is known. all means that those that it does not list were reached.

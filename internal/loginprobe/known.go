@@ -69,13 +69,20 @@ func (k *known) look(machine *clusterv1.Machine, na *refitv1.NodeAccess, mu *ref
 	if f, at, ok := told(mu, now); ok && at.After(r.at) && r.sameWay(na, at) {
 		r.note(f, at)
 	}
-	old := now.Sub(r.at) > lasts.Duration
-	if old && lasts.failures {
+	return r.aged(now, lasts)
+}
+
+// aged returns the record without what was found too long ago.
+func (r *record) aged(now time.Time, lasts span) record {
+	if now.Sub(r.at) <= lasts.Duration {
+		return *r
+	}
+	if lasts.failures {
 		r.Finding, r.since = Finding{}, time.Time{}
 	}
 	out := *r
-	if old && out.Reason == "" {
-		out.at = time.Time{} // that is too long ago
+	if out.Reason == "" {
+		out.at = time.Time{}
 	}
 	return out
 }

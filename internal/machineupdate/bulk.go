@@ -192,7 +192,7 @@ func (b *bulk) list(ctx context.Context, kind schema.GroupVersionKind) (map[stri
 	for range maxPages {
 		var page unstructured.UnstructuredList
 		page.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-		err := b.Reader.List(ctx, &page, client.InNamespace(b.cluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: b.cluster.Name},
+		err := b.List(ctx, &page, client.InNamespace(b.cluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: b.cluster.Name},
 			client.Limit(listPage), client.Continue(next))
 		if err != nil {
 			return nil, fmt.Errorf("list %s of Cluster %s: %w", kind.Kind, b.cluster, err)

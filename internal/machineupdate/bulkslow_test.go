@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -57,7 +56,7 @@ func TestClustersThatCannotBeListedKeepNoTurn(t *testing.T) {
 	require.Empty(t, r.lists.turns, "other Clusters can be listed")
 	cancel()
 	<-ended
-	_, singly := r.lists.singly.Get(types.NamespacedName(ofC1))
+	_, singly := r.lists.singly.Get(ofC1)
 	require.True(t, singly, "it does not take a turn until then each time")
 }
 

@@ -73,8 +73,12 @@ func (c *contender) post(ctx context.Context, path string, body []byte) ([]byte,
 	return io.ReadAll(response.Body)
 }
 
-// turn is what was measured in one turn. The requests' processor time is that of the server alone: it doesn't depend on what else the machine does.
-type turn struct{ perSecond, p50, p99, cpu float64 } // requests, milliseconds, milliseconds, microseconds of a request
+// turn is what was measured in one turn.
+type turn struct {
+	perSecond float64 // requests
+	p50, p99  float64 // milliseconds
+	cpu       float64 // microseconds of a request, of the server's processor time alone, for which it matters less what else the machine does
+}
 
 // measure has connections ask for the duration, each as fast as it is answered.
 func (c *contender) measure(ctx context.Context, r hookRequests, connections int, d time.Duration) (turn, error) {

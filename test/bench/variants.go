@@ -17,7 +17,7 @@ var changedFile = []byte(`"path":"/etc/demo.conf"`)
 
 // ofOthers returns requests about other machines with the same specs.
 func (r hookRequests) ofOthers() hookRequests {
-	return r.made("other machines", func(body []byte, i int) []byte { return renamed(body, i) })
+	return r.made("other machines", renamed)
 }
 
 // thatDiffer returns requests about other machines, each with a file of its own.

@@ -60,7 +60,8 @@ func (o options) held() refitv1.Held { return refitv1.Held(o.hold) }
 
 func say(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 
-func (o options) run(ctx context.Context, out io.Writer) (err error) {
+// check returns an error unless such a fleet can be made.
+func (o options) check() error {
 	if o.replicas < 1 || o.shards < 1 {
 		return errors.New("there must be one replica and one shard at least")
 	}
@@ -72,6 +73,13 @@ func (o options) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	if o.machines < o.clusters || o.clusters < o.policies || o.policies < o.namespaces || o.namespaces < 1 {
 		return errors.New("there must be as many machines as clusters at least, clusters as policies, and policies as namespaces")
+	}
+	return nil
+}
+
+func (o options) run(ctx context.Context, out io.Writer) (err error) {
+	if err := o.check(); err != nil {
+		return err
 	}
 	m, err := newManagement(ctx, out)
 	if err != nil {
