@@ -19,8 +19,7 @@ const maxNamed = 20
 
 // tellOf returns what is told of a decision about a machine that is made by kubeadm, or is not.
 func tellOf(d updaters.Decision, byKubeadm bool) account {
-	t := account{message: summary(d)}
-	more := 0
+	var t account
 	for _, f := range d {
 		if f.Covered() {
 			continue
@@ -28,35 +27,27 @@ func tellOf(d updaters.Decision, byKubeadm bool) account {
 		t.labels = append(t.labels, fieldLabel{f.Field.Object, labelOf(f.Field, byKubeadm)})
 		if len(t.left) < maxNamed {
 			t.left = append(t.left, describe(f))
-		} else {
-			more++
 		}
 	}
-	if more > 0 {
+	t.message = t.summary(len(d))
+	if more := len(t.labels) - len(t.left); more > 0 {
 		t.left = append(t.left, fmt.Sprintf("and %d more", more))
 	}
 	return t
 }
 
-// summary says in one line what was decided.
-func summary(d updaters.Decision) string {
-	left, first := 0, ""
-	for _, v := range d {
-		if !v.Covered() {
-			if left++; left == 1 {
-				first = describe(v)
-			}
-		}
-	}
+// summary says in one line what was decided about so many fields.
+func (t account) summary(changed int) string {
+	left := len(t.labels)
 	switch {
-	case len(d) == 0:
+	case changed == 0:
 		return "nothing differs"
 	case left == 0:
-		return fmt.Sprintf("all %d changed fields can be updated in place", len(d))
+		return fmt.Sprintf("all %d changed fields can be updated in place", changed)
 	case left == 1:
-		return fmt.Sprintf("1 of %d changed fields can't be updated in place: %s", len(d), first)
+		return fmt.Sprintf("1 of %d changed fields can't be updated in place: %s", changed, t.left[0])
 	default:
-		return fmt.Sprintf("%d of %d changed fields can't be updated in place, among them %s", left, len(d), first)
+		return fmt.Sprintf("%d of %d changed fields can't be updated in place, among them %s", left, changed, t.left[0])
 	}
 }
 

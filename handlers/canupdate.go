@@ -70,14 +70,15 @@ func (h *CanUpdate) decide(ctx context.Context, body []byte, kind string, l layo
 			h.metrics.decided(kind, outcomeError)
 			return nil, err
 		}
-		v, err = h.judge(ctx, r, l)
+		var change digest
+		v, change, err = h.judge(ctx, r, l)
 		if err != nil {
 			log.Error(err, "Could not judge a change", "kind", kind, "object", r.name(l))
 			h.tell(ctx, r, l, err)
 			h.metrics.decided(kind, outcomeError)
 			return nil, err
 		}
-		h.memory.remember(ctx, key, v)
+		h.memory.remember(ctx, key, change, v)
 	}
 	v, err := h.engine.reachable(ctx, v)
 	if err != nil {
@@ -108,20 +109,19 @@ func (h *CanUpdate) decide(ctx context.Context, body []byte, kind string, l layo
 	return v, nil
 }
 
-// judge has a request judged, unless the same change was a moment ago.
-func (h *CanUpdate) judge(ctx context.Context, r *rawRequest, l layout) (*verdict, error) {
-	v, err := h.engine.read(ctx, r, l)
-	if err != nil {
-		return nil, err
+// judge has a request judged, unless the same change was a moment ago. It returns the key to remember the change by, if it was decided now.
+func (h *CanUpdate) judge(ctx context.Context, r *rawRequest, l layout) (v *verdict, change digest, err error) {
+	if v, err = h.engine.read(ctx, r, l); err != nil {
+		return nil, change, err
 	}
 	change, known := h.memory.recallChange(v, l)
-	if !known {
-		if err := h.engine.settle(ctx, v, l); err != nil {
-			return nil, err
-		}
-		h.memory.rememberChange(ctx, change, v)
+	if known {
+		return v, digest{}, h.scope.check(v.namespace)
 	}
-	return v, h.scope.check(v.namespace)
+	if err := h.engine.settle(ctx, v, l); err != nil {
+		return nil, change, err
+	}
+	return v, change, h.scope.check(v.namespace)
 }
 
 // tell tells people of a fault of a registered updater.

@@ -38,12 +38,17 @@ type verdict struct {
 	template        bool            // machine is a MachineSet
 	current         map[fieldset.Object]object
 	desired         []object // in the order of the layout
-	change          fieldset.Change
-	decision        updaters.Decision
-	told            account // of the decision
-	patches         map[fieldset.Object][]byte
-	basis           string // what it rests on beside the request; empty if that is not known
-	foreign         bool   // extensions that are registered were asked, which may look at all of the objects
+	outcome
+	basis   string // what it rests on beside the request; empty if that is not known
+	foreign bool   // extensions that are registered were asked, which may look at all of the objects
+}
+
+// outcome is what a verdict says. Machines with the same change may share it.
+type outcome struct {
+	change   fieldset.Change
+	decision updaters.Decision
+	told     account // of the decision
+	patches  map[fieldset.Object][]byte
 }
 
 // judge decides about a request in which the objects are where the layout says.

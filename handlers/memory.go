@@ -11,9 +11,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 
-	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/internal/inplace"
-	"github.com/capi-refit/refit/updaters"
 )
 
 const (
@@ -51,12 +49,9 @@ type remembered struct {
 
 // settled is what was decided about a change.
 type settled struct {
-	change   fieldset.Change
-	decision updaters.Decision
-	told     account
-	patches  map[fieldset.Object][]byte
-	basis    string
-	at       time.Time
+	outcome
+	basis string
+	at    time.Time
 }
 
 // newMemory returns the memory of an engine; nil, which remembers nothing, if it can't be told what its updaters rest on.
@@ -95,13 +90,25 @@ func digestOfRequest(kind string, body []byte) digest {
 	return digest(h.Sum(nil))
 }
 
-// remember keeps a verdict, if what it rests on was known before it was made, and is the same after that.
-func (m *memory) remember(ctx context.Context, key digest, v *verdict) {
-	if m == nil || key == (digest{}) {
+// remember keeps a verdict, if what it rests on was known before it was made, and is the same after that; and what it says of the change, if that was
+// decided for it, and is refit's own. A key of nothing has that not kept.
+func (m *memory) remember(ctx context.Context, request, change digest, v *verdict) {
+	if v.foreign {
+		change = digest{}
+	}
+	if m == nil || request == (digest{}) && change == (digest{}) {
 		return
 	}
-	if basis, err := m.basis.Basis(ctx, v.subject); err == nil && basis == v.basis {
-		m.known.Add(key, &remembered{verdict: v, at: m.clock.Now()})
+	basis, err := m.basis.Basis(ctx, v.subject)
+	if err != nil || basis != v.basis {
+		return
+	}
+	now := m.clock.Now()
+	if request != (digest{}) {
+		m.known.Add(request, &remembered{verdict: v, at: now})
+	}
+	if change != (digest{}) {
+		m.changes.Add(change, &settled{outcome: v.outcome, basis: basis, at: now})
 	}
 }
 
@@ -141,18 +148,8 @@ func (m *memory) recallChange(v *verdict, l layout) (key digest, known bool) {
 	if !m.fresh(s.at) || s.basis != v.basis {
 		return key, false
 	}
-	v.change, v.decision, v.told, v.patches = s.change, s.decision, s.told, s.patches
+	v.outcome = s.outcome
 	return key, true
-}
-
-// rememberChange keeps what was decided about a change, if it is refit's own, and what it rests on is still the same.
-func (m *memory) rememberChange(ctx context.Context, key digest, v *verdict) {
-	if m == nil || key == (digest{}) || v.foreign {
-		return
-	}
-	if basis, err := m.basis.Basis(ctx, v.subject); err == nil && basis == v.basis {
-		m.changes.Add(key, &settled{change: v.change, decision: v.decision, told: v.told, patches: v.patches, basis: v.basis, at: m.clock.Now()})
-	}
 }
 
 // digestOfChange returns a digest of all that refit's own updaters decide by beside the policies: the kinds, the version of Kubernetes, and the specs that

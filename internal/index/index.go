@@ -55,16 +55,25 @@ func Fields() map[string]client.IndexerFunc {
 }
 
 // InCluster lists what is of a Cluster, of a cache that was set up. The API server does not know the field.
-func InCluster(namespace, name string) client.ListOption {
-	return client.ListOption(inCluster{namespace, name})
+func InCluster(namespace, name string) client.ListOption { return where{namespace, Cluster, name} }
+
+// OfMachineSet lists what a MachineSet controls, of a cache that was set up.
+func OfMachineSet(namespace, name string) client.ListOption {
+	return where{namespace, MachineSet, name}
 }
 
-type inCluster struct{ namespace, name string }
+// OnlyUnsettled lists what is unsettled in a namespace, of a cache that was set up.
+func OnlyUnsettled(namespace string) client.ListOption {
+	return where{namespace, Unsettled, Unsettled}
+}
+
+// where lists what has a value of a field in a namespace.
+type where struct{ namespace, field, value string }
 
 // ApplyToList implements client.ListOption.
-func (c inCluster) ApplyToList(o *client.ListOptions) {
-	client.InNamespace(c.namespace).ApplyToList(o)
-	client.MatchingFields{Cluster: c.name}.ApplyToList(o)
+func (w where) ApplyToList(o *client.ListOptions) {
+	client.InNamespace(w.namespace).ApplyToList(o)
+	client.MatchingFields{w.field: w.value}.ApplyToList(o)
 }
 
 // ByMachineSet returns the name of the MachineSet that controls an object.
@@ -73,19 +82,6 @@ func ByMachineSet(obj client.Object) []string {
 		return []string{owner.Name}
 	}
 	return nil
-}
-
-// OfMachineSet lists what a MachineSet controls, of a cache that was set up.
-func OfMachineSet(namespace, name string) client.ListOption {
-	return client.ListOption(ofMachineSet{namespace, name})
-}
-
-type ofMachineSet struct{ namespace, name string }
-
-// ApplyToList implements client.ListOption.
-func (s ofMachineSet) ApplyToList(o *client.ListOptions) {
-	client.InNamespace(s.namespace).ApplyToList(o)
-	client.MatchingFields{MachineSet: s.name}.ApplyToList(o)
 }
 
 // ByUnsettled returns the value of Unsettled: of a Machine that its owner does not call up to date, and of a MachineUpdate that has not succeeded.
@@ -101,17 +97,4 @@ func ByUnsettled(obj client.Object) []string {
 		return []string{Unsettled}
 	}
 	return nil
-}
-
-// OnlyUnsettled lists what is unsettled in a namespace, of a cache that was set up.
-func OnlyUnsettled(namespace string) client.ListOption {
-	return client.ListOption(only{namespace})
-}
-
-type only struct{ namespace string }
-
-// ApplyToList implements client.ListOption.
-func (o only) ApplyToList(opts *client.ListOptions) {
-	client.InNamespace(o.namespace).ApplyToList(opts)
-	client.MatchingFields{Unsettled: Unsettled}.ApplyToList(opts)
 }

@@ -28,8 +28,6 @@ type Later struct {
 	Client client.Reader
 	// List is an empty list of the kind.
 	List client.ObjectList
-	// Everywhere tells that its objects have no namespace, and are looked at for what changes in any.
-	Everywhere bool
 	// After is how much later; 0: Settle.
 	After time.Duration
 
@@ -59,9 +57,6 @@ func (l *Later) Handler() handler.EventHandler {
 
 func (l *Later) changed(ctx context.Context, o client.Object, q laterQueue) {
 	namespace := o.GetNamespace()
-	if l.Everywhere {
-		namespace = ""
-	}
 	if _, due := l.due.LoadOrStore(namespace, true); due {
 		return
 	}

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,29 +25,25 @@ const (
 
 // findSecret returns the Secret that refit has for a Cluster, or nil.
 func findSecret(ctx context.Context, secrets client.Reader, cluster client.ObjectKey) (*corev1.Secret, error) {
-	key, secret := secretOf(cluster), &corev1.Secret{}
-	switch err := secrets.Get(ctx, key, secret); {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("read Secret %s: %w", key, err)
-	}
-	if !belongs(secret, cluster) {
-		return nil, nil
+	secret := &corev1.Secret{}
+	if found, err := readSecret(ctx, secrets, cluster, secret); !found {
+		return nil, err
 	}
 	return secret, nil
 }
 
-// secretOf is the name of the Secret that refit has for a Cluster.
-func secretOf(cluster client.ObjectKey) client.ObjectKey {
-	return client.ObjectKey{Namespace: cluster.Namespace, Name: cluster.Name + SecretSuffix}
-}
-
-// belongs reports whether a Secret of that name is the Cluster's. To a Cluster that is named "<cluster>-refit" Cluster API gives a Secret of the
-// same name.
-func belongs(secret metav1.Object, cluster client.ObjectKey) bool {
-	other, labelled := secret.GetLabels()[clusterv1.ClusterNameLabel]
-	return !labelled || other == cluster.Name
+// readSecret reads the Secret that refit has for a Cluster, or its metadata, into obj, and reports whether there is one.
+func readSecret(ctx context.Context, secrets client.Reader, cluster client.ObjectKey, obj client.Object) (bool, error) {
+	key := client.ObjectKey{Namespace: cluster.Namespace, Name: cluster.Name + SecretSuffix}
+	switch err := secrets.Get(ctx, key, obj); {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("read Secret %s: %w", key, err)
+	}
+	// To a Cluster that is named "<cluster>-refit" Cluster API gives a Secret of the same name.
+	other, labelled := obj.GetLabels()[clusterv1.ClusterNameLabel]
+	return !labelled || other == cluster.Name, nil
 }
 
 // adminSuffix makes the name of Cluster API's own Secret out of a Cluster's name.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
@@ -107,7 +106,9 @@ func (a *adminOnly) connects(ctx context.Context, cluster *clusterv1.Cluster) bo
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	switch found, err := a.find(ctx, key); {
+	secret := &metav1.PartialObjectMetadata{} // its content is not asked for
+	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	switch found, err := readSecret(ctx, a.secrets, key, secret); {
 	case err != nil:
 		// The ClusterCache does not ask again about what it has once been told to leave. This decides about a connection only:
 		// Get does not use it unless it knows that there is no Secret.
@@ -119,20 +120,6 @@ func (a *adminOnly) connects(ctx context.Context, cluster *clusterv1.Cluster) bo
 		a.asked.Add(key, none)
 	}
 	return true
-}
-
-// find reports whether there is a Secret for refit. Its content is not asked for.
-func (a *adminOnly) find(ctx context.Context, cluster client.ObjectKey) (bool, error) {
-	secret := &metav1.PartialObjectMetadata{}
-	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-	key := secretOf(cluster)
-	switch err := a.secrets.Get(ctx, key, secret); {
-	case apierrors.IsNotFound(err):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("read the metadata of Secret %s: %w", key, err)
-	}
-	return belongs(secret, cluster), nil
 }
 
 // found has the ClusterCache be told to leave a Cluster, when it asks next, that somebody has found to have a Secret for refit.
