@@ -107,9 +107,8 @@ demo: build ## A management cluster on loopback, a live in-place update of five 
 # go vet is one of lint's linters. For each of these it would look at all dependencies anew, which takes minutes the first time.
 # Without the race detector tests are compiled as all else is here, and walks go through all faults.
 TEST := CGO_ENABLED=0 go test -trimpath -vet=off -timeout 60m
-# The race detector is for packages with goroutines, in which it finds something: the others are tested without. Those of test/attack attack what has
-# tests of its own, for minutes.
-CONCURRENT = $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' ./... | grep -v '/test/attack$$' | while read -r dir; do ! grep -qE '^\s*go [a-zA-Z]|t\.Parallel\(|errgroup|\.Go\(' "$$dir"/*.go || echo "$$dir"; done)
+# The race detector is for packages with goroutines, in which it finds something: the others are tested without, and so is what only tests are made of.
+CONCURRENT = $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' $$(go list ./... | grep -v /refit/test/) | while read -r dir; do ! grep -qE '^\s*go [a-zA-Z]|t\.Parallel\(|errgroup|\.Go\(' "$$dir"/*.go || echo "$$dir"; done)
 
 .PHONY: test
 test: units walks race ## Unit and integration tests, those with goroutines with the race detector. Needs no root, no Docker, no cluster.
@@ -132,9 +131,10 @@ BASE ?= HEAD
 quick: ## Test the packages that differ from BASE (HEAD), and all that import them, without walks and race detector.
 	@packages=$$(go run -trimpath ./build/changed $(BASE)); if [[ -n $$packages ]]; then $(TEST) -short $$packages; else echo "no package differs from $(BASE)"; fi
 
+EXCEPT ?=
 .PHONY: e2e-programs
-e2e-programs: build ## Build the programs that e2e needs, for all checkouts: some minutes the first time, seconds later.
-	go run ./test/lab/cmd/lab build
+e2e-programs: build ## Build the programs that e2e needs, for all checkouts: some minutes the first time, seconds later. EXCEPT=helm,clusterctl leaves some out.
+	go run ./test/lab/cmd/lab build $(if $(EXCEPT),--except=$(EXCEPT))
 
 .PHONY: e2e
 e2e: e2e-scenarios e2e-shards e2e-others e2e-leases e2e-updates e2e-move e2e-packages e2e-install first-hour e2e-conformance ## The real Cluster API managers against real nodes: every scenario; node leases, and what operators may, against a real API server; each updater on real Debian; a move; what is installed by kubectl, Helm and clusterctl; a new user's way; what others' extensions keep.
