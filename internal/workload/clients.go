@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -59,11 +58,7 @@ func fromKubeconfig(data []byte, userAgent string) (*kept, error) {
 	if err != nil {
 		return nil, errUnusable
 	}
-	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
-	made, err := client.New(cfg, client.Options{HTTPClient: k.http, Scheme: scheme, Mapper: mapper})
+	made, err := client.New(cfg, client.Options{HTTPClient: k.http, Scheme: clientgoscheme.Scheme, Mapper: mapper})
 	if err != nil {
 		return nil, errUnusable
 	}
@@ -79,7 +74,6 @@ func fromConnection(cfg *rest.Config) (*kept, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a clientset: %w", err)
 	}
-	k.from = cfg
 	return k, nil
 }
 

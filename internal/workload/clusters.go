@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/keymutex"
 	"k8s.io/utils/lru"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -51,6 +52,8 @@ type Clusters struct {
 
 	once sync.Once
 	kept *lru.Cache
+	// making is locked by who makes what is kept of a Cluster.
+	making keymutex.KeyMutex
 }
 
 // Get returns the workload cluster of a Cluster, by the Secret that refit has for it, else by the ClusterCache. With a Secret the
@@ -65,14 +68,11 @@ func (c *Clusters) Get(ctx context.Context, cluster client.ObjectKey) (*Cluster,
 		return c.connected(ctx, cluster)
 	}
 	c.filter.found(cluster)
-	from := version{secret.UID, secret.ResourceVersion}
-	k := c.keptFor(cluster, from)
-	if k == nil {
-		if k, err = fromKubeconfig(secret.Data[SecretKey], c.UserAgent); err != nil {
-			return nil, fmt.Errorf("reach the workload cluster of Cluster %s: %w", cluster, unusable(client.ObjectKeyFromObject(secret), err))
-		}
-		k.from = from
-		c.keep(cluster, k)
+	k, err := c.made(cluster, version{secret.UID, secret.ResourceVersion}, func() (*kept, error) {
+		return fromKubeconfig(secret.Data[SecretKey], c.UserAgent)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reach the workload cluster of Cluster %s: %w", cluster, unusable(client.ObjectKeyFromObject(secret), err))
 	}
 	return &Cluster{Client: k.client, Clientset: k.clientset, Ask: k.ask}, nil
 }
@@ -97,12 +97,9 @@ func (c *Clusters) connected(ctx context.Context, cluster client.ObjectKey) (*Cl
 	if err != nil {
 		return fail(err)
 	}
-	k := c.keptFor(cluster, cfg) // each connection has a config of its own
-	if k == nil {
-		if k, err = fromConnection(cfg); err != nil {
-			return fail(err)
-		}
-		c.keep(cluster, k)
+	k, err := c.made(cluster, cfg, func() (*kept, error) { return fromConnection(cfg) }) // each connection has a config of its own
+	if err != nil {
+		return fail(err)
 	}
 	return &Cluster{Client: k.absent.client(uncached), Clientset: k.clientset, Ask: k.ask}, nil
 }
@@ -111,6 +108,26 @@ func (c *Clusters) connected(ctx context.Context, cluster client.ObjectKey) (*Cl
 type version struct {
 	uid             types.UID
 	resourceVersion string
+}
+
+// made returns what is kept of a cluster, and makes it if it was not made from the same. Of many who come at once one does: a client of each would have a
+// connection of its own, and ask the API server what it serves.
+func (c *Clusters) made(cluster client.ObjectKey, from any, anew func() (*kept, error)) (*kept, error) {
+	if k := c.keptFor(cluster, from); k != nil {
+		return k, nil
+	}
+	c.making.LockKey(cluster.String())
+	defer func() { _ = c.making.UnlockKey(cluster.String()) }() // that of a hash has no error
+	if k := c.keptFor(cluster, from); k != nil {
+		return k, nil
+	}
+	k, err := anew()
+	if err != nil {
+		return nil, err
+	}
+	k.from = from
+	c.keep(cluster, k)
+	return k, nil
 }
 
 // keptFor returns what is kept if it was made from the same.
@@ -133,6 +150,7 @@ func (c *Clusters) forget(cluster client.ObjectKey) { c.cache().Remove(cluster) 
 func (c *Clusters) cache() *lru.Cache {
 	c.once.Do(func() {
 		c.kept = lru.NewWithEvictionFunc(keepAtMost, func(_ lru.Key, value any) { value.(*kept).close() })
+		c.making = keymutex.NewHashed(0)
 	})
 	return c.kept
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -120,6 +122,34 @@ func TestSecretWinsOverCache(t *testing.T) {
 	require.NoError(t, err)
 	require.Same(t, cache.client, inner(connected))
 	require.Equal(t, "Bearer admin", token(t, server, connected, false))
+}
+
+// TestManyWhoComeAtOnceHaveOneClient: a client of each would have a connection of its own, and ask the API server what it serves.
+func TestManyWhoComeAtOnceHaveOneClient(t *testing.T) {
+	const many = 20
+	server := newAPIServer(t)
+	clusters, _, management := setUp(server, secretFor(prod, server.kubeconfig(t, "one", nil)))
+	var there sync.WaitGroup
+	there.Add(many)
+	clusters.Secrets = interceptor.NewClient(management, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			there.Done()
+			there.Wait()
+			return c.Get(ctx, key, obj, opts...)
+		},
+	})
+	got := make(chan *Cluster, many)
+	for range many {
+		go func() {
+			c, err := clusters.Get(t.Context(), prod)
+			assert.NoError(t, err)
+			got <- c
+		}()
+	}
+	first := <-got
+	for range many - 1 {
+		require.Same(t, first.Client, (<-got).Client)
+	}
 }
 
 func TestConnection(t *testing.T) {
