@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,15 +26,21 @@ const (
 // clusters have none of them. Each time the API server is asked what it serves instead, by a client that does not know a kind.
 type absent struct {
 	clock clock.PassiveClock
-	kinds *lru.Cache // of notServed, by kind or daemonSet
+	kinds *lru.Cache // of answer, by kind or daemonSet
+
+	mu     sync.Mutex
+	asking map[any]chan struct{} // each is closed when it is answered
 }
 
-type notServed struct {
+// answer is whether something was there: without an error it was.
+type answer struct {
 	err error
 	at  time.Time
 }
 
-func newAbsent(now clock.PassiveClock) *absent { return &absent{now, lru.New(maxAbsent)} }
+func newAbsent(now clock.PassiveClock) *absent {
+	return &absent{clock: now, kinds: lru.New(maxAbsent), asking: map[any]chan struct{}{}}
+}
 
 // RememberAbsent returns a client that remembers for ten seconds which kinds are not served.
 func RememberAbsent(c client.Client, now clock.PassiveClock) client.Client {
@@ -54,15 +61,7 @@ func (c *absentClient) Get(ctx context.Context, key client.ObjectKey, obj client
 	if !ok || metadata.Kind != "DaemonSet" {
 		return c.Client.Get(ctx, key, obj, opts...)
 	}
-	asked := daemonSet(key)
-	if err := c.absent.known(asked); err != nil {
-		return err
-	}
-	err := c.Client.Get(ctx, key, obj, opts...)
-	if apierrors.IsNotFound(err) {
-		c.absent.kinds.Add(asked, notServed{err, c.absent.clock.Now()})
-	}
-	return err
+	return c.absent.ask(ctx, daemonSet(key), func() error { return c.Client.Get(ctx, key, obj, opts...) })
 }
 
 // daemonSet is the key of a DaemonSet that is not there.
@@ -75,25 +74,64 @@ func (c *absentClient) List(ctx context.Context, list client.ObjectList, opts ..
 		return c.Client.List(ctx, list, opts...) // which tells
 	}
 	kind.Kind = strings.TrimSuffix(kind.Kind, "List")
-	if err := c.absent.known(kind); err != nil {
+	return c.absent.ask(ctx, kind, func() error { return c.Client.List(ctx, list, opts...) }) // a list that is empty is found
+}
+
+// ask asks for a kind, or a DaemonSet, unless that is still known not to be there. While nothing is known of it, one of those who ask at once does so, and
+// the others wait for what it finds: all updates that a policy lets go come together. What is there each asks for.
+func (a *absent) ask(ctx context.Context, what any, ask func() error) error {
+	known, err := a.known(what)
+	if !known {
+		var first bool
+		if first, err = a.enter(ctx, what); first {
+			defer a.leave(what)
+		}
+	}
+	if err != nil {
 		return err
 	}
-	err = c.Client.List(ctx, list, opts...)
-	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) { // a list that is empty is found
-		c.absent.kinds.Add(kind, notServed{err, c.absent.clock.Now()})
+	if err = ask(); err == nil || meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+		a.kinds.Add(what, answer{err, a.clock.Now()})
 	}
 	return err
 }
 
-// known returns the error of asking for a kind, or a DaemonSet, if that is still known not to be there.
-func (a *absent) known(what any) error {
+// enter reports whether who asks is the first, and has to leave. Others wait for the first one's answer, and get its error if it says that nothing is there.
+func (a *absent) enter(ctx context.Context, what any) (first bool, err error) {
+	a.mu.Lock()
+	answered, asking := a.asking[what]
+	if !asking {
+		a.asking[what] = make(chan struct{})
+	}
+	a.mu.Unlock()
+	if !asking {
+		return true, nil
+	}
+	select {
+	case <-answered:
+		_, err = a.known(what)
+		return false, err
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+func (a *absent) leave(what any) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	close(a.asking[what])
+	delete(a.asking, what)
+}
+
+// known reports whether it is still known if a kind, or a DaemonSet, is there. If it is not, it returns the error of asking for it.
+func (a *absent) known(what any) (bool, error) {
 	value, ok := a.kinds.Get(what)
 	if !ok {
-		return nil
+		return false, nil
 	}
-	is := value.(notServed)
+	is := value.(answer)
 	if age := a.clock.Since(is.at); age < 0 || age >= absentFor {
-		return nil
+		return false, nil
 	}
-	return is.err
+	return true, is.err
 }

@@ -3,7 +3,9 @@ package workload
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -104,4 +106,52 @@ func TestADaemonSetThatIsNotThereIsRemembered(t *testing.T) {
 	require.Error(t, get("kured"))
 	require.Error(t, get("kured"))
 	require.Equal(t, 8, asked, "what can't be asked is not absent")
+}
+
+// TestManyWhoAskAtOnceWaitForOneAnswer, and ask themselves if there is something, or that could not be found out.
+func TestManyWhoAskAtOnceWaitForOneAnswer(t *testing.T) {
+	const many = 10
+	kind := schema.GroupVersionKind{Group: "nodemaintenance.medik8s.io", Version: "v1beta1", Kind: "NodeMaintenance"}
+	for name, tt := range map[string]struct {
+		answer error
+		asked  int64
+	}{
+		"nothing is there":   {&meta.NoKindMatchError{GroupKind: kind.GroupKind()}, 1},
+		"something is there": {nil, many},
+		"that is not known":  {errors.New("connection refused"), many},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var asked atomic.Int64
+				answered := make(chan struct{})
+				c := RememberAbsent(interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+					List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+						asked.Add(1)
+						<-answered
+						return tt.answer
+					},
+				}), clocktesting.NewFakeClock(time.Date(2026, time.October, 3, 20, 0, 0, 0, time.UTC)))
+				ask := func(ctx context.Context) error {
+					list := &unstructured.UnstructuredList{}
+					list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+					return c.List(ctx, list)
+				}
+				got := make(chan error, many)
+				for range many {
+					go func() { got <- ask(t.Context()) }()
+				}
+				synctest.Wait()
+				require.EqualValues(t, 1, asked.Load())
+				gone, cancel := context.WithCancel(t.Context())
+				cancel()
+				require.ErrorIs(t, ask(gone), context.Canceled, "who waits can give up")
+				close(answered)
+				for range many {
+					require.Equal(t, tt.answer, <-got)
+				}
+				require.Equal(t, tt.asked, asked.Load())
+				require.Empty(t, c.(*absentClient).absent.asking)
+			})
+		})
+	}
 }
