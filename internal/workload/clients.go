@@ -23,7 +23,8 @@ const (
 	keepAlive = 30 * time.Second
 	hangs     = 4 * time.Second // is for how long an API server has answered nothing that is left; calls for a lease have 5
 	qps       = 100
-	burst     = 200
+	// burst is enough for the updates of a cluster that a policy lets go together, until they have begun. Each makes one request at a time.
+	burst = 1000
 )
 
 // kept is what is kept of a workload cluster.

@@ -152,6 +152,19 @@ func TestManyWhoComeAtOnceHaveOneClient(t *testing.T) {
 	}
 }
 
+// TestUpdatesThatBeginTogetherAreNotSpaced: as many as there are sessions of a cluster by default may ask what it takes until they have begun.
+func TestUpdatesThatBeginTogetherAreNotSpaced(t *testing.T) {
+	const sessions, requests = 100, 8 // TestRequestsUntilAnUpdateStarts of machineupdate has the latter
+	server := newAPIServer(t)
+	clusters, _, _ := setUp(server, secretFor(prod, server.kubeconfig(t, "one", nil)))
+	c, err := clusters.Get(t.Context(), prod)
+	require.NoError(t, err)
+	limiter := c.Clientset.CoordinationV1().RESTClient().GetRateLimiter()
+	for range sessions * requests {
+		require.True(t, limiter.TryAccept())
+	}
+}
+
 func TestConnection(t *testing.T) {
 	server := newAPIServer(t)
 	clusters, cache, _ := setUp(server)
