@@ -51,8 +51,8 @@ type Request struct {
 	NodeUID types.UID
 	// UnderWay reports that the operation has begun on the node: a lease that is the Machine's already keeps others off meanwhile.
 	UnderWay bool
-	// Absent reports that the node had no lease a moment ago. Then it is made without being looked for, and tells by itself whether the clocks agree;
-	// if there is one by now, it is looked at like any other.
+	// Absent reports that the node had no lease when it was looked for last. Then it is made without being looked for, and tells by itself whether the
+	// clocks agree; if there is one by now, it is looked at like any other.
 	Absent bool
 	// Operation and Step say what is done, for people.
 	Operation, Step string

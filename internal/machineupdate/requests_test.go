@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -20,6 +21,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/node"
 	refitworkload "github.com/capi-refit/refit/internal/workload"
+	"github.com/capi-refit/refit/schedule"
 )
 
 // tally counts requests by what they are.
@@ -192,4 +194,44 @@ func TestRequestsForAnUpdate(t *testing.T) {
 	t.Logf("management cluster, %d and %d events:\n%s\n\nworkload cluster, %d:\n%s", management.all(), told, management, workload.all(), workload)
 	require.LessOrEqual(t, management.all()+told, 31)
 	require.LessOrEqual(t, workload.all(), 15)
+}
+
+// TestRequestsUntilAnUpdateStarts counts what an update costs from when a policy lets it go until its node may be changed, where it changes a file and
+// another one of its Cluster was before: figures of docs/scale.md. All that an edit of a policy lets go ask for that at once.
+func TestRequestsUntilAnUpdateStarts(t *testing.T) {
+	w := under(t, writeA, holdsAll())
+	w.workload.Client = withoutOperators(w.workload.Client)
+	management, workload := tally{}, tally{}
+	of := w.addMachine("m2", "c1", "192.0.2.2")
+	reconcile := func(k types.NamespacedName) {
+		_, err := w.reconciler.Reconcile(t.Context(), ctrl.Request{NamespacedName: k})
+		require.NoError(t, err)
+	}
+	reconcile(key)
+	reconcile(of)
+	w.requireWaiting(refitv1.ReasonWindow, "policy nightly: OutsideWindow")
+
+	policy := nightly()
+	require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(policy), policy))
+	policy.Spec.Strategy = schedule.PermissiveStrategy
+	require.NoError(t, w.Update(t.Context(), policy))
+	w.readPolicies()
+	w.countsManagement(management)
+	w.workload.Client = w.counting(w.workload.Client, workload, true)
+	w.reconciler.Workloads = remembering{w.workload, refitworkload.RememberAbsent(w.workload.Client, w.clock)}
+	reconcile(key) // the Cluster's first
+	w.requirePhase(refitv1.PhaseSucceeded)
+	clear(management)
+	clear(workload)
+	counted := ""
+	w.reconciler.Dialer = &fakeNode{plans: []node.Plan{writeA, {}}, applied: []node.Status{succeeded}, before: func(verb string) {
+		if verb == "apply" {
+			counted = fmt.Sprintf("management cluster, %d:\n%s\n\nworkload cluster, %d:\n%s", management.all(), management, workload.all(), workload)
+			require.LessOrEqual(t, management.all(), 15)
+			require.LessOrEqual(t, workload.all(), 8)
+		}
+	}}
+	reconcile(of)
+	require.NotEmpty(t, counted)
+	t.Log(counted)
 }

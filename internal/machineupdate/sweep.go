@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +32,8 @@ type sweepState struct {
 	// turn is had by who sweeps. Who waits for it, unlike for a mutex, can give up.
 	turn chan struct{}
 	last atomic.Pointer[sweepEnd]
+	// unleased are the names of the Nodes of which the sweep has found no lease, until this process makes one.
+	unleased sync.Map
 }
 
 // sweepEnd is how a sweep has ended, and when.
@@ -75,6 +78,15 @@ func (u *update) sweep(ctx context.Context) error {
 	key := types.NamespacedName{Namespace: u.mu.Namespace, Name: u.regarding.Spec.ClusterName}
 	state, _ := u.sweeps.LoadOrStore(key, &sweepState{turn: make(chan struct{}, 1)})
 	cluster := state.(*sweepState)
+	err := u.sweepOnce(ctx, key, cluster)
+	if err == nil {
+		_, u.unleased = cluster.unleased.LoadAndDelete(u.regarding.Status.NodeRef.Name)
+	}
+	return err
+}
+
+// sweepOnce does so unless that was done, or has failed a moment ago.
+func (u *update) sweepOnce(ctx context.Context, key types.NamespacedName, cluster *sweepState) error {
 	if last := cluster.last.Load(); last.stands(u.Clock.Now()) {
 		return last.err
 	}
@@ -85,7 +97,7 @@ func (u *update) sweep(ctx context.Context) error {
 	if last := cluster.last.Load(); last.stands(u.Clock.Now()) {
 		return last.err // of who had the turn before
 	}
-	err := u.sweepCluster(ctx, key)
+	err := u.sweepCluster(ctx, key, cluster)
 	if ctx.Err() == nil { // else it says nothing about the cluster
 		cluster.last.Store(&sweepEnd{err: err, at: u.Clock.Now()})
 	}
@@ -93,7 +105,7 @@ func (u *update) sweep(ctx context.Context) error {
 }
 
 // sweepCluster sweeps a cluster.
-func (u *update) sweepCluster(ctx context.Context, key types.NamespacedName) error {
+func (u *update) sweepCluster(ctx context.Context, key types.NamespacedName, cluster *sweepState) error {
 	machines, err := u.machinesOf(ctx, key)
 	if err != nil {
 		return err
@@ -107,7 +119,11 @@ func (u *update) sweepCluster(ctx context.Context, key types.NamespacedName) err
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return fmt.Errorf("release what was left behind in cluster %s: %w", key, err)
 	}
-	u.unleased = swept.Absent(u.regarding.Status.NodeRef.Name)
+	for _, machine := range machines {
+		if name := machine.Status.NodeRef.Name; swept.Absent(name) {
+			cluster.unleased.Store(name, true)
+		}
+	}
 	for _, machine := range machines {
 		switch err := u.sweepMarkers(ctx, machine); {
 		case isAny(err, protection.ErrRecord, drain.ErrOtherOwner):

@@ -41,7 +41,7 @@ type update struct {
 	// checked reports that it was asked before whether a step may start. proves reports that the next write proves that Machine and Node are as they were
 	// when the lease was taken, so that they are not read.
 	checked, proves bool
-	// unleased reports that the sweep has found no lease of the node, a moment ago.
+	// unleased reports that the sweep has found no lease of the node, and that this process has made none since.
 	unleased bool
 	// shown is the Node, when labels and taints were brought to it just now.
 	shown *corev1.Node
