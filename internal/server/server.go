@@ -39,6 +39,7 @@ import (
 	"github.com/capi-refit/refit/internal/index"
 	"github.com/capi-refit/refit/internal/judges"
 	"github.com/capi-refit/refit/internal/leader"
+	"github.com/capi-refit/refit/internal/liveread"
 	"github.com/capi-refit/refit/internal/machineupdate"
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
@@ -297,7 +298,7 @@ func (o *options) reconciler(mgr shard.Manager, by judges.ByPolicy, changes *cha
 	if err != nil {
 		return nil, err
 	}
-	live := machineupdate.RememberCRDs(mgr.GetAPIReader(), clock.RealClock{})
+	live := machineupdate.RememberCRDs(liveread.Share(mgr.GetAPIReader()), clock.RealClock{})
 	return &machineupdate.Reconciler{
 		Client: mgr.GetClient(), Live: live, Disruptions: by.Disruptions, Releases: by.Sources, OnConflict: conflict,
 		Dialer: remote.SSHDialer{Jumps: &remote.JumpHosts{}, Kept: &remote.Kept{}}, Agents: agents, Recorder: mgr.GetEventRecorder("refit"), Clock: clock.RealClock{}, Gate: changes.gate,

@@ -17,6 +17,7 @@ import (
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	"github.com/capi-refit/refit/internal/liveread"
 	"github.com/capi-refit/refit/internal/resync"
 	"github.com/capi-refit/refit/internal/shard"
 )
@@ -35,7 +36,7 @@ const connectAtOnce = 10
 // Cluster whose Secret is taken away is connected to when the Cluster changes next. The rules for refit's own kubeconfigs hold for those
 // that the ClusterCache reads, too.
 func Setup(ctx context.Context, mgr shard.Manager, userAgent string, watchSecrets bool, clk clock.PassiveClock) (*Clusters, error) {
-	secrets := mgr.GetAPIReader()
+	secrets := liveread.Share(mgr.GetAPIReader())
 	filter := &adminOnly{secrets: secrets, clock: clk, asked: lru.New(maxAsked)}
 	if watchSecrets {
 		filter.secrets, filter.watched = mgr.GetClient(), true
