@@ -78,17 +78,22 @@ func (p *Policies) SetupWithManager(mgr ctrl.Manager) error {
 // relabel tells that other policies of the platform may be for a namespace.
 func (p *Policies) relabel(_ context.Context, req ctrl.Request) (ctrl.Result, error) {
 	for _, f := range p.onChange {
-		f(req.Name)
+		f(req.Name, func(labels.Set) bool { return true })
 	}
 	return ctrl.Result{}, nil
 }
 
-// OnChange has f called when policies say something else for a namespace, or with "" for all of them, and whoever asks now is answered by that. It is for
-// the time before the manager starts, and f is not to block.
-func (p *Policies) OnChange(f func(namespace string)) {
+// OnChange has f called when policies say something else for a namespace, or with "" for all of them, and whoever asks now is answered by that. concerns
+// reports whether that may be for Machines of a Cluster with labels. It is for the time before the manager starts, and f is not to block.
+func (p *Policies) OnChange(f func(namespace string, concerns func(cluster labels.Set) bool)) {
 	p.onChange = append(p.onChange, f)
-	p.Reader.OnChange(f)
-	p.Cluster.OnChange(f)
+	edited := func(namespace string, versions []*Policy) {
+		f(namespace, func(cluster labels.Set) bool {
+			return slices.ContainsFunc(versions, func(v *Policy) bool { return v.Selector.Cluster(cluster) })
+		})
+	}
+	p.OnEdit(edited)
+	p.Cluster.OnEdit(edited)
 }
 
 // Prime reads all policies.

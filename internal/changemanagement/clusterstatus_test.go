@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,7 +20,10 @@ import (
 func TestWhoWaitsIsToldOfThePlatform(t *testing.T) {
 	w := newWorld(t, platform(never("platform")), namespace("fleet", nil))
 	var told []string
-	w.policies.OnChange(func(namespace string) { told = append(told, namespace) })
+	w.policies.OnChange(func(namespace string, concerns func(labels.Set) bool) {
+		require.True(t, concerns(nil))
+		told = append(told, namespace)
+	})
 	again := func() {
 		_, err := w.policies.Cluster.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "platform"}})
 		require.NoError(t, err)
@@ -34,6 +38,31 @@ func TestWhoWaitsIsToldOfThePlatform(t *testing.T) {
 	_, err := w.policies.relabel(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "fleet"}})
 	require.NoError(t, err)
 	require.Equal(t, []string{"", "fleet"}, told)
+}
+
+// TestWhoWaitsIsToldWhatAnEditIsAbout: the Clusters that the policy selects, or has selected.
+func TestWhoWaitsIsToldWhatAnEditIsAbout(t *testing.T) {
+	selects := func(stage string) edit {
+		return func(s *spec) { s.Selector.Clusters.MatchLabels = map[string]string{"stage": stage} }
+	}
+	w := newWorld(t, saturdays("a", selects("prod")))
+	var about []string
+	w.policies.OnChange(func(_ string, concerns func(labels.Set) bool) {
+		for _, stage := range []string{"prod", "test", "dev"} {
+			if concerns(labels.Set{"stage": stage}) {
+				about = append(about, stage)
+			}
+		}
+	})
+	p := &refitv1.ChangeManagementPolicy{}
+	key := client.ObjectKeyFromObject(saturdays("a"))
+	require.NoError(t, w.Get(t.Context(), key, p))
+	selects("test")(&p.Spec)
+	p.Generation++
+	require.NoError(t, w.Update(t.Context(), p))
+	_, err := w.policies.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+	require.NoError(t, err)
+	require.Equal(t, []string{"prod", "test"}, about)
 }
 
 // TestNamespacesAreLookedAtWhenTheirLabelsChange leaves out all else.

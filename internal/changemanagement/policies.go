@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -48,7 +49,7 @@ type Policies struct {
 	MayAsk func(*health.Gate) error
 
 	cached   client.Reader
-	onChange []func(namespace string)
+	onChange []func(namespace string, concerns func(cluster labels.Set) bool)
 
 	mu        sync.Mutex // of both readers, while they read calendars
 	calendars map[types.NamespacedName]readCalendar

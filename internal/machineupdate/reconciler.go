@@ -101,7 +101,7 @@ type Reconciler struct {
 	// Announcers tell when policies and sources say something else, Windows when policies about windows and budgets do, and Health when a health gate
 	// answers something else.
 	Announcers []Announcer
-	Windows    Announcer
+	Windows    Edits
 	Health     Announcer
 	// Budgets finds whom a budget lets start that was freed. Nil: each looks by itself.
 	Budgets Budgets

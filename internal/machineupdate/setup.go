@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -48,6 +48,12 @@ type Announcer interface {
 	OnChange(f func(namespace string))
 }
 
+// Edits tell when policies about windows and budgets say something else in a namespace, or with "" in all, after whoever asks is answered by it.
+type Edits interface {
+	// OnChange has f called then. concerns reports whether that may be for Machines of a Cluster with labels.
+	OnChange(f func(namespace string, concerns func(cluster labels.Set) bool))
+}
+
 // SetupWithManager has the manager run the Reconciler, and its sessions.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	for _, a := range r.Announcers {
@@ -56,9 +62,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		})
 	}
 	if r.Windows != nil {
-		r.Windows.OnChange(func(namespace string) {
-			r.Sessions.Add(r.thatWaitFor(context.Background(), forPolicies, client.InNamespace(namespace))...)
-		})
+		r.Windows.OnChange(r.wakeForEdit)
 	}
 	if r.Health != nil {
 		r.Health.OnChange(r.wakeForHealth)
@@ -154,61 +158,6 @@ func (r *Reconciler) waitingForOwner(ctx context.Context, owner client.Object) [
 	return r.thatWait(ctx, index.InCluster(owner.GetNamespace(), owner.GetLabels()[clusterv1.ClusterNameLabel]))
 }
 
-// forPolicies reports whether ChangeManagementPolicies can end a wait for a reason.
-func forPolicies(reason string) bool {
-	return slices.Contains([]string{refitv1.ReasonWindow, refitv1.ReasonBudget, refitv1.ReasonHealth}, reason)
-}
-
-// healthAgain is when those are woken once more that wait for a health gate whose answer has changed: one that was being looked at just then, with
-// the answer of before, shows only later that it waits.
-var healthAgain = []time.Duration{0, time.Second, 10 * time.Second, longestFollow + 30*time.Second}
-
-// wakeForHealth has the MachineUpdates of a namespace be looked at that wait for health gates.
-func (r *Reconciler) wakeForHealth(namespace string) {
-	waits := func(reason string) bool { return reason == refitv1.ReasonHealth }
-	for _, after := range healthAgain {
-		r.wakes.plan(wake{namespace, after}, func() {
-			r.Sessions.Add(r.thatWaitFor(context.Background(), waits, client.InNamespace(namespace))...)
-		})
-	}
-}
-
-// wake is a look at a namespace some time after something has changed.
-type wake struct {
-	namespace string
-	after     time.Duration
-}
-
-// wakes are those that are to come. Each goes through all updates of its namespace, and gates of many clusters may change at once: of those of a kind
-// there is one, and another one after it for what has changed meanwhile.
-type wakes struct {
-	mu      sync.Mutex
-	planned map[wake]bool // and whether there is to be another one
-}
-
-func (w *wakes) plan(one wake, look func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if _, ok := w.planned[one]; ok {
-		w.planned[one] = true
-		return
-	}
-	if w.planned == nil {
-		w.planned = map[wake]bool{}
-	}
-	w.planned[one] = false
-	time.AfterFunc(one.after, func() {
-		look()
-		w.mu.Lock()
-		again := w.planned[one]
-		delete(w.planned, one)
-		w.mu.Unlock()
-		if again {
-			w.plan(one, look)
-		}
-	})
-}
-
 // secretReasons are the reasons to wait that another content of a Secret may end: a key, a kubeconfig, the content of a file.
 var secretReasons = []string{
 	refitv1.ReasonNodeAccess, refitv1.ReasonSpecs, refitv1.ReasonWorkload, refitv1.ReasonHostKey, refitv1.ReasonUnreachable,
@@ -217,25 +166,6 @@ var secretReasons = []string{
 // waitingForSecret returns the MachineUpdates that a change of a Secret in their namespace may have go on.
 func (r *Reconciler) waitingForSecret(ctx context.Context, secret client.Object) []ctrl.Request {
 	return r.thatWaitFor(ctx, func(reason string) bool { return slices.Contains(secretReasons, reason) }, client.InNamespace(secret.GetNamespace()))
-}
-
-func (r *Reconciler) thatWait(ctx context.Context, of ...client.ListOption) []ctrl.Request {
-	return r.thatWaitFor(ctx, func(string) bool { return true }, of...)
-}
-
-func (r *Reconciler) thatWaitFor(ctx context.Context, reason func(string) bool, of ...client.ListOption) []ctrl.Request {
-	var list refitv1.MachineUpdateList
-	if err := r.Client.List(ctx, &list, of...); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Could not list MachineUpdates")
-		return nil
-	}
-	var requests []ctrl.Request
-	for _, mu := range list.Items {
-		if mu.Status.Phase == refitv1.PhaseWaiting && reason(mu.Status.Reason) {
-			requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&mu)})
-		}
-	}
-	return requests
 }
 
 // slotFreed allows that a MachineUpdate no longer has a slot.

@@ -2,19 +2,26 @@ package machineupdate
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/managementtest"
 )
 
 func TestAClusterThatIsNoLongerPausedWakesItsUpdates(t *testing.T) {
@@ -105,6 +112,43 @@ func TestWhatPoliciesReadWakes(t *testing.T) {
 			require.Equal(t, tc.want, passes, name)
 		}
 	}
+}
+
+// TestAnEditWakesThoseFirstThatItIsAbout, and then the others of the namespace: what is held back may show another reason now. All are in the queue already,
+// to be looked at much later.
+func TestAnEditWakesThoseFirstThatItIsAbout(t *testing.T) {
+	w := newWorld(t)
+	queue := priorityqueue.New[ctrl.Request]("edits")
+	t.Cleanup(queue.ShutDown)
+	w.reconciler.Sessions = NewSessions(1, 1)
+	require.NoError(t, w.reconciler.Sessions.Source().Start(t.Context(), queue))
+	for i := range 6 {
+		cluster := []string{"other", "edited"}[i%2]
+		mu := managementtest.MachineUpdate(managementtest.Machine(key.Namespace, fmt.Sprintf("%s-%d", cluster, i), cluster))
+		require.NoError(t, w.Create(t.Context(), mu))
+		mu.Status.Phase, mu.Status.Reason = refitv1.PhaseWaiting, refitv1.ReasonWindow
+		require.NoError(t, w.Status().Update(t.Context(), mu))
+		queue.AddAfter(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(mu)}, time.Hour)
+	}
+	for _, name := range []string{"other", "edited"} {
+		require.NoError(t, w.Create(t.Context(), managementtest.Cluster(key.Namespace, name, map[string]string{"name": name})))
+	}
+	asked := 0
+	w.reconciler.wakeForEdit(key.Namespace, func(cluster labels.Set) bool {
+		asked++
+		return cluster["name"] == "edited"
+	})
+	w.reconciler.wakeForEdit("elsewhere", func(labels.Set) bool { return true })
+	require.Equal(t, 2, asked, "each Cluster is asked about once")
+	var woken []string
+	for range 6 {
+		got, _ := queue.Get()
+		queue.Done(got)
+		cluster, _, _ := strings.Cut(got.Name, "-")
+		woken = append(woken, cluster)
+	}
+	require.Equal(t, []string{"edited", "edited", "edited", "other", "other", "other"}, woken)
+	require.Zero(t, queue.Len())
 }
 
 // nextInLine are budgets that let one update start, and count how often they are asked.

@@ -43,7 +43,7 @@ type Reader[O client.Object, T Policy] struct {
 	client client.Reader
 	kind   Kind[O, T]
 
-	onChange []func(namespace string)
+	onEdit []func(namespace string, versions []T)
 
 	mu      sync.Mutex // of writers
 	current atomic.Pointer[snapshot[T]]
@@ -62,7 +62,12 @@ func NewReader[O client.Object, T Policy](cached client.Reader, kind Kind[O, T])
 
 // OnChange has f called when a policy of a namespace says something else, and whoever asks now is answered by that. It is for the time before
 // the manager starts, and f is not to block.
-func (r *Reader[O, T]) OnChange(f func(namespace string)) { r.onChange = append(r.onChange, f) }
+func (r *Reader[O, T]) OnChange(f func(namespace string)) {
+	r.OnEdit(func(namespace string, _ []T) { f(namespace) })
+}
+
+// OnEdit has f called like OnChange, with the policy as it was and as it is now, of which either may be missing.
+func (r *Reader[O, T]) OnEdit(f func(namespace string, versions []T)) { r.onEdit = append(r.onEdit, f) }
 
 // SetupWithManager has the manager keep the Reader up to date, on every replica.
 func (r *Reader[O, T]) SetupWithManager(mgr ctrl.Manager) error {
@@ -148,7 +153,14 @@ func (r *Reader[O, T]) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 		return ctrl.Result{RequeueAfter: time.Second}, nil
 	}
 	all := maps.Clone(before.byNamespace)
-	others := slices.DeleteFunc(slices.Clone(all[req.Namespace]), func(o T) bool { return o.Head().Name == req.Name })
+	var versions, others []T
+	for _, o := range all[req.Namespace] {
+		if o.Head().Name == req.Name {
+			versions = append(versions, o)
+		} else {
+			others = append(others, o)
+		}
+	}
 	var result ctrl.Result
 	news := true
 	if err == nil {
@@ -157,7 +169,7 @@ func (r *Reader[O, T]) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 		if err := one.Head().Err; err != nil {
 			ctrl.LoggerFrom(ctx).Info("The "+r.kind.Name+" can't be read", "reason", err.Error())
 		}
-		others = append(others, one)
+		versions, others = append(versions, one), append(others, one)
 		if r.kind.Again != nil {
 			result.RequeueAfter = r.kind.Again(obj)
 		}
@@ -165,9 +177,9 @@ func (r *Reader[O, T]) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 	slices.SortFunc(others, byName) // what readers have is left alone
 	all[req.Namespace] = others
 	r.current.Store(&snapshot[T]{byNamespace: all})
-	for _, f := range r.onChange {
+	for _, f := range r.onEdit {
 		if news {
-			f(req.Namespace)
+			f(req.Namespace, versions)
 		}
 	}
 	return result, nil

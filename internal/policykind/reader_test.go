@@ -136,6 +136,30 @@ func TestWhoListensIsToldAfterThat(t *testing.T) {
 	require.Len(t, heard, 2, "the same is no news")
 }
 
+// TestWhoListensIsToldWhatAPolicyHasSaidBefore, too: it may have been about other Machines.
+func TestWhoListensIsToldWhatAPolicyHasSaidBefore(t *testing.T) {
+	w, r := newWorld(t, configMap("a", "one", "1"), configMap("a", "two", "1"))
+	var heard []string
+	r.OnEdit(func(_ string, versions []*read) {
+		heard = nil
+		for _, v := range versions {
+			heard = append(heard, v.says)
+		}
+	})
+	require.NoError(t, r.Prime(t.Context()))
+	again := func(name string) []string {
+		_, err := r.Reconcile(t.Context(), request(name))
+		require.NoError(t, err)
+		return heard
+	}
+	require.NoError(t, w.Update(t.Context(), configMap("a", "one", "2")))
+	require.Equal(t, []string{"1", "2"}, again("one"))
+	require.NoError(t, w.Delete(t.Context(), configMap("a", "one", "2")))
+	require.Equal(t, []string{"2"}, again("one"))
+	require.NoError(t, w.Create(t.Context(), configMap("a", "three", "3")))
+	require.Equal(t, []string{"3"}, again("three"))
+}
+
 func TestObjectsChangeWhileTheyAreRead(t *testing.T) {
 	_, r := newWorld(t, configMap("a", "one", "1"), configMap("a", "two", "2"))
 	require.NoError(t, r.Prime(t.Context()))

@@ -9,7 +9,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
@@ -49,6 +51,23 @@ func (q *Queue) Add(requests ...ctrl.Request) {
 	}
 }
 
+// ahead is the priority of requests that come before others.
+const ahead = 1
+
+// AddFirst has requests come now, before others. The order in which requests are added does not do that: one that is in the queue already, to come later,
+// keeps its place among the others that are.
+func (q *Queue) AddFirst(requests ...ctrl.Request) {
+	work := q.work.Load()
+	if work == nil {
+		return
+	}
+	if byPriority, ok := (*work).(priorityqueue.PriorityQueue[ctrl.Request]); ok {
+		byPriority.AddWithOpts(priorityqueue.AddOpts{Priority: ptr.To(ahead)}, requests...)
+		return
+	}
+	q.Add(requests...)
+}
+
 // Do reconciles in a worker of the queue, which may begin a session. While one runs it does nothing: the session's end has the request come
 // again.
 func (q *Queue) Do(ctx context.Context, req ctrl.Request, reconcile func(context.Context, ctrl.Request) (ctrl.Result, error)) (ctrl.Result, error) {
@@ -63,6 +82,9 @@ func (q *Queue) Do(ctx context.Context, req ctrl.Request, reconcile func(context
 	q.pool.Forgo(req.NamespacedName)
 	if !needs && err == nil {
 		q.backoff.Forget(req)
+	}
+	if result.RequeueAfter > 0 || err != nil {
+		result.Priority = ptr.To(0) // it comes first once
 	}
 	return result, err
 }

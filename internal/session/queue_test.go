@@ -8,7 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 )
 
 // desk is a Queue, and the requests that come to its work queue.
@@ -112,4 +114,36 @@ func TestASessionThatFailsAtOnceIsNotForgotten(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, failures, d.backoff.NumRequeues(req))
 	}
+}
+
+// TestWhatIsAddedFirstComesFirst, though all are in the queue already, to come later; and the next time it comes as others do.
+func TestWhatIsAddedFirstComesFirst(t *testing.T) {
+	work := priorityqueue.New[ctrl.Request](t.Name())
+	t.Cleanup(work.ShutDown)
+	q := NewQueue(1, 1, time.Millisecond, time.Second)
+	q.AddFirst(ctrl.Request{NamespacedName: key("a/0")}) // nobody leads
+	require.NoError(t, q.Source().Start(t.Context(), work))
+	a, b := ctrl.Request{NamespacedName: key("a/1")}, ctrl.Request{NamespacedName: key("b/1")}
+	work.AddAfter(a, time.Hour)
+	work.AddAfter(b, time.Hour)
+	q.AddFirst(b)
+	q.Add(a)
+	first, priority, _ := work.GetWithPriority()
+	require.Equal(t, b, first)
+	require.Positive(t, priority)
+	result, err := q.Do(t.Context(), b, func(context.Context, ctrl.Request) (ctrl.Result, error) {
+		return ctrl.Result{RequeueAfter: time.Hour}, nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, ctrl.Result{RequeueAfter: time.Hour, Priority: ptr.To(0)}, result)
+	second, _ := work.Get()
+	require.Equal(t, a, second)
+}
+
+// TestAQueueWithoutPriorities takes requests as they come.
+func TestAQueueWithoutPriorities(t *testing.T) {
+	d := newDesk(t)
+	d.AddFirst(ctrl.Request{NamespacedName: key("a/1")})
+	got, _ := (*d.work.Load()).Get()
+	require.Equal(t, ctrl.Request{NamespacedName: key("a/1")}, got)
 }
