@@ -120,7 +120,9 @@ func (policyList) Get(context.Context, client.ObjectKey, client.Object, ...clien
 }
 
 func (l policyList) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	list.(*refitv1.ChangeManagementPolicyList).Items = l
+	if all, ok := list.(*refitv1.ChangeManagementPolicyList); ok { // there are none of the platform
+		all.Items = l
+	}
 	return nil
 }
 
