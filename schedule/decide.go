@@ -78,6 +78,11 @@ type Decision struct {
 	Window *Window
 	// Fits reports that the window is as long as the update is expected to take. With FitWarn one that is not is open, too.
 	Fits bool
+	// ClosedBy names the policies that close it, each with the reasons of its excludes that are in force, and for which changes it is open. Those that
+	// close it only together are one.
+	ClosedBy []string
+	// Required is how long a window must be, where that is why it is closed.
+	Required time.Duration
 }
 
 // inquiry is a query in seconds of Unix, with the set that answers it.
@@ -96,7 +101,7 @@ func Decide(q Query, schedules ...*Schedule) Decision {
 	for _, s := range schedules {
 		if err := s.Err(q.Now); err != nil {
 			return Decision{
-				Reason: InvalidPolicy, NextChangeETASeconds: SecondsInvalid, PermissiveRemainingSeconds: SecondsInvalid,
+				Reason: InvalidPolicy, NextChangeETASeconds: SecondsInvalid, PermissiveRemainingSeconds: SecondsInvalid, ClosedBy: []string{s.Name()},
 				Message: fmt.Sprintf("policy %s is invalid, and so closed: %v", s.Name(), err),
 			}
 		}
@@ -172,7 +177,14 @@ func (i *inquiry) decide() Decision {
 	if slices.ContainsFunc(i.schedules, restrictive) {
 		d.Reason = Paused
 	}
-	d.Message = i.explain(d.Reason, required)
+	by := i.closing(d.Reason)
+	if d.ClosedBy = each(by, (*Schedule).others); d.Reason == NoWindowWithinHorizon && !i.alone(by) {
+		d.ClosedBy = []string{strings.Join(d.ClosedBy, ", ")}
+	}
+	if d.Reason == NeverFits {
+		d.Required = required
+	}
+	d.Message = i.explain(d.Reason, required, by)
 	switch {
 	case stopped:
 		d.Reason, d.Message = Overridden, i.stopped(d.Message)
@@ -208,6 +220,9 @@ func (i *inquiry) found(start, end int64, bounded, fits, permissive, restrictive
 		d.Reason = Overridden
 	case !d.Open:
 		d.Reason = i.whyClosed()
+		if d.ClosedBy = each(i.shut(), i.toldOf); len(d.ClosedBy) == 0 {
+			d.Required = i.required()
+		}
 	}
 	d.Message = i.tell(d)
 	return d
@@ -274,35 +289,49 @@ func (i *inquiry) whyClosed() Reason {
 	return reason
 }
 
-// closed names the policies that are closed, with the reasons of their excludes.
-func (i *inquiry) closed() string {
-	return named(i.shut(), func(s *Schedule) string {
-		var why string
-		for _, x := range s.excludes {
-			if in, _ := x.set.at(i.unix, i.unix); in && x.Reason != "" {
-				why += " (" + x.scope.after(x.Reason) + ")"
-			}
+// toldOf returns what is told of a policy that is closed: the reasons of its excludes, and for which changes it is open.
+func (i *inquiry) toldOf(s *Schedule) string {
+	var why string
+	for _, x := range s.excludes {
+		if in, _ := x.set.at(i.unix, i.unix); in && x.Reason != "" {
+			why += " (" + x.scope.after(x.Reason) + ")"
 		}
-		return why + s.others()
-	})
+	}
+	return why + s.others()
 }
 
 // without returns the policies that have no window of their own within the horizon.
 func (i *inquiry) without() []*Schedule {
-	return slices.DeleteFunc(slices.Clone(i.schedules), func(s *Schedule) bool {
-		_, ok := firstIn(s.open, i.unix, i.unix+i.horizon)
-		return ok
-	})
+	return i.those(i.never)
+}
+
+// alone reports whether the policies by which there is no window have none by themselves.
+func (i *inquiry) alone(by []*Schedule) bool { return len(by) < 2 || slices.ContainsFunc(by, i.never) }
+
+// never reports whether a policy has no window of its own within the horizon.
+func (i *inquiry) never(s *Schedule) bool {
+	_, ok := firstIn(s.open, i.unix, i.unix+i.horizon)
+	return !ok
+}
+
+// each returns the names of policies, each with what is to be told of it.
+func each(schedules []*Schedule, told func(*Schedule) string) []string {
+	var names []string
+	for _, s := range schedules {
+		name := s.name
+		if told != nil {
+			name += told(s)
+		}
+		names = append(names, name)
+	}
+	return names
 }
 
 // named names policies, each with what is to be told of it.
 func named(schedules []*Schedule, told func(*Schedule) string) string {
-	names := make([]string, len(schedules))
-	for i, s := range schedules {
-		names[i] = "policy " + s.name
-		if told != nil {
-			names[i] += told(s)
-		}
+	names := each(schedules, told)
+	for i := range names {
+		names[i] = "policy " + names[i]
 	}
 	return strings.Join(names, ", ")
 }

@@ -19,7 +19,7 @@ func (i *inquiry) tell(d Decision) string {
 	case d.Open:
 		return i.tellOpen(d)
 	}
-	who := i.closed()
+	who := named(i.shut(), i.toldOf)
 	if who == "" {
 		return fmt.Sprintf("what is left of the window is shorter than %s, which the update is expected to take; opens at %s",
 			i.required(), stamp(d.Window.Start))
@@ -62,22 +62,39 @@ func (i *inquiry) wantedLater(after string) string {
 	return "not wanted before " + stamp(i.NotBefore) + "; " + after
 }
 
-// explain returns why there is no window.
-func (i *inquiry) explain(reason Reason, required time.Duration) string {
+// closing returns the policies by which there is no window: those that have none by themselves, or all.
+func (i *inquiry) closing(reason Reason) []*Schedule {
+	switch reason {
+	case Paused:
+		return i.those(restrictive)
+	case Manual:
+		return i.those((*Schedule).Manual)
+	case NeverFits:
+		return nil
+	default:
+	}
+	if alone := i.without(); len(alone) > 0 {
+		return alone
+	}
+	return i.schedules
+}
+
+// explain returns why there is no window, by the policies that are closing.
+func (i *inquiry) explain(reason Reason, required time.Duration, by []*Schedule) string {
 	within := fmt.Sprintf("within %d days", i.horizon/secondsPerDay)
 	switch reason {
 	case Paused:
-		return named(i.those(restrictive), nil) + " is restrictive"
+		return named(by, nil) + " is restrictive"
 	case Manual:
-		return named(i.those((*Schedule).Manual), nil) + " is manual, and nobody has permitted this change"
+		return named(by, nil) + " is manual, and nobody has permitted this change"
 	case NeverFits:
 		return fmt.Sprintf("no window %s is as long as the update is expected to take, %s", within, required)
 	default:
 	}
-	if alone := i.without(); len(alone) > 0 || len(i.schedules) == 0 {
-		return strings.TrimPrefix(fmt.Sprintf("%s: no window %s", named(alone, (*Schedule).others), within), ": ")
+	if i.alone(by) {
+		return strings.TrimPrefix(fmt.Sprintf("%s: no window %s", named(by, (*Schedule).others), within), ": ")
 	}
-	return fmt.Sprintf("%s: each has windows, but there is none %s in which all are open; have them overlap", named(i.schedules, nil), within)
+	return fmt.Sprintf("%s: each has windows, but there is none %s in which all are open; have them overlap", named(by, nil), within)
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

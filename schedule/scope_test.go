@@ -219,14 +219,14 @@ func TestWithoutScopesNothingDependsOnTheChange(t *testing.T) {
 			all = append(all, compile(t, p))
 		}
 		want := schedule.Decide(schedule.Query{Now: c.Now}, plain...)
-		want.Message = ""
+		want.Message, want.ClosedBy = "", nil // which tell for which changes it is open
 		for _, class := range classes() {
 			views := make([]*schedule.Schedule, len(all))
 			for i, s := range all {
 				views[i] = s.For(class)
 			}
 			got := schedule.Decide(schedule.Query{Now: c.Now}, views...)
-			got.Message = ""
+			got.Message, got.ClosedBy = "", nil
 			require.Equal(t, want, got, "%s: %v", c.Name, class)
 		}
 	}
@@ -244,7 +244,7 @@ func TestScopesLeaveOutWhatIsForOthers(t *testing.T) {
 			want := compile(t, without(p, c))
 			require.Equal(t, windows(want, now), windows(s.For(c), now), "%v: %v", p.MaintenanceSchedule, c)
 			d, e := schedule.Decide(schedule.Query{Now: now}, want), schedule.Decide(schedule.Query{Now: now}, s.For(c))
-			d.Message, e.Message = "", ""
+			d.Message, e.Message, d.ClosedBy, e.ClosedBy = "", "", nil, nil
 			if d.Reason == schedule.Paused { // with nothing left in it, the other policy says nothing at all
 				d.Reason = e.Reason
 			}

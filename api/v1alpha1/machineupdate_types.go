@@ -172,6 +172,11 @@ type MachineUpdateStatus struct {
 	// +kubebuilder:validation:items:MaxLength=512
 	Actions []string `json:"actions,omitempty"`
 
+	// worstAction is the type of that of the actions which disturbs a node most.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	WorstAction string `json:"worstAction,omitempty"`
+
 	// notes are remarks about the node, for example files that were edited there and left alone.
 	// +optional
 	// +listType=atomic
@@ -230,6 +235,10 @@ type MachineUpdateStatus struct {
 	// +optional
 	FailedToken int64 `json:"failedToken,omitempty"`
 
+	// delayedEnd is set while a person has ended the update, and what refit has put on the node can't be removed yet.
+	// +optional
+	DelayedEnd *DelayedEnd `json:"delayedEnd,omitempty"`
+
 	// observedAbandon is the value of the abandon annotation that was acted upon last.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
@@ -275,6 +284,11 @@ type MachineUpdateStatus struct {
 	// deadline is until when the update may wait, by a policy that holds it back.
 	// +optional
 	Deadline *metav1.Time `json:"deadline,omitempty"`
+
+	// heldDigest identifies what holds the update back, as the status shows it: the reason, the policies, the instants. It is compared; message is for people.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	HeldDigest string `json:"heldDigest,omitempty"`
 
 	// startedAt is when the first attempt for this digest began.
 	// +optional
@@ -369,6 +383,41 @@ type PlannedWork struct {
 	// +kubebuilder:validation:MaxItems=100
 	// +kubebuilder:validation:items:MaxLength=512
 	Actions []string `json:"actions,omitempty"`
+
+	// worstAction is the type of that of the actions which disturbs a node most.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	WorstAction string `json:"worstAction,omitempty"`
+}
+
+// EndRequest is how a person ends an update.
+// +kubebuilder:validation:Enum=Abandon;Delete
+type EndRequest string
+
+// How a person ends an update.
+const (
+	// EndAbandon: it is abandoned.
+	EndAbandon EndRequest = "Abandon"
+	// EndDelete: its MachineUpdate is deleted.
+	EndDelete EndRequest = "Delete"
+)
+
+// DelayedEnd is why an update has not ended yet that a person has ended.
+type DelayedEnd struct {
+	// request is what was asked for.
+	// +required
+	Request EndRequest `json:"request"`
+
+	// reason says in one word what it waits for.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason"`
+
+	// message is what the update told before.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32768
+	Message string `json:"message,omitempty"`
 }
 
 // MachineUpdate is the in-place update of the Machine of the same name. It is made by refit, for one Machine at most one,

@@ -2,6 +2,7 @@ package changemanagement
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -37,6 +38,8 @@ type record struct {
 type exhausted struct {
 	// message has limits and no counts: those change with each start, and each change of a message is a write.
 	message string
+	// limit says which it is, of which policy: also without counts.
+	limit []string
 	// eta is how long until it may; 0: when something ends.
 	eta time.Duration
 }
@@ -103,11 +106,14 @@ func (b Budget) slots(name string, now time.Time, t tally, next func() time.Time
 		if t.soaks > 0 {
 			why += "; during the soak of some a health gate did not hold: they are in the policy's status.ledger.gateFailures, and count no more once its annotation " + refitv1.FailuresSeenAnnotation + " has a later time"
 		}
-		return 0, &exhausted{message: why}
+		return 0, &exhausted{message: why, limit: []string{name, "stopAfterFailures", strconv.Itoa(b.StopAfterFailures), strconv.FormatBool(t.gone > 0), strconv.FormatBool(t.soaks > 0)}}
 	}
 	if b.MaxConcurrent > 0 {
 		if free = min(free, b.MaxConcurrent-t.running); free <= 0 {
-			return 0, &exhausted{message: fmt.Sprintf("policy %s: as many updates are under way as may be at once, %d (maxConcurrent)", name, b.MaxConcurrent)}
+			return 0, &exhausted{
+				message: fmt.Sprintf("policy %s: as many updates are under way as may be at once, %d (maxConcurrent)", name, b.MaxConcurrent),
+				limit:   []string{name, "maxConcurrent", strconv.Itoa(b.MaxConcurrent)},
+			}
 		}
 	}
 	if b.MaxStartsPerWindow > 0 {
@@ -120,6 +126,7 @@ func (b Budget) slots(name string, now time.Time, t tally, next func() time.Time
 		if now.Before(next) {
 			return 0, &exhausted{
 				message: fmt.Sprintf("policy %s: updates start %s apart (minSpacing), and less has passed since the last one", name, b.MinSpacing),
+				limit:   []string{name, "minSpacing", b.MinSpacing.String()},
 				eta:     next.Sub(now),
 			}
 		}
@@ -130,12 +137,16 @@ func (b Budget) slots(name string, now time.Time, t tally, next func() time.Time
 
 // spent is a window whose starts are used up, until the next one.
 func (b Budget) spent(name string, now, next time.Time) *exhausted {
-	why := &exhausted{message: fmt.Sprintf("policy %s: as many updates have started in this window as may, %d (maxStartsPerWindow)", name, b.MaxStartsPerWindow)}
+	why := &exhausted{
+		message: fmt.Sprintf("policy %s: as many updates have started in this window as may, %d (maxStartsPerWindow)", name, b.MaxStartsPerWindow),
+		limit:   []string{name, "maxStartsPerWindow", strconv.Itoa(b.MaxStartsPerWindow)},
+	}
 	if next.IsZero() {
 		why.message += ", and there is no other window within 1000 days"
 		return why
 	}
-	why.message += "; the next ones may at " + next.UTC().Format(time.RFC3339)
+	at := next.UTC().Format(time.RFC3339)
+	why.message, why.limit = why.message+"; the next ones may at "+at, append(why.limit, at)
 	why.eta = next.Sub(now)
 	return why
 }
@@ -190,7 +201,10 @@ func budgets(now time.Time, d Decision, self record, b books) *exhausted {
 			return why
 		}
 		if ahead := p.ahead(now, self, b, free); ahead >= free {
-			return &exhausted{message: fmt.Sprintf("policy %s: the updates that its budget lets start now are those of Machines whose configuration is older", p.Title())}
+			return &exhausted{
+				message: fmt.Sprintf("policy %s: the updates that its budget lets start now are those of Machines whose configuration is older", p.Title()),
+				limit:   []string{p.Title(), "older"},
+			}
 		}
 	}
 	return nil

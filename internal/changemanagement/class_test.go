@@ -48,7 +48,7 @@ func also(o *refitv1.ChangeManagementPolicy) edit {
 // takes has the node have planned an update.
 func takes(d schedule.Disruption, kinds ...schedule.Kind) func(*refitv1.MachineUpdate) {
 	return func(mu *refitv1.MachineUpdate) {
-		mu.Status.Plan = &refitv1.PlannedWork{Material: true, Disruption: string(d), Actions: []string{string(d)}}
+		mu.Status.Plan = &refitv1.PlannedWork{Material: true, Disruption: string(d), WorstAction: string(d)}
 		for _, kind := range kinds {
 			mu.Status.Plan.Kinds = append(mu.Status.Plan.Kinds, string(kind))
 		}

@@ -235,7 +235,7 @@ func TestWhatWasMeasuredInANamespaceIsNoShortcut(t *testing.T) {
 	a := anytime("a")
 	a.Status.Durations = []refitv1.MeasuredDuration{{Role: refitv1.WorkerRole, Disruption: "Restart", Seconds: &seconds}}
 	planned := func(mu *refitv1.MachineUpdate) {
-		mu.Status.Plan = &refitv1.PlannedWork{Material: true, Actions: []string{"Restart a.service"}}
+		mu.Status.Plan = &refitv1.PlannedWork{Material: true, WorstAction: "Restart"}
 	}
 	w := newWorld(t, cluster("c1", nil, nil), worker("w1"), update("w1", planned), a, namespace("fleet", nil), platform(saturdays("platform", expects("2h"))))
 	w.Clock.SetTime(closes.Add(-time.Hour))

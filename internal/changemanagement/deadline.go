@@ -243,6 +243,7 @@ func (d *Decision) overdue(q schedule.Query, c Change) {
 	if !late.Open && later(late.NextChangeETASeconds, d.NextChangeETASeconds) == late.NextChangeETASeconds {
 		return // it makes no difference
 	}
+	d.limits = append(d.limits, passed...)
 	late.Message = fmt.Sprintf("the deadline of this change has passed under policy %s; %s", strings.Join(passed, ", "), late.Message)
 	if late.Open && late.Reason == schedule.Open {
 		late.Reason = schedule.DeadlinePassed

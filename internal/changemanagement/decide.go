@@ -64,6 +64,9 @@ type Decision struct {
 	Near bool
 	// schedules are those that were asked.
 	schedules []*schedule.Schedule
+	// said are the overrides that have a say, and limits says what else closes it: jitter, a budget, a health gate.
+	said   Overrides
+	limits []string
 }
 
 // Decide reports whether a change of a Machine may start, by the policies that select it. An override of an object in the namespace that lets it go is
@@ -103,6 +106,7 @@ func decide(now time.Time, s *Candidate, policies []*Policy, c Change) Decision 
 		Bypass: f.bypass, PermissiveUntil: f.permissiveUntil, RestrictiveUntil: f.restrictedTo, NotBefore: f.notBefore,
 	}
 	d := Decision{Decision: ask(q, policies, schedules), Policies: policies, Permit: permitted, schedules: schedules, lifted: own.lifted}
+	d.said = append(f.said(), own.said...)
 	d.overdue(q, c)
 	d.undecided(now, c)
 	if d.Open && permitted.given() {
@@ -264,7 +268,9 @@ func (d *Decision) spread(now time.Time, s *Candidate, c Change) {
 	}
 	d.Open, d.Reason, d.PermissiveRemainingSeconds = false, schedule.OutsideWindow, 0
 	d.NextChangeETASeconds = int64((start.Sub(now) + time.Second - 1) / time.Second)
-	d.Message = fmt.Sprintf("the window is open, and the policies spread its starts (jitter): this Machine's is at %s", start.UTC().Format(time.RFC3339))
+	at := start.UTC().Format(time.RFC3339)
+	d.limits = append(d.limits, "jitter", at)
+	d.Message = "the window is open, and the policies spread its starts (jitter): this Machine's is at " + at
 }
 
 // latest is how long before an update would no longer fit jitter has it start: whoever is asked then may be late.

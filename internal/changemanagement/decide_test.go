@@ -77,6 +77,7 @@ func TestOrderOfEvaluation(t *testing.T) {
 				tc.now = inside
 			}
 			d := Decide(tc.now, s, read(tc.policies...), Change{Digest: "d1"})
+			requireTold(t, d)
 			require.Equal(t, tc.reason, d.Reason, d.Message)
 			require.Equal(t, tc.open, d.Open, d.Message)
 			kinds := map[string]bool{}
@@ -137,6 +138,7 @@ func TestMessagesStayTheSameWithinAState(t *testing.T) {
 			last := Decide(tc.to, s, read(tc.policies...), Change{Digest: "d1"})
 			require.Equal(t, first.Message, last.Message)
 			require.Equal(t, first.Reason, last.Reason)
+			require.Equal(t, first.Digest(), last.Digest())
 		})
 	}
 }
@@ -161,6 +163,7 @@ func TestDecisionsKnowThePoliciesAndWhatTheyHold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := Decide(inside, &Candidate{Overrides: overrides(tc.overrides)}, read(tc.policies...), Change{})
+			requireTold(t, d)
 			require.Equal(t, tc.holds, d.HoldsAll())
 			require.Equal(t, tc.off, d.KeepsOff())
 			require.Len(t, d.Policies, len(tc.policies))

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -83,7 +82,7 @@ func (g *Gate) expected(ctx context.Context, r record, mu *refitv1.MachineUpdate
 	}
 	var longest time.Duration
 	for _, p := range r.policies {
-		longest = max(longest, known[work{p.NamespacedName, r.candidate.Role, worst(mu.Status.Plan.Actions)}])
+		longest = max(longest, known[work{p.NamespacedName, r.candidate.Role, typeOf(mu.Status.Plan.WorstAction)}])
 	}
 	return longest, nil
 }
@@ -130,14 +129,14 @@ func newLearner(now time.Time, st *refitv1.ChangeManagementPolicyStatus) *learne
 // see takes an update that has succeeded. Each counts once.
 func (l *learner) see(mu *refitv1.MachineUpdate) {
 	st := mu.Status
-	if st.Phase != refitv1.PhaseSucceeded || st.Admission == nil || st.Admission.Role == "" || st.FinishedAt == nil {
+	if st.Phase != refitv1.PhaseSucceeded || st.Admission == nil || st.Admission.Role == "" || st.FinishedAt == nil || st.WorstAction == "" {
 		return
 	}
 	s := refitv1.DurationSample{
 		Machine: mu.Name, FinishedAt: *st.FinishedAt,
 		Seconds: int64(max(time.Second, st.FinishedAt.Sub(st.Admission.AdmittedAt.Time)) / time.Second),
 	}
-	w := work{role: st.Admission.Role, worst: worst(st.Actions)}
+	w := work{role: st.Admission.Role, worst: typeOf(st.WorstAction)}
 	known := func(o refitv1.DurationSample) bool {
 		return o.Machine == s.Machine && o.FinishedAt.Equal(&s.FinishedAt)
 	}
@@ -182,15 +181,10 @@ func estimate(samples []refitv1.DurationSample, prior time.Duration) *int64 {
 	return new(min(took[(n*95+99)/100-1], limit))
 }
 
-// worst returns the worst of actions as they are written in a status.
-func worst(actions []string) disruption.ActionType {
-	types := make([]disruption.ActionType, len(actions))
-	for i, a := range actions {
-		name, _, _ := strings.Cut(a, " ")
-		types[i] = disruption.ActionType(name)
+// typeOf returns the type of an action as a status names it. Of what is not known the worst is assumed.
+func typeOf(action string) disruption.ActionType {
+	if t := disruption.ActionType(action); t.Known() {
+		return t
 	}
-	if worst := disruption.Worst(types...); worst.Known() {
-		return worst
-	}
-	return disruption.Replace // a node says what refit does not know: the worst is assumed
+	return disruption.Replace
 }

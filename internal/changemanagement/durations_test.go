@@ -18,13 +18,23 @@ import (
 
 const restart, drain = "Restart containerd.service", "Drain"
 
+// worst returns the worst action, of which the first word is what it is.
+func worst(actions []string) string {
+	types := make([]disruption.ActionType, len(actions))
+	for i, a := range actions {
+		name, _, _ := strings.Cut(a, " ")
+		types[i] = disruption.ActionType(name)
+	}
+	return string(disruption.Worst(types...))
+}
+
 func minutes(n int) time.Duration { return time.Duration(n) * time.Minute }
 
 // took is an update that has succeeded. It finished some hours ago.
 func took(d time.Duration, hoursAgo int, role refitv1.Role, actions ...string) refitv1.MachineUpdate {
 	finished := metav1.NewTime(inside.Add(-time.Duration(hoursAgo) * time.Hour))
 	mu := *update(fmt.Sprintf("past-%s-%d", d, hoursAgo))
-	mu.Status.Phase, mu.Status.FinishedAt, mu.Status.Actions = refitv1.PhaseSucceeded, &finished, actions
+	mu.Status.Phase, mu.Status.FinishedAt, mu.Status.WorstAction = refitv1.PhaseSucceeded, &finished, worst(actions)
 	mu.Status.Admission = &refitv1.Admission{AdmittedAt: metav1.NewTime(finished.Add(-d)), Role: role}
 	return mu
 }
@@ -116,7 +126,7 @@ func TestWhatWasLearnedOutlivesItsUpdates(t *testing.T) {
 // planned has the node have planned actions.
 func planned(actions ...string) func(*refitv1.MachineUpdate) {
 	return func(mu *refitv1.MachineUpdate) {
-		mu.Status.Plan = &refitv1.PlannedWork{Material: true, Actions: actions}
+		mu.Status.Plan = &refitv1.PlannedWork{Material: true, WorstAction: worst(actions)}
 	}
 }
 

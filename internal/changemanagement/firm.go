@@ -54,6 +54,8 @@ type ownForce struct {
 	// stops are what closes policies.
 	stops   []force
 	ignored []string
+	// said are those that have a say.
+	said Overrides
 }
 
 // ownOverrides returns what policies' own overrides come to for a change. They open no policy that is invalid.
@@ -64,7 +66,7 @@ func ownOverrides(now time.Time, policies []*Policy, digest string) ownForce {
 			continue
 		}
 		f := p.Own.at(now, digest, p.MaxOverride)
-		all.ignored = append(all.ignored, f.ignored...)
+		all.ignored, all.said = append(all.ignored, f.ignored...), append(all.said, f.said()...)
 		stopped := now.Before(f.restrictedTo)
 		switch {
 		case p.Schedule.Err(now) == nil && (f.bypass || !stopped && now.Before(f.permissiveUntil)):
@@ -119,6 +121,7 @@ func (d *Decision) budgeted() []*Policy {
 // keptBy returns the decision of firm policies where an override of an object in the namespace opens the others.
 func (d *Decision) keptBy(firm Decision) Decision {
 	firm.Policies, firm.HeldBy = d.Policies, d.HeldBy
+	firm.said = append(slices.Clip(firm.said), d.By...)
 	for _, o := range d.By {
 		firm.Message += fmt.Sprintf("; %s does not open %s", o, strings.Join(quoted(d.HeldBy), ", "))
 	}

@@ -179,7 +179,7 @@ func (g *Gate) record(ctx context.Context, machine *clusterv1.Machine, mu *refit
 	}
 	r.running, r.failed, r.waiting = Runs(mu), HasFailed(mu), Holds(mu)
 	if st.Plan != nil {
-		r.worst = worst(st.Plan.Actions)
+		r.worst = typeOf(st.Plan.WorstAction)
 	}
 	return r, nil
 }
@@ -222,6 +222,7 @@ func (g *Gate) applyBudgets(d *Decision, self record, b books) {
 	}
 	if why := budgets(now, *d, self, b); why != nil {
 		d.Open, d.Reason, d.Message = false, schedule.BudgetExhausted, why.message
+		d.limits = append(d.limits, why.limit...)
 		d.PermissiveRemainingSeconds, d.Frees = 0, why.eta == 0
 		d.NextChangeETASeconds = max(1, int64((why.eta+time.Second-1)/time.Second))
 	}

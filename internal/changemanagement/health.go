@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,6 +50,9 @@ type unhealthy struct {
 	gate   *health.Gate
 	// what is told of it, and in one word or two.
 	message, brief string
+	told           health.Told
+	// unasked reports that nobody can ask it here.
+	unasked bool
 }
 
 func (u *unhealthy) String() string {
@@ -77,11 +81,14 @@ func (g *Gate) gateCloses(p *Policy, one *health.Gate, cluster string) *unhealth
 		message: fmt.Sprintf("policy %s: health gate %s has not been asked yet", p.Name, one.Name),
 	}
 	if g.Health == nil || p.Namespace == "" {
-		u.message += ", and can't be here"
+		u.message, u.unasked = u.message+", and can't be here", true
 		return u
 	}
 	a, fresh := g.Health.Latest(p.version(), one, cluster)
 	told := a.Told()
+	if !a.At.IsZero() {
+		u.told = told
+	}
 	switch {
 	case a.State == refitv1.GatePassing && fresh, a.State == refitv1.GateUnknown && fresh && one.IgnoresErrors:
 		return nil
@@ -114,6 +121,7 @@ func (g *Gate) askGates(d *Decision, r record) {
 	d.Open, d.Reason, d.PermissiveRemainingSeconds, d.Frees = false, u.reason, 0, true
 	d.NextChangeETASeconds = max(1, int64(u.gate.Interval/time.Second))
 	d.Message = fmt.Sprintf("%s; it is asked every %s while something waits, and updates start when it holds", u.message, u.gate.Interval/2)
+	d.limits = append(d.limits, u.policy.Name, u.gate.Name, u.gate.Interval.String(), string(u.told.State), u.told.Since.UTC().Format(time.RFC3339), u.told.Says, strconv.FormatBool(u.unasked), strconv.Itoa(len(all)))
 	if more := len(all) - 1; more > 0 {
 		d.Message += fmt.Sprintf("; and %d other health gates don't, or are not known to", more)
 	}

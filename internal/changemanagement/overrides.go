@@ -77,6 +77,8 @@ type force struct {
 	// by are the overrides in force, and ignored what is said about the others.
 	by      Overrides
 	ignored []string
+	// passedOver are the overrides that are told of as ignored, or as read in another way than they are written.
+	passedOver Overrides
 }
 
 // at returns the overrides in force for a change, by policies of which each allows permissive-until up to maxOverride ahead.
@@ -106,20 +108,20 @@ func (f *force) permissive(now time.Time, o Override, limit time.Duration) {
 	if o.Value != always {
 		var err error
 		if until, err = time.Parse(time.RFC3339, o.Value); err != nil {
-			f.ignore("%s is ignored: it is neither a time, as 2026-10-03T20:00:00Z, nor \"true\"", o)
+			f.ignore(o, "is ignored: it is neither a time, as 2026-10-03T20:00:00Z, nor \"true\"")
 			return
 		}
 	}
 	switch over := !now.Before(until); {
 	case over && o.Value != always:
 	case o.since.IsZero():
-		f.ignore("%s is not in force yet: refit's leader has not noted yet since when it is there", o)
+		f.ignore(o, "is not in force yet: refit's leader has not noted yet since when it is there")
 	case over:
-		f.ignore("%s is ignored: it has been there for longer than %s, which is the most that the policies allow; to set it again, "+
-			"give it a time instead, or take %s away with it first", o, limit, refitv1.PermissiveSinceAnnotation)
+		f.ignore(o, "is ignored: it has been there for longer than %s, which is the most that the policies allow; to set it again, "+
+			"give it a time instead, or take %s away with it first", limit, refitv1.PermissiveSinceAnnotation)
 	case until.Sub(now) > limit+clockSkew, until.Sub(o.since) > limit+clockSkew:
 		// One that was too far ahead when it was set must not open by itself when its end comes near.
-		f.ignore("%s is ignored: the policies allow at most %s ahead", o, limit)
+		f.ignore(o, "is ignored: the policies allow at most %s ahead", limit)
 	default:
 		f.by = append(f.by, o)
 		if until.After(f.permissiveUntil) {
@@ -166,7 +168,7 @@ func (f *force) later(now time.Time, o Override) {
 	at, err := time.Parse(time.RFC3339, o.Value)
 	if err != nil {
 		at = endOfTime
-		f.ignored = append(f.ignored, fmt.Sprintf("%s is not a time, as 2026-10-03T20:00:00Z, so that nothing starts; correct it, or take it away", o))
+		f.ignore(o, "is not a time, as 2026-10-03T20:00:00Z, so that nothing starts; correct it, or take it away")
 	}
 	if now.Before(at) {
 		f.wanted = append(f.wanted, o)
@@ -183,7 +185,7 @@ func (f *force) restrictive(now time.Time, o Override) {
 	}
 	if err != nil && o.Value != always {
 		// Who writes this wants changes to stop.
-		f.ignored = append(f.ignored, fmt.Sprintf("%s is neither a time, as 2026-10-03T20:00:00Z, nor \"true\", and counts as \"true\"", o))
+		f.ignore(o, "is neither a time, as 2026-10-03T20:00:00Z, nor \"true\", and counts as \"true\"")
 	}
 	if now.Before(until) {
 		f.by = append(f.by, o)
@@ -193,9 +195,13 @@ func (f *force) restrictive(now time.Time, o Override) {
 	}
 }
 
-func (f *force) ignore(format string, args ...any) {
-	f.ignored = append(f.ignored, fmt.Sprintf(format, args...))
+func (f *force) ignore(o Override, format string, args ...any) {
+	f.ignored = append(f.ignored, o.String()+" "+fmt.Sprintf(format, args...))
+	f.passedOver = append(f.passedOver, o)
 }
+
+// said returns the overrides that have a say.
+func (f *force) said() Overrides { return slices.Concat(f.by, f.wanted, f.passedOver) }
 
 // deciding returns the overrides that made a decision, bypasses, else what is restrictive, else what is permissive; and the stops that are passed
 // by it.

@@ -72,6 +72,7 @@ func TestPermissiveUntilIsBounded(t *testing.T) {
 				annotations[refitv1.PermissiveSinceAnnotation] = text(tc.since) + " " + tc.value
 			}
 			d := Decide(inside, &Candidate{Overrides: overrides(annotations)}, read(tc.policies...), Change{})
+			requireTold(t, d)
 			require.Equal(t, tc.open, d.Open, d.Message)
 			if !tc.open {
 				require.Equal(t, schedule.Paused, d.Reason)

@@ -31,6 +31,7 @@ func (g *Gate) decideByPolicies(r record) Decision {
 	probe.Probe = true
 	probe.measuredWhy = fmt.Sprintf("no window is as long as such updates were measured to take, %s, so that one starts in each window, by expectedDuration, to measure again",
 		r.change.Expected)
+	probe.limits = append(probe.limits, "measured", r.change.Expected.String())
 	probe.Message += "; " + probe.measuredWhy
 	return probe
 }
@@ -84,7 +85,8 @@ func (d *Decision) waitForProbe(now time.Time) {
 	}
 	for w := range schedule.Windows(d.Window.End, d.Window.End.Add(schedule.DefaultHorizon), d.schedules...) {
 		d.NextChangeETASeconds = int64((w.Start.Sub(now) + time.Second - 1) / time.Second)
-		d.Message += ", and the next one opens at " + w.Start.UTC().Format(time.RFC3339)
+		at := w.Start.UTC().Format(time.RFC3339)
+		d.Message, d.limits = d.Message+", and the next one opens at "+at, append(d.limits, at)
 		break
 	}
 }

@@ -224,6 +224,7 @@ func (w *world) ask(name string) Decision {
 	w.T.Helper()
 	d, err := w.gate.Ask(w.T.Context(), get(w, name, &clusterv1.Machine{}), get(w, name, &refitv1.MachineUpdate{}))
 	require.NoError(w.T, err)
+	requireTold(w.T, d)
 	return d
 }
 
@@ -232,6 +233,7 @@ func (w *world) admit(name string) Decision {
 	w.T.Helper()
 	d, err := w.tryAdmit(name)
 	require.NoError(w.T, err)
+	requireTold(w.T, d)
 	return d
 }
 

@@ -15,48 +15,58 @@ import (
 	"github.com/capi-refit/refit/internal/lease"
 )
 
-// abandonsLater is what the step begins with that an update shows which is being abandoned and keeps its slot for now.
-const abandonsLater = "abandon: release the node"
-
 // notAbandoned is why an update that is being abandoned keeps its slot.
 const notAbandoned = "; it is not abandoned yet, and keeps its slot: " + notReleased
 
-// beforeAbandon returns the message of an update without why it is not abandoned yet.
-func beforeAbandon(message string) string {
-	before, _, _ := strings.Cut(message, notAbandoned)
-	return before
+// beforeAbandon returns what an update told before it told why it is not abandoned yet.
+func beforeAbandon(s *refitv1.MachineUpdateStatus) string {
+	if d := s.DelayedEnd; d != nil && d.Request == refitv1.EndAbandon {
+		return d.Message
+	}
+	return s.Message
 }
 
 // abandoning returns what an update waits for that is being abandoned.
 func (u *update) abandoning() *wait {
 	w := &wait{reason: cmp.Or(u.mu.Status.Reason, refitv1.ReasonUpdater), message: "the update is being abandoned"}
 	if u.unreleased != nil {
-		w.message = beforeAbandon(u.mu.Status.Message) + notAbandoned + u.unreleased.Error()
+		before := beforeAbandon(&u.mu.Status)
+		w.message = before + notAbandoned + u.unreleased.Error()
+		w.delayed = &refitv1.DelayedEnd{Request: refitv1.EndAbandon, Reason: u.unreleasedReason(), Message: before}
 	}
 	return w
 }
 
-// unreleasedStep returns the step that an update shows whose node can't be released: another one for each kind of reason. The message may be
-// another each time, and to write each would be to be woken at once.
-func (u *update) unreleasedStep(step string) string {
-	reason := refitv1.ReasonWorkload
+// unreleasedReason returns the reason for which the node can't be released.
+func (u *update) unreleasedReason() string {
 	var held *lease.HeldError
 	switch {
 	case errors.As(u.unreleased, &held):
-		reason = refitv1.ReasonLease
+		return refitv1.ReasonLease
 	case isAny(u.unreleased, drain.ErrOtherOwner):
-		reason = refitv1.ReasonNode
+		return refitv1.ReasonNode
+	default:
+		return refitv1.ReasonWorkload
 	}
-	return step + " (" + reason + ")"
+}
+
+// delays reports whether an update shows already that its end waits, and for which reason. The message may be another each time, and to write
+// each would be to be woken at once.
+func (u *update) delays(d refitv1.DelayedEnd) bool {
+	shown := u.mu.Status.DelayedEnd
+	return shown != nil && shown.Request == d.Request && shown.Reason == d.Reason
 }
 
 // abandonLater shows why an update that has failed can't be abandoned yet, and tells it.
 func (u *update) abandonLater(ctx context.Context) (ctrl.Result, error) {
-	w, step := u.abandoning(), u.unreleasedStep(abandonsLater)
-	if u.mu.Status.Step == step {
+	w := u.abandoning()
+	if u.delays(*w.delayed) {
 		return w.again(), nil
 	}
-	if err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) { s.Step, s.Message = step, w.message }); err != nil {
+	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		s.Step, s.Message, s.DelayedEnd = "abandon: release the node", w.message, w.delayed
+	})
+	if err != nil {
 		return ctrl.Result{}, err
 	}
 	u.event(corev1.EventTypeWarning, "InPlaceUpdateNotAbandoned", "Abandon", "the update is not abandoned yet: "+notReleased+u.unreleased.Error())
@@ -74,12 +84,12 @@ func (u *update) abandon(ctx context.Context) (ctrl.Result, error) {
 	}
 	at := u.now()
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
-		s.Message = beforeAbandon(s.Message)
-		s.ObservedAbandon = u.mu.AbandonRequest()
-		s.Node, s.Slot, s.Drain, s.ApplyingSince, s.SoakingSince, s.Admission, s.Updaters = nil, nil, nil, nil, nil, nil, nil
-		if strings.HasPrefix(s.Step, abandonsLater) {
+		if s.DelayedEnd != nil && !waits { // which has shown that as its step
 			s.Step = ""
 		}
+		s.Message, s.DelayedEnd = beforeAbandon(s), nil
+		s.ObservedAbandon = u.mu.AbandonRequest()
+		s.Node, s.Slot, s.Drain, s.ApplyingSince, s.SoakingSince, s.Admission, s.Updaters = nil, nil, nil, nil, nil, nil, nil
 		if waits {
 			s.Phase, s.Reason, s.FinishedAt, s.RebootingSince, s.AppliedDigest = refitv1.PhaseFailed, abandoned, &at, nil, ""
 			s.Message = "the update has not ended, and " + began + s.Message

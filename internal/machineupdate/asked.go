@@ -133,7 +133,7 @@ func (u *update) goBack(ctx context.Context, applied string) error {
 		s.Message = "the node was updated before; Cluster API has asked for other specs since and no longer does, and nothing was changed on the node for them"
 		s.ObservedDigest, s.ObservedRetry, s.AppliedDigest = applied, u.mu.RetryRequest(), ""
 		s.Repair, s.Plan, s.Slot, s.Node, s.Drain, s.Attempts = nil, nil, nil, nil, nil, 0
-		s.Changes, s.Actions, s.Notes, s.StepsDone, s.StepsTotal = nil, nil, nil, 0, 0
+		s.Changes, s.Actions, s.WorstAction, s.Notes, s.StepsDone, s.StepsTotal = nil, nil, "", nil, 0, 0
 		meta.RemoveStatusCondition(&s.Conditions, refitv1.PermittedCondition)
 	})
 	if err == nil {

@@ -11,12 +11,18 @@ import (
 
 // disruptionOf returns the worst that a plan takes on the node. What restarts something whatever its actions are takes a restart.
 func disruptionOf(plan node.Plan) string {
-	var types []disruption.ActionType
-	for _, a := range plan.Actions {
-		types = append(types, a.Type)
-	}
+	worst := worstOf(plan.Actions)
 	if plan.Interrupts() {
-		types = append(types, disruption.Restart)
+		worst = string(disruption.Worst(disruption.ActionType(worst), disruption.Restart))
+	}
+	return worst
+}
+
+// worstOf returns the type of that action which disturbs a node most.
+func worstOf(actions []disruption.Action) string {
+	types := make([]disruption.ActionType, len(actions))
+	for i, a := range actions {
+		types[i] = a.Type
 	}
 	worst := disruption.Worst(types...)
 	if !worst.Known() {

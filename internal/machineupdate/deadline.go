@@ -8,21 +8,9 @@ import (
 	"github.com/capi-refit/refit/internal/changemanagement"
 )
 
-// showsDeadline reports whether a MachineUpdate that is held back shows its deadline as it is.
-func showsDeadline(d changemanagement.Decision, mu *refitv1.MachineUpdate) bool {
-	c := meta.FindStatusCondition(mu.Status.Conditions, refitv1.DeadlineNearCondition)
-	switch at := mu.Status.Deadline; {
-	case (at == nil) != (d.Due == nil), at != nil && at.Unix() != d.Due.At.Unix():
-		return false
-	case !d.Near:
-		return c == nil
-	default:
-		return c != nil && c.Message == conditionMessage(d.Due.String())
-	}
-}
-
-// noteDeadline writes the deadline of an update that is held back into its status. It reports whether it is told for the first time that it is near.
-func noteDeadline(s *refitv1.MachineUpdateStatus, d *changemanagement.Decision) (news bool) {
+// noteHeld writes what holds an update back into its status, with its deadline. It reports whether it is told for the first time that it is near.
+func noteHeld(s *refitv1.MachineUpdateStatus, d *changemanagement.Decision) (news bool) {
+	s.HeldDigest = d.Digest()
 	told := meta.FindStatusCondition(s.Conditions, refitv1.DeadlineNearCondition) != nil
 	if d.Due == nil {
 		forgetDeadline(s)
@@ -41,14 +29,19 @@ func noteDeadline(s *refitv1.MachineUpdateStatus, d *changemanagement.Decision) 
 	return !told
 }
 
-// forgetAtEnd takes the deadline out of the status of an update that has ended.
+// forgetAtEnd takes what holds an update back out of the status of one that has ended.
 func forgetAtEnd(s *refitv1.MachineUpdateStatus) {
 	if ended(s.Phase) {
-		forgetDeadline(s)
+		forgetHeld(s)
 	}
 }
 
-// forgetDeadline takes the deadline out of a status: nothing waits any more.
+// forgetHeld takes what holds an update back out of a status, and until when that may: nothing waits any more.
+func forgetHeld(s *refitv1.MachineUpdateStatus) {
+	s.HeldDigest = ""
+	forgetDeadline(s)
+}
+
 func forgetDeadline(s *refitv1.MachineUpdateStatus) {
 	s.Deadline = nil
 	meta.RemoveStatusCondition(&s.Conditions, refitv1.DeadlineNearCondition)

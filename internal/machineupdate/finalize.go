@@ -127,14 +127,6 @@ func (u *update) cluster(machine *clusterv1.Machine) types.NamespacedName {
 	return key
 }
 
-// Why a MachineUpdate stays that is being deleted: what its status shows as its step.
-const (
-	staysPaused     = "finalize: paused"
-	staysUnderWay   = "finalize: work under way"
-	staysUnknown    = "finalize: node does not answer"
-	staysUnreleased = "finalize: release the node"
-)
-
 // notReleased is why a MachineUpdate stays from whose node not all of refit's could be removed.
 const notReleased = "what refit has put on the node can't be removed, which is tried again: "
 
@@ -144,27 +136,39 @@ func (u *update) stay(ctx context.Context) (ctrl.Result, error) {
 	case u.seen.Machine == flow.HeldBack && u.regarding != nil && beingMoved(u.regarding):
 		return ctrl.Result{RequeueAfter: retryDefault}, nil
 	case u.seen.Machine == flow.HeldBack:
-		return u.stays(ctx, retryDefault, staysPaused, "the Cluster or the Machine is paused; what refit has put on the node is removed when it no longer is")
-	case u.seen.Work == flow.Unreleased && u.seen.Machine == flow.Gone:
-		return u.stays(ctx, retryDefault, u.unreleasedStep(staysUnreleased), "the Machine is gone, and "+notReleased+u.unreleased.Error())
+		return u.stays(ctx, &wait{
+			reason: refitv1.ReasonPaused, message: "the Cluster or the Machine is paused; what refit has put on the node is removed when it no longer is",
+		}, "paused")
 	case u.seen.Work == flow.Unreleased:
-		return u.stays(ctx, retryDefault, u.unreleasedStep(staysUnreleased), notReleased+u.unreleased.Error())
+		message := notReleased + u.unreleased.Error()
+		if u.seen.Machine == flow.Gone {
+			message = "the Machine is gone, and " + message
+		}
+		return u.stays(ctx, &wait{reason: u.unreleasedReason(), message: message}, "release the node")
 	case u.seen.Work == flow.Unknown:
-		return u.stays(ctx, retryDefault, staysUnknown, "the node does not answer, so that nobody knows whether work goes on there, and it is asked again; "+
-			"a node that does not come back is given up by deleting its Machine")
+		return u.stays(ctx, &wait{
+			reason: refitv1.ReasonUnreachable,
+			message: "the node does not answer, so that nobody knows whether work goes on there, and it is asked again; " +
+				"a node that does not come back is given up by deleting its Machine",
+		}, "node does not answer")
 	default:
-		return u.stays(ctx, retryDrain, staysUnderWay, "work is under way on the node, which ends first; then all that refit has put on it is removed")
+		return u.stays(ctx, &wait{
+			reason: refitv1.ReasonBusy, message: "work is under way on the node, which ends first; then all that refit has put on it is removed", retry: retryDrain,
+		}, "work under way")
 	}
 }
 
-// stays shows why a MachineUpdate stays, and tells it when it is news. The message may be another each time: to write each would be to be
-// woken at once.
-func (u *update) stays(ctx context.Context, retry time.Duration, step, why string) (ctrl.Result, error) {
-	if u.mu.Status.Step == step {
-		return ctrl.Result{RequeueAfter: retry}, nil
+// stays shows why a MachineUpdate stays, and tells it when it is news.
+func (u *update) stays(ctx context.Context, w *wait, step string) (ctrl.Result, error) {
+	delayed := refitv1.DelayedEnd{Request: refitv1.EndDelete, Reason: w.reason}
+	if u.delays(delayed) {
+		return w.again(), nil
 	}
-	message := "the MachineUpdate is being deleted and stays for now: " + why
-	if err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) { s.Step, s.Message = step, message }); err != nil {
+	message := "the MachineUpdate is being deleted and stays for now: " + w.message
+	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
+		s.Step, s.Message, s.DelayedEnd = "finalize: "+step, message, &delayed
+	})
+	if err != nil {
 		return ctrl.Result{}, err
 	}
 	var regarding client.Object = u.mu
@@ -172,7 +176,7 @@ func (u *update) stays(ctx context.Context, retry time.Duration, step, why strin
 		regarding = u.regarding
 	}
 	u.Recorder.Eventf(regarding, u.mu, corev1.EventTypeWarning, "MachineUpdateStays", "Delete", "%s", policykind.Note(message))
-	return ctrl.Result{RequeueAfter: retry}, nil
+	return w.again(), nil
 }
 
 // outlasts reports whether a MachineUpdate whose Machine is gone goes although what is left at its Node could not be removed: its workload

@@ -39,6 +39,10 @@ func fit(s *refitv1.MachineUpdateStatus) {
 	s.Step, s.Message = shorten(s.Step, maxStep), shorten(s.Message, maxMessage)
 	s.ObservedRetry, s.ObservedAbandon = refitv1.Observed(s.ObservedRetry), refitv1.Observed(s.ObservedAbandon)
 	s.Instance, s.Address = shorten(s.Instance, 256), shorten(s.Address, 512)
+	if d := s.DelayedEnd; d != nil {
+		d.Reason, d.Message = d.Reason[:min(len(d.Reason), maxReason)], shorten(d.Message, maxMessage)
+	}
+	s.WorstAction = shorten(s.WorstAction, 64)
 	s.Actions, s.Notes = shortenAll(s.Actions, maxActions, maxAction), shortenAll(s.Notes, maxNotes, maxName)
 	s.Starts = s.Starts[:min(len(s.Starts), changemanagement.StartsKept)]
 	s.NodeRecords = s.NodeRecords[:min(len(s.NodeRecords), maxRecords)]
@@ -49,7 +53,7 @@ func fit(s *refitv1.MachineUpdateStatus) {
 	fitChanges(s)
 	if p := s.Plan; p != nil {
 		p.Actions = shortenAll(p.Actions, maxActions, maxAction)
-		p.Kinds, p.Disruption = shortenAll(p.Kinds, 4, 64), shorten(p.Disruption, 64)
+		p.Kinds, p.Disruption, p.WorstAction = shortenAll(p.Kinds, 4, 64), shorten(p.Disruption, 64), shorten(p.WorstAction, 64)
 	}
 	if a := s.Admission; a != nil {
 		a.Reason, a.Message = a.Reason[:min(len(a.Reason), maxReason)], shorten(a.Message, maxHint)

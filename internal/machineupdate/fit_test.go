@@ -7,14 +7,12 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	schemavalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -56,11 +54,13 @@ func updateSchema(t *testing.T) (*apiextensions.JSONSchemaProps, func(*refitv1.M
 // notCut are what identifies something. What it comes from has the same limits: a spec's digest, and the names of objects.
 var notCut = map[string]bool{
 	"status.observedDigest": true, "status.appliedDigest": true, "status.nodeRecords[]": true, "status.node.name": true, "status.hostKey": true,
+	"status.heldDigest": true,
 }
 
 // ownWords are what refit itself says. What nodes say is of any words: an agent may know more of them than the definition.
 var ownWords = map[string]bool{
 	"status.phase": true, "status.admission.role": true, "status.rollback.state": true, "status.conditions[].status": true,
+	"status.delayedEnd.request": true,
 }
 
 // valueOf returns a value that a schema takes but for its limits, all of which it exceeds if it is to be long.
@@ -194,19 +194,6 @@ func TestAnUpdateOfManyFilesWithLongPaths(t *testing.T) {
 	require.Len(t, st.Notes, 100)
 	require.Nil(t, st.Slot)
 	require.True(t, w.ask())
-}
-
-// TestAPolicysMessageThatWasCutIsTheSame: an update that a policy holds back is not asked about again and again since its message was cut.
-func TestAPolicysMessageThatWasCutIsTheSame(t *testing.T) {
-	w := planned(t, drainA)
-	w.clock.SetTime(w.clock.Now().Add(-2 * time.Hour))
-	d, err := w.reconciler.Gate.Ask(t.Context(), w.currentMachine(), w.update())
-	require.NoError(t, err)
-	d.Message += strings.Repeat("x", 40000)
-	mu := w.update()
-	permitted(&mu.Status, metav1.ConditionFalse, string(d.Reason), d.Message)
-	fit(&mu.Status)
-	require.True(t, showsAlready(d, mu))
 }
 
 // TestLongAnnotations are acted upon once for each value, also where only the end differs.

@@ -59,7 +59,14 @@ func (r *Reconciler) stillHeld(ctx context.Context, mu *refitv1.MachineUpdate) (
 		return ctrl.Result{}, false
 	}
 	d, err := r.askGate(ctx, &machine, mu)
-	if err != nil || d.Open || !showsAlready(d, mu) {
+	if err != nil || d.Open || !showsReason(d, mu) {
+		return ctrl.Result{}, false
+	}
+	if mu.Status.HeldDigest == "" { // of an earlier version of refit: of those there may be thousands
+		after := r.late.turn(client.ObjectKeyFromObject(mu), r.Clock.Now())
+		return ctrl.Result{RequeueAfter: after}, after > 0
+	}
+	if mu.Status.HeldDigest != d.Digest() {
 		return ctrl.Result{}, false
 	}
 	if !d.HoldsAll() && (d.Undecided || !r.disturbs(ctx, &machine, mu)) {
@@ -84,10 +91,10 @@ func (r *Reconciler) disturbs(ctx context.Context, machine *clusterv1.Machine, m
 	return p != nil && p.Material && !r.planIsOld(ctx, machine)
 }
 
-// showsAlready reports whether a MachineUpdate shows that it is held back by what holds it back now.
-func showsAlready(d changemanagement.Decision, mu *refitv1.MachineUpdate) bool {
+// showsReason reports whether a MachineUpdate shows that it is held back for the reason that there is now.
+func showsReason(d changemanagement.Decision, mu *refitv1.MachineUpdate) bool {
 	c := meta.FindStatusCondition(mu.Status.Conditions, refitv1.PermittedCondition)
-	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == string(d.Reason) && c.Message == conditionMessage(d.Message) && showsDeadline(d, mu)
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == string(d.Reason)
 }
 
 // waitsForPolicyOnly reports whether a policy is all that can make an update go on: nothing of refit's is on the node any more, and
@@ -265,6 +272,7 @@ func (u *update) note(ctx context.Context) error {
 	}
 	p := refitv1.PlannedWork{
 		Material: u.plan.Disturbs(), Reboots: u.plan.Reboots(), Kinds: u.kinds(), Disruption: disruptionOf(u.plan),
+		WorstAction: worstOf(u.plan.Actions),
 	}
 	for _, a := range u.plan.Actions {
 		p.Actions = append(p.Actions, a.String())
@@ -284,7 +292,7 @@ func admitted(s *refitv1.MachineUpdateStatus, a refitv1.Admission) {
 		s.Starts = s.Starts[:min(len(s.Starts), changemanagement.StartsKept)]
 	}
 	s.Admission = &a
-	forgetDeadline(s)
+	forgetHeld(s)
 	permitted(s, metav1.ConditionTrue, a.Reason, a.Message)
 }
 

@@ -1,6 +1,7 @@
 package machineupdate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -154,6 +155,7 @@ func (u *update) tellNode(ctx context.Context, e *nodeobject.Edit) error {
 		if len(nodeChanges(s.Changes)) == 0 {
 			s.Changes = append(s.Changes, refitv1.Change{Kind: string(nodeobject.Kind), Name: u.regarding.Status.NodeRef.Name, Operation: string(node.Write), Conflict: e.Conflict})
 		}
+		s.WorstAction = worstOf(append(slices.Clip(actions), disruption.Action{Type: disruption.ActionType(cmp.Or(s.WorstAction, string(disruption.None)))}))
 		for _, a := range actions {
 			if a.Type != disruption.None && !slices.Contains(s.Actions, a.String()) {
 				s.Actions = append(s.Actions, a.String())

@@ -39,10 +39,10 @@ func halfWritten(err error) bool {
 // durable is what may not be lost of a status. What is not named here is: a field that is added is recorded.
 func durable(s *refitv1.MachineUpdateStatus) refitv1.MachineUpdateStatus {
 	d := *s.DeepCopy()
-	d.Step, d.StepsDone, d.StepsTotal, d.Changes, d.Actions, d.Notes = "", 0, 0, nil, nil, nil
-	d.Address, d.Instance, d.Conditions, d.RecordRevision, d.PhaseSince = "", "", nil, 0, nil
+	d.Step, d.StepsDone, d.StepsTotal, d.Changes, d.Actions, d.WorstAction, d.Notes = "", 0, 0, nil, nil, "", nil
+	d.Address, d.Instance, d.Conditions, d.RecordRevision, d.PhaseSince, d.HeldDigest = "", "", nil, 0, nil, ""
 	if !ended(d.Phase) {
-		d.Phase, d.Reason, d.Message = "", "", ""
+		d.Phase, d.Reason, d.Message, d.DelayedEnd = "", "", "", nil
 	}
 	if d.Drain != nil {
 		d.Drain.PodsLeft, d.Drain.VolumesLeft, d.Drain.Blocked = 0, 0, nil

@@ -14,6 +14,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/changemanagement"
+	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/drift"
 	"github.com/capi-refit/refit/internal/machineupdate/flow"
 	"github.com/capi-refit/refit/internal/node"
@@ -37,6 +38,8 @@ type wait struct {
 	// decision is what holds the update back, where a policy does, and also the reason for which it waits besides.
 	decision *changemanagement.Decision
 	also     string
+	// delayed is set where a person has ended the update, and that waits.
+	delayed *refitv1.DelayedEnd
 }
 
 // but returns what a node that is looked at while a policy holds its update back makes it wait for: the policy, first of all.
@@ -118,15 +121,17 @@ func (u *update) show(ctx context.Context, w *wait, gone bool) (ctrl.Result, err
 		if gone {
 			u.noteReleased(s)
 		}
+		s.HeldDigest, s.DelayedEnd = "", w.delayed
 		if w.decision != nil {
 			revokeAdmission(s) // nothing has started by it
 			permitted(s, metav1.ConditionFalse, string(w.decision.Reason), w.decision.Message)
-			near = noteDeadline(s, w.decision)
+			near = noteHeld(s, w.decision)
 		}
 	})
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	u.Reconciler.late.done(client.ObjectKeyFromObject(u.mu))
 	if u.mu.Status.Admission == nil {
 		u.Gate.Forget(u.mu)
 	}
@@ -260,6 +265,7 @@ func (u *update) succeed(ctx context.Context) (ctrl.Result, error) {
 		f = u.noteVerified(s)
 		s.Phase, s.Reason, s.Step, s.Message, s.Notes, s.FinishedAt = refitv1.PhaseSucceeded, "", "", message, u.notes, &now
 		s.LastSucceededAt, s.AppliedDigest = &now, ""
+		s.WorstAction = cmp.Or(s.WorstAction, string(disruption.None))
 		s.NodeRecords = s.NodeRecords[:min(len(s.NodeRecords), 1)] // the Node was seen to have it
 		u.outdoneRollback(s)
 		s.Slot, s.Node, s.Drain, s.ApplyingSince, s.SoakingSince = nil, nil, nil, nil, nil

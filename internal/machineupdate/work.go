@@ -290,5 +290,6 @@ func (u *update) tellRun(ctx context.Context) error {
 		for _, a := range u.ran.Actions {
 			s.Actions = append(s.Actions, a.String())
 		}
+		s.WorstAction = worstOf(u.ran.Actions)
 	})
 }
