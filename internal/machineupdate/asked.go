@@ -17,6 +17,7 @@ import (
 	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/machineupdate/flow"
 	"github.com/capi-refit/refit/internal/node"
 )
 
@@ -45,6 +46,9 @@ func (e standsOff) Error() string { return e.message }
 func withdrawn() *wait {
 	return &wait{reason: refitv1.ReasonWithdrawn, message: noLongerAsked, releases: true}
 }
+
+// isWithdrawn reports whether the Machine is there, and nobody asks for its update any more.
+func (u *update) isWithdrawn() bool { return u.seen.Machine == flow.Present && !u.seen.Asked }
 
 // unasked reports whether nobody asks for an update any more. A repair is asked for by a policy, and not by Cluster API.
 func unasked(mu *refitv1.MachineUpdate, machine *clusterv1.Machine) bool {

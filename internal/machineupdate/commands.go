@@ -63,7 +63,7 @@ func init() { //nolint:gochecknoinits // commands run, and run has them done
 		flow.Protect:         gathers((*update).protect),
 		flow.Drain:           (*update).drain,
 		flow.Work:            (*update).work,
-		flow.TakeFailure:     ends((*update).takeFailure),
+		flow.TakeFailure:     (*update).takeFailure,
 		flow.Verify:          gathers((*update).verify),
 		flow.BringNode:       gathers((*update).bringNode),
 		flow.AwaitReady:      gathers((*update).awaitReady),

@@ -132,7 +132,16 @@ func (u *update) release(ctx context.Context) (*wait, error) {
 
 // keepsCordon reports whether a node stays cordoned that is released: it may be half changed, and nobody has given it up.
 func (u *update) keepsCordon() bool {
+	if u.fails() || u.isWithdrawn() {
+		return u.halfChanged() && !u.freed()
+	}
 	return u.mu.Status.ApplyingSince != nil && u.waits() != nil && !u.freed()
+}
+
+// fails reports whether the update ends without success when its node is released.
+func (u *update) fails() bool {
+	s := u.state()
+	return s.Broken != "" || s.Lost || s.Waits == flow.Unreachable && s.Reboots && s.Overdue
 }
 
 // notReleased returns what the end of an update waits for whose node could not be released.

@@ -92,6 +92,8 @@ func (u *update) wait(ctx context.Context) (ctrl.Result, error) {
 		w = w.afterRun()
 	case u.seen.Work == flow.Unknown:
 		w = w.unknownRun()
+	case u.seen.Work == flow.Unreleased && u.fails():
+		w = u.notReleased(ctx, u.unreleased)
 	case w.releases && !u.seen.Released && !u.freed():
 		if atWork := u.mu.Status.AtWork(); len(atWork) > 0 {
 			if w = w.whileUpdater(atWork[0], u.giveUpOffer()); w.reason == refitv1.ReasonWithdrawn {
@@ -200,13 +202,19 @@ func endStart(s *refitv1.MachineUpdateStatus) {
 	}
 }
 
-// fail ends the update until a person asks for another try or the desired specs change. It keeps its slot, so that what made it
-// fail does not walk through the fleet; and a node that may be half changed stays cordoned.
-func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result, error) {
-	changed := u.mu.Status.ApplyingSince != nil && !u.replaced && (u.failedRun == nil || !u.failedRun.RolledBack || len(u.mu.Status.Updaters) > 0)
-	if err := u.releaseNode(ctx, changed); err != nil {
-		return u.show(ctx, u.notReleased(ctx, err), false)
+// halfChanged reports whether the node of an update that ends without success may have a part of the specs.
+func (u *update) halfChanged() bool {
+	run := u.failedRun
+	if run == nil && u.isWithdrawn() && u.saidLast != nil && u.saidLast.State == node.Failed {
+		run = u.saidLast
 	}
+	return u.mu.Status.ApplyingSince != nil && !u.replaced && (run == nil || !run.RolledBack || len(u.mu.Status.Updaters) > 0)
+}
+
+// fail ends the update, whose node is released, until a person asks for another try or the desired specs change. It keeps its slot, so that what made
+// it fail does not walk through the fleet; and a node that may be half changed stays cordoned.
+func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result, error) {
+	changed := u.halfChanged()
 	if d := u.mu.Status.Drain; changed && d != nil && d.Cordoned {
 		message += "; the node stays cordoned, since it may be half changed"
 	}

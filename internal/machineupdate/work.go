@@ -216,17 +216,19 @@ func (u *update) follow(ctx context.Context, status node.Status) error {
 	})
 }
 
-// takeFailure ends the update with what the node reports: of the work that was followed, or of work that failed before refit could tell.
-func (u *update) takeFailure(ctx context.Context) (ctrl.Result, error) {
+// takeFailure has the update fail with what the node reports: of the work that was followed, or of work that failed before refit could tell.
+func (u *update) takeFailure(ctx context.Context) (ctrl.Result, bool, error) {
 	status := u.last
 	if u.seen.Ran == flow.RunFailed {
 		status = u.ran
 	}
 	u.failedRun = &status
 	if status.NeedsReboot {
-		return u.rebootToRead(ctx, status)
+		result, err := u.rebootToRead(ctx, status)
+		return result, false, err
 	}
-	return u.fail(ctx, "NodeFailed", "the node reports: "+status.Message)
+	u.blockOn(&wait{fails: "NodeFailed", message: "the node reports: " + status.Message})
+	return ctrl.Result{}, true, nil
 }
 
 // rebootToRead goes on after a run whose changes did not take effect, where the policy says that a reboot is to make them. The

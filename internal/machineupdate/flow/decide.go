@@ -40,7 +40,7 @@ const (
 	Wait Command = "Wait"
 	// AwaitBoot waits for a node that reboots. It ends.
 	AwaitBoot Command = "AwaitBoot"
-	// Fail ends the update.
+	// Fail ends the update, whose node is released. It ends.
 	Fail Command = "Fail"
 	// CheckRepair looks whether a repair is still wanted.
 	CheckRepair Command = "CheckRepair"
@@ -92,7 +92,7 @@ const (
 	Drain Command = "Drain"
 	// Work has the node do its work, or go on with it, and follows it to its end.
 	Work Command = "Work"
-	// TakeFailure acts on work that has failed on the node. It ends.
+	// TakeFailure acts on work that has failed on the node: it is why the update can't go on, or something else is to be done there.
 	TakeFailure Command = "TakeFailure"
 	// Verify has the node compare itself with what is desired once more.
 	Verify Command = "Verify"
@@ -117,6 +117,8 @@ func Decide(s State) (Command, Reason) {
 		return c, NodeNotBack
 	case c == Fail:
 		return c, Reason(s.Broken)
+	case c == Wait && s.Broken != "":
+		return c, refitv1.ReasonWorkload
 	case c == Wait && s.Waits == "" && s.Window != Open:
 		return c, refitv1.ReasonWindow
 	case c == Wait:
@@ -176,13 +178,13 @@ func asked(s *State) Command { //nolint:cyclop // a table: who asks first is hea
 func blocked(s *State) Command {
 	switch {
 	case s.Broken != "":
-		return Fail
+		return failing(s)
 	case s.Waits == Unreachable && s.Reboots && s.Overdue:
-		return Fail
+		return failing(s)
 	case s.Waits == Unreachable && s.Reboots:
 		return AwaitBoot
 	case s.Lost: // who would mend it or make it again is kept off as long as the update goes on
-		return Fail
+		return failing(s)
 	case s.Waits != "":
 		return waiting(s)
 	}

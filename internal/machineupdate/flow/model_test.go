@@ -84,6 +84,7 @@ type work struct {
 	lost            bool // the answer to what it has asked for
 	registered      [updaters]bool
 	stalled         bool // it has waited for long
+	took            bool // that the work on the node has failed
 	commands        int
 }
 

@@ -24,7 +24,7 @@ func (m *model) workOn(w *work) flow.NodeWork {
 
 // keepsCordon reports whether a node stays cordoned that is released.
 func (m *model) keepsCordon(w *work) bool {
-	return w.rec.changed && (w.seen.Waits != "" || w.unasked) && !w.rec.deleting && !w.rec.abandon
+	return w.rec.changed && (w.seen.Waits != "" || w.seen.Broken != "" || w.unasked) && !w.rec.deleting && !w.rec.abandon
 }
 
 // releaseNode releases the node. Who was overtaken has nothing to release: it reports false.

@@ -172,6 +172,8 @@ func (m *model) step(w *work) (broken string) {
 		if ok {
 			broken = m.work(w)
 		}
+	case flow.TakeFailure:
+		w.seen.Broken, w.took = "NodeFailed", true
 	case flow.Verify:
 		if w.seen.Verified = n.shows == w.rec.asked; !w.seen.Verified {
 			w.seen.Broken = "NotVerified"
@@ -357,11 +359,11 @@ func (m *model) conclude(w *work, c flow.Command) (bool, string) {
 				*r = record{version: r.version, gone: true}
 			}
 		}), ""
-	case flow.Fail, flow.TakeFailure:
-		if !m.releaseNode(w, w.rec.changed) {
-			return false, ""
+	case flow.Fail:
+		if !w.seen.Released {
+			return true, "an update failed whose node was not released"
 		}
-		n.acted, n.told = n.acted || c == flow.TakeFailure, true
+		n.acted, n.told = n.acted || w.took, true
 		return m.write(w, func(r *record) {
 			r.failed, r.observed, r.retry, r.rebootingSince = true, r.asked, false, 0
 			if !r.changed {

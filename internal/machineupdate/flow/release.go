@@ -34,6 +34,17 @@ func released(s *State, then Command) Command {
 	return ReleaseNode
 }
 
+// failing decides on an update that can't go on. It has failed when its node is released: until then it shows why it is not.
+func failing(s *State) Command {
+	switch {
+	case s.Released:
+		return Fail
+	case s.Work == Unreleased:
+		return Wait
+	}
+	return ReleaseNode
+}
+
 // abandoned decides on an update that a person abandons. One that has failed was told of; another try may have left work under way.
 func abandoned(s *State) Command {
 	switch {
