@@ -89,9 +89,9 @@ func (u *update) abandon(ctx context.Context) (ctrl.Result, error) {
 		}
 		s.Message, s.DelayedEnd = beforeAbandon(s), nil
 		s.ObservedAbandon = u.mu.AbandonRequest()
-		s.Node, s.Slot, s.Drain, s.ApplyingSince, s.SoakingSince, s.Admission, s.Updaters = nil, nil, nil, nil, nil, nil, nil
+		settle(s, settledGivenUp)
 		if waits {
-			s.Phase, s.Reason, s.FinishedAt, s.RebootingSince, s.AppliedDigest = refitv1.PhaseFailed, abandoned, &at, nil, ""
+			s.Phase, s.Reason, s.FinishedAt, s.AppliedDigest = refitv1.PhaseFailed, abandoned, &at, ""
 			s.Message = "the update has not ended, and " + began + s.Message
 		}
 		s.Message += "; it was abandoned: its slot is free, and nothing of refit is on the node"

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -132,13 +131,10 @@ func (u *update) goBack(ctx context.Context, applied string) error {
 	}
 	at := u.now()
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
-		revokeAdmission(s)
+		settle(s, settledWithdrawn)
 		s.Phase, s.Reason, s.Step, s.FinishedAt = refitv1.PhaseSucceeded, "", "", &at
 		s.Message = "the node was updated before; Cluster API has asked for other specs since and no longer does, and nothing was changed on the node for them"
 		s.ObservedDigest, s.ObservedRetry, s.AppliedDigest = applied, u.mu.RetryRequest(), ""
-		s.Repair, s.Plan, s.Slot, s.Node, s.Drain, s.Attempts = nil, nil, nil, nil, nil, 0
-		s.Changes, s.Actions, s.WorstAction, s.Notes, s.StepsDone, s.StepsTotal = nil, nil, "", nil, 0, 0
-		meta.RemoveStatusCondition(&s.Conditions, refitv1.PermittedCondition)
 	})
 	if err == nil {
 		u.Gate.Forget(u.mu)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -105,11 +104,9 @@ func (u *update) withdrawRepair(ctx context.Context, why string) error {
 	}
 	at := u.now()
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
-		revokeAdmission(s)
+		settle(s, settledWithdrawn)
 		s.Phase, s.Reason, s.Step, s.FinishedAt = refitv1.PhaseSucceeded, "", "", &at
 		s.Message = "the node was updated before; it has drifted since, and its repair was withdrawn: " + why
-		s.Repair, s.Plan, s.Slot, s.Node, s.Drain = nil, nil, nil, nil, nil
-		meta.RemoveStatusCondition(&s.Conditions, refitv1.PermittedCondition)
 	})
 	if err == nil {
 		u.Gate.Forget(u.mu)

@@ -175,7 +175,7 @@ func (u *update) releaseMachine(ctx context.Context) (*wait, error) {
 	w := machineDeleted()
 	return nil, u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Message = refitv1.PhaseWaiting, w.reason, w.message
-		s.Node, s.Slot, s.Drain, s.Admission, s.ApplyingSince, s.SoakingSince, s.Updaters = nil, nil, nil, nil, nil, nil, nil
+		settle(s, settledGivenUp)
 	})
 }
 

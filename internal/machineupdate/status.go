@@ -174,12 +174,11 @@ func (u *update) tellWait(w *wait) {
 // noteReleased records that refit has released the node. One that may be half changed keeps its slot, and its update what let it start. One that
 // was watched, and has not said how that has ended, has still what nobody knows to work.
 func (u *update) noteReleased(s *refitv1.MachineUpdateStatus) {
-	if s.ApplyingSince == nil || u.saidLast != nil {
+	switch {
+	case s.ApplyingSince == nil:
+		settle(s, settledReleased)
+	case u.saidLast != nil:
 		s.SoakingSince = nil
-	}
-	if s.ApplyingSince == nil {
-		revokeAdmission(s)
-		s.Node, s.Slot, s.Drain = nil, nil, nil
 	}
 }
 
@@ -223,7 +222,6 @@ func (u *update) fail(ctx context.Context, reason, message string) (ctrl.Result,
 	at := u.now()
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		s.Phase, s.Reason, s.Message, s.FinishedAt = refitv1.PhaseFailed, reason, message, &at
-		s.RebootingSince, s.SoakingSince = nil, nil
 		u.recordFailure(s, changed)
 	})
 	if err != nil {
@@ -243,10 +241,11 @@ func (u *update) recordFailure(s *refitv1.MachineUpdateStatus, changed bool) {
 	if changed || u.replaced {
 		s.AppliedDigest = "" // the node no longer shows it, or is another
 	}
+	how := settledHalfChanged
 	if !changed {
-		endStart(s)
-		s.Node, s.Drain, s.ApplyingSince = nil, nil, nil
+		how = settledUnchanged
 	}
+	settle(s, how)
 }
 
 // waysOn returns how a person goes on with an update that has failed.
@@ -276,7 +275,7 @@ func (u *update) succeed(ctx context.Context) (ctrl.Result, error) {
 		s.WorstAction = cmp.Or(s.WorstAction, string(disruption.None))
 		s.NodeRecords = s.NodeRecords[:min(len(s.NodeRecords), 1)] // the Node was seen to have it
 		u.outdoneRollback(s)
-		s.Slot, s.Node, s.Drain, s.ApplyingSince, s.SoakingSince = nil, nil, nil, nil, nil
+		settle(s, settledDone)
 	})
 	if err != nil {
 		return ctrl.Result{}, err
