@@ -104,7 +104,7 @@ vulnerabilities: $(TOOLS)/govulncheck ## Check what is shipped for known vulnera
 demo: build ## A management cluster on loopback, a live in-place update of five nodes, its proof. KEEP=1 leaves it running; NODES=real|containers|stand-ins.
 	go run ./test/demo $(if $(KEEP),--keep) $(if $(NODES),--nodes=$(NODES))
 
-# go vet is one of lint's linters. For each of these it would look at all dependencies anew, which takes minutes the first time.
+# go vet is one of lint's linters. For each of these it would look at all dependencies again, which takes minutes the first time.
 # Without the race detector tests are compiled as all else is here, and walks go through all faults.
 TEST := CGO_ENABLED=0 go test -trimpath -vet=off -timeout 60m
 # The race detector is for packages with goroutines, in which it finds something: the others are tested without, and so is what only tests are made of.

@@ -26,7 +26,7 @@ type ClusterChangeManagementPolicySpec struct {
 	// +optional
 	NamespaceSelector metav1.LabelSelector `json:"namespaceSelector,omitzero"`
 
-	// overrides says whether overrides of objects in namespaces (permissive-until, bypass-change-management, permits) open the policy. With
+	// overrides reports whether overrides of objects in namespaces (permissive-until, bypass-change-management, permits) open the policy. With
 	// Forbid only annotations of the policy itself do.
 	// +optional
 	// +kubebuilder:default=Forbid

@@ -97,7 +97,7 @@ type RepairStatus struct {
 }
 
 // ChangeID identifies what is to be done on the node, for a bypass of change management: the digest of the specs, and of a repair
-// that with the time at which the drift was found. What was let go once does not let go repairs of it for ever.
+// that with the time at which the drift was found. What was let start once does not let repairs of it start for ever.
 func (mu *MachineUpdate) ChangeID() string {
 	if r := mu.Status.Repair; r != nil && mu.Status.ObservedDigest == mu.Spec.Digest {
 		return fmt.Sprintf("%s-repair-%d", mu.Spec.Digest, r.StartedAt.Unix())

@@ -215,7 +215,7 @@ type MachineUpdateStatus struct {
 	RebootingSince *metav1.Time `json:"rebootingSince,omitempty"`
 
 	// soakingSince is since when all is done on the node, and it is watched before that counts as a success. It stays until that has ended
-	// or refit leaves the node, also while the node does not answer: no next node of the cluster is taken before.
+	// or refit releases the node, also while the node does not answer: no next node of the cluster is taken before.
 	// +optional
 	SoakingSince *metav1.Time `json:"soakingSince,omitempty"`
 

@@ -175,7 +175,7 @@ type UpdaterHandlers struct {
 
 // UpdaterRegistrationStatus is what is known of an extension.
 type UpdaterRegistrationStatus struct {
-	// conditions: Ready says whether its handlers were discovered, and why not.
+	// conditions: Ready reports whether its handlers were discovered, and why not.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -39,7 +39,7 @@ type NodeLocker interface {
 // NodeMarker keeps those off nodes of a workload cluster who do not go by leases. *protection.HeldNodes is one.
 type NodeMarker interface {
 	Mark(ctx context.Context, node string, machine types.UID) error
-	Unmark(ctx context.Context, node string) error
+	ReleaseNode(ctx context.Context, node string) error
 }
 
 // Nodes are those of a workload cluster, for who holds them.

@@ -42,7 +42,7 @@ func (l *locker) Mark(_ context.Context, node string, machine types.UID) error {
 	return l.markErr
 }
 
-func (l *locker) Unmark(_ context.Context, node string) error {
+func (l *locker) ReleaseNode(_ context.Context, node string) error {
 	l.asked = append(l.asked, "unmark "+node)
 	if l.markErr == nil {
 		l.marked = ""

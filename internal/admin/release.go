@@ -65,7 +65,7 @@ func (h *Holder) releaseNode(ctx context.Context, m *clusterv1.Machine, node str
 		err = h.unlock(ctx, nodes, node, force)
 	}
 	if err == nil {
-		err = nodes.Unmark(ctx, node)
+		err = nodes.ReleaseNode(ctx, node)
 	}
 	if err == nil || m.DeletionTimestamp.IsZero() || errors.Is(err, ErrNotYours) || ctx.Err() != nil {
 		return err

@@ -46,7 +46,7 @@ type Decision struct {
 	Probe bool
 	// measuredWhy is why, for a Probe.
 	measuredWhy string
-	// firm are those of the policies that no override of an object in the namespace opens. They hold a change also when such an override lets it go.
+	// firm are those of the policies that no override of an object in the namespace opens. They hold a change also when such an override opens the others.
 	firm []*Policy
 	// lifted are those that an override of their own opens: they are not asked.
 	lifted []*Policy
@@ -69,7 +69,7 @@ type Decision struct {
 	limits []string
 }
 
-// Decide reports whether a change of a Machine may start, by the policies that select it. An override of an object in the namespace that lets it go is
+// Decide reports whether a change of a Machine may start, by the policies that select it. An override of an object in the namespace that lets it start is
 // none for firm policies: they are asked without it.
 func Decide(now time.Time, s *Candidate, policies []*Policy, c Change) Decision {
 	d := decide(now, s, policies, c)
@@ -117,7 +117,7 @@ func decide(now time.Time, s *Candidate, policies []*Policy, c Change) Decision 
 	}
 	d.tellForce(f)
 	if d.Open {
-		d.letGo(own, len(schedules) > 0 || permitted.given())
+		d.liftedBy(own, len(schedules) > 0 || permitted.given())
 	}
 	d.Stopped = !d.Open && (now.Before(f.restrictedTo) || now.Before(f.notBefore) || slices.ContainsFunc(schedules, (*schedule.Schedule).Paused))
 	for _, text := range append(f.ignored, own.ignored...) {

@@ -90,8 +90,8 @@ func (f *force) stop(stops []force) {
 	}
 }
 
-// letGo notes by which overrides of their own policies are open.
-func (d *Decision) letGo(own ownForce, others bool) {
+// liftedBy notes by which overrides of their own policies are open.
+func (d *Decision) liftedBy(own ownForce, others bool) {
 	if len(own.by) == 0 {
 		return
 	}
@@ -150,7 +150,7 @@ func quoted(policies []*Policy) []string {
 	return out
 }
 
-// HowToBypassFirm returns how to let a change go that firm policies hold back; empty if there are none.
+// HowToBypassFirm returns how to let a change start that firm policies hold back; empty if there are none.
 func (d *Decision) HowToBypassFirm(digest string) string {
 	if len(d.HeldBy) == 0 {
 		return ""
@@ -159,6 +159,6 @@ func (d *Decision) HowToBypassFirm(digest string) string {
 	for i, p := range d.HeldBy {
 		what[i] = p.Name
 	}
-	return fmt.Sprintf("annotations in the namespace don't open the platform's policies; who may change them can let this one change go: kubectl annotate %s %s %s=%s",
+	return fmt.Sprintf("annotations in the namespace don't open the platform's policies; who may change them can let this one change start: kubectl annotate %s %s %s=%s",
 		clusterPlural, strings.Join(what, " "), refitv1.BypassAnnotation, digest)
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/capi-refit/refit/schedule"
 )
 
-// Gate lets updates start on nodes. It is for the leader: what it has let go is counted in one place.
+// Gate lets updates start on nodes. It is for the leader: what it has let start is counted in one place.
 type Gate struct {
 	Policies *Policies
 	// Client reads from a cache.

@@ -138,7 +138,7 @@ func howToBypass(p inplace.Proposal, d Decision) string {
 	if how := d.HowToBypassFirm(p.Digest); how != "" {
 		return how
 	}
-	return fmt.Sprintf("to let this one change go now, annotate its MachineDeployment, KubeadmControlPlane or Cluster with %s=%s", refitv1.BypassAnnotation, p.Digest)
+	return fmt.Sprintf("to let this one change start now, annotate its MachineDeployment, KubeadmControlPlane or Cluster with %s=%s", refitv1.BypassAnnotation, p.Digest)
 }
 
 // candidate is the Machine that a proposal is about, or that the Machines of its MachineSet are like.
@@ -208,7 +208,7 @@ func (h *Hooks) Upgrade(ctx context.Context, u inplace.Upgrade) (inplace.Progres
 	}
 	how := first.HowToBypassFirm(digest)
 	if how == "" {
-		how = fmt.Sprintf("to let it go now: kubectl annotate cluster -n %s %s %s=%s", u.Namespace, u.Cluster, refitv1.BypassAnnotation, digest)
+		how = fmt.Sprintf("to let it start now: kubectl annotate cluster -n %s %s %s=%s", u.Namespace, u.Cluster, refitv1.BypassAnnotation, digest)
 	}
 	return inplace.Progress{Message: fmt.Sprintf("%s is held back: %s; %s", what, first.Message, how), RetryAfter: retry}, nil
 }

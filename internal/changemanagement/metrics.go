@@ -16,7 +16,7 @@ var gateDesc = prometheus.NewDesc("refit_change_management_gate_open",
 	"Whether a health gate of the policy holds: 0 no, 1 yes, -1 not known; of several clusters the worst. There is no sample while nobody asks.",
 	[]string{"namespace", "policy", "gate"}, nil)
 
-// Metrics counts what overrides have let through, and what nobody was asked about.
+// Metrics counts what overrides have let start, and what nobody was asked about.
 type Metrics struct{ overrides, passed, remediations *prometheus.CounterVec }
 
 // NewMetrics registers the metrics.

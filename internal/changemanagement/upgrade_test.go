@@ -129,7 +129,7 @@ func TestAnUpgradeIsAskedForAgainWhenItsWindowOpens(t *testing.T) {
 	}
 }
 
-func TestAnUpgradeIsLetGoByTheDigestOfItsMessage(t *testing.T) {
+func TestAnUpgradeStartsByTheDigestOfItsMessage(t *testing.T) {
 	w := newWorld(t, cluster("c1", nil, nil), controlPlane("cp1"), worker("w1"), never("a"))
 	command := regexp.MustCompile(`kubectl annotate cluster -n fleet c1 (\S+)=(\S+)$`)
 	u := upgrade(inplace.UpgradedControlPlane)

@@ -34,7 +34,7 @@ func newAuditVerifyCommand() *cobra.Command {
 	var o verifyOptions
 	cmd := &cobra.Command{
 		Use:   "verify FILE...",
-		Short: "Say whether an audit log is as it was written",
+		Short: "Report whether an audit log is as it was written",
 		Long: `Checks that each line of the log follows from the one before: that none was changed, removed, inserted or moved. What was cut
 off at the end leaves no trace in the files, nor does another log that holds together: with --head the log is compared with a head
 that refit has published and signed. Without it the last number and hash are shown, to compare them with those that were noted

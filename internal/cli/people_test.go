@@ -73,7 +73,7 @@ func (l leases) Mark(_ context.Context, node string, machine types.UID) error {
 	return nil
 }
 
-func (l leases) Unmark(_ context.Context, node string) error {
+func (l leases) ReleaseNode(_ context.Context, node string) error {
 	delete(l, "mark "+node)
 	return nil
 }

@@ -45,8 +45,8 @@ func newScheduleEvalCommand() *cobra.Command {
 	var flags evalFlags
 	cmd := &cobra.Command{
 		Use:   "eval (-f POLICIES | --vectors FILE)",
-		Short: "Say whether change-management policies are open at an instant, until when, and when they open next",
-		Long: `Reads ChangeManagementPolicy objects, or their specs, and says whether all of them together let changes start. They may be
+		Short: "Report whether change-management policies are open at an instant, until when, and when they open next",
+		Long: `Reads ChangeManagementPolicy objects, or their specs, and reports whether all of them together let changes start. They may be
 a list or several documents. Calendars are taken from the ConfigMaps among them. It is the server's own engine, and needs no
 cluster.
 

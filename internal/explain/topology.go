@@ -294,7 +294,7 @@ func (o *Owner) same(rotates bool) {
 	}
 }
 
-// because names the fields of a Cluster for which its machines are made anew; of its ClusterClass, that it is another one, or has changed.
+// because names the fields of a Cluster for which its machines are made again; of its ClusterClass, that it is another one, or has changed.
 func because(was, will *part) []string {
 	var out []string
 	if was.version != will.version {

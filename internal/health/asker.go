@@ -79,7 +79,7 @@ type kept struct {
 	toldFor    time.Duration
 	// wanted is when somebody was interested last, and needed from when on an answer is needed at once.
 	wanted, needed time.Time
-	// missed reports that somebody was not let go for want of a fresh answer.
+	// missed reports that somebody was not let start for want of a fresh answer.
 	missed bool
 	asking bool
 	// prompt reports that it was answered in time last.

@@ -143,7 +143,7 @@ func TestAnAnswerGetsOld(t *testing.T) {
 	require.Equal(t, refitv1.GatePassing, answer.State, "so that it can be told")
 	require.Empty(t, drained(a.changes))
 	close(hangs)
-	a.changed() // whoever was not let go is woken
+	a.changed() // whoever was not let start is woken
 	require.Eventually(t, func() bool { _, fresh := a.Latest(policyA, a.gate, "c1"); return fresh }, 10*time.Second, time.Millisecond)
 }
 

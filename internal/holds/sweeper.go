@@ -143,7 +143,7 @@ func (s *Sweeper) releaseNode(ctx context.Context, m *clusterv1.Machine) (bool, 
 			return false, err
 		}
 	}
-	return true, (&protection.HeldNodes{Client: cluster.Client}).Unmark(ctx, node)
+	return true, (&protection.HeldNodes{Client: cluster.Client}).ReleaseNode(ctx, node)
 }
 
 // stillOver reports whether the hold of a Machine that was over still is. Who holds a Machine writes it before the lease.

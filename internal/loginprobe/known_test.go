@@ -172,7 +172,7 @@ func TestADarkNodeIsTriedMoreAndMoreRarely(t *testing.T) {
 	require.InDelta(t, 4*30, len(f.tried), 31, "once an hour each")
 	f.restart()
 	f.run(2 * time.Hour)
-	require.InDelta(t, 2*30, len(f.tried), 31, "a restart does not begin anew with it: 20 of them are listed")
+	require.InDelta(t, 2*30, len(f.tried), 31, "a restart does not begin again with it: 20 of them are listed")
 }
 
 // TestWhoComesBeforeDarkNodes where there is not time for all.

@@ -151,7 +151,7 @@ func (u *update) forget(ctx context.Context) error {
 	}
 	revokeAdmission(&u.mu.Status)
 	u.Gate.Forget(u.mu)
-	if err := u.finalizer(ctx, controllerutil.RemoveFinalizer); err != nil { // the node was left before
+	if err := u.finalizer(ctx, controllerutil.RemoveFinalizer); err != nil { // the node was released before
 		return err
 	}
 	err := u.Client.Delete(ctx, u.mu, client.Preconditions{UID: &u.mu.UID, ResourceVersion: &u.mu.ResourceVersion})

@@ -126,7 +126,7 @@ func heldBy(d changemanagement.Decision, machine *clusterv1.Machine, mu *refitv1
 	return w
 }
 
-// tellHeld returns why an update is held back, what it takes, its deadline if that is near, and how to let it go.
+// tellHeld returns why an update is held back, what it takes, its deadline if that is near, and how to let it start.
 func tellHeld(d *changemanagement.Decision, mu *refitv1.MachineUpdate) string {
 	text := d.Message
 	if mu.Status.Plan != nil {
@@ -141,7 +141,7 @@ func tellHeld(d *changemanagement.Decision, mu *refitv1.MachineUpdate) string {
 	if firm := d.HowToBypassFirm(mu.ChangeID()); firm != "" {
 		return text + "; " + firm
 	}
-	return text + fmt.Sprintf("; to let this one change go now: kubectl annotate machine -n %s %s %s=%s",
+	return text + fmt.Sprintf("; to let this one change start now: kubectl annotate machine -n %s %s %s=%s",
 		mu.Namespace, mu.Name, refitv1.BypassAnnotation, mu.ChangeID())
 }
 

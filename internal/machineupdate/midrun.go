@@ -9,7 +9,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 )
 
-// afterRun returns what an update waits for while what runs on its node is taken to its end, before the node is left.
+// afterRun returns what an update waits for while what runs on its node is taken to its end, before the node is released.
 func (w *wait) afterRun() *wait {
 	out := *w
 	out.message += "; work is under way on the node, which can't be left half done: that ends first, and until then refit keeps the node"

@@ -18,7 +18,7 @@ import (
 
 // clusterctl move pauses a Cluster, waits until nothing of it has the block-move annotation, copies all objects without their statuses,
 // deletes them where they were, and lets the Cluster go on where they are. It reads who has the annotation before it pauses. So an
-// update has it as long as refit works on its node, and loses it when refit has left the node because of the pause.
+// update has it as long as refit works on its node, and loses it when refit has released the node because of the pause.
 
 // beingMoved reports whether clusterctl has copied an object to another management cluster and is about to delete it here: what it stands for
 // is no longer this refit's.
@@ -36,7 +36,7 @@ func moveBlocked(mu *refitv1.MachineUpdate) bool {
 	return ok
 }
 
-// blocksMove reports whether it is to wait: from when the work on the node starts until that has ended, or refit has left the node.
+// blocksMove reports whether it is to wait: from when the work on the node starts until that has ended, or refit has released the node.
 func (u *update) blocksMove() bool {
 	switch u.mu.Status.Phase {
 	case refitv1.PhaseDraining, refitv1.PhaseApplying, refitv1.PhaseVerifying:

@@ -259,7 +259,7 @@ func unanswered(err error) *wait {
 	}
 }
 
-// heldByOthers leaves the node to whoever holds it, when what runs there has ended. What was not begun begins again, with all questions,
+// heldByOthers releases the node to whoever holds it, when what runs there has ended. What was not begun begins again, with all questions,
 // when the node is free.
 func (u *update) heldByOthers(ctx context.Context, held *lease.HeldError) (*wait, error) {
 	w := &wait{reason: refitv1.ReasonHold, message: held.Message, retry: retryNode, releases: true}

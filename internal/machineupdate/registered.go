@@ -104,7 +104,7 @@ func unfinished(runs []refitv1.UpdaterRun) []refitv1.UpdaterRun {
 	return out
 }
 
-// callUpdater calls the updater whose turn it is. When it is done the node is looked at anew, since it may be another by that.
+// callUpdater calls the updater whose turn it is. When it is done the node is looked at again, since it may be another by that.
 func (u *update) callUpdater(ctx context.Context) (ctrl.Result, bool, error) {
 	w, again, err := u.callNext(ctx)
 	switch {
@@ -115,13 +115,13 @@ func (u *update) callUpdater(ctx context.Context) (ctrl.Result, bool, error) {
 	case again > 0:
 		return ctrl.Result{RequeueAfter: again}, false, nil
 	default:
-		u.lookAnew()
+		u.forgetNode()
 	}
 	return ctrl.Result{}, true, nil
 }
 
-// lookAnew forgets what the node has said.
-func (u *update) lookAnew() {
+// forgetNode forgets what the node has said.
+func (u *update) forgetNode() {
 	u.disconnect()
 	s := &u.seen
 	s.Connected, s.Last, s.Busy, s.Plan, s.Noted, s.Admitted, s.Allowed, s.Spared = false, "", false, flow.Plan{}, false, false, false, false

@@ -56,7 +56,7 @@ func (w *world) endsWith(answer *string) {
 	w.requireFree(false)
 }
 
-// requireAtWork demands that refit has not left the node.
+// requireAtWork demands that refit has not released the node.
 func (w *world) requireAtWork(slot bool) {
 	w.t.Helper()
 	require.Equal(w.t, "refit/uid-1", *w.leaseOf().Spec.HolderIdentity)
@@ -280,7 +280,7 @@ func TestUpdateOfASilentUpdater(t *testing.T) {
 	}
 }
 
-// TestUpdaterAtWorkWithoutRegisteredUpdaters has refit be started anew without the flag.
+// TestUpdaterAtWorkWithoutRegisteredUpdaters has refit be started again without the flag.
 func TestUpdaterAtWorkWithoutRegisteredUpdaters(t *testing.T) {
 	w, _, _ := atWork(t, unchanged)
 	w.reconciler.Registered = nil

@@ -23,8 +23,8 @@ func (w *world) deleteMachine() {
 	require.NoError(w.t, w.Delete(w.t.Context(), &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}))
 }
 
-// requireLetGo requires that nothing of refit's keeps the Machine.
-func (w *world) requireLetGo() {
+// requireReleased requires that nothing of refit's keeps the Machine.
+func (w *world) requireReleased() {
 	w.t.Helper()
 	st := w.requireWaiting(refitv1.ReasonDeleting, "its node is not touched any more")
 	require.Nil(w.t, st.Slot)
@@ -65,13 +65,13 @@ func TestAMachineIsDeleted(t *testing.T) {
 				w.workload.Err = workload.ErrUnavailable
 			}
 			require.Positive(t, w.reconcile().RequeueAfter)
-			w.requireLetGo()
+			w.requireReleased()
 			if !tc.away {
 				w.requireFree(tc.cordoned) // Cluster API drains it next
 			}
 			require.NotContains(t, w.node.calls, "apply")
 			w.reconcile()
-			w.requireLetGo()
+			w.requireReleased()
 		})
 	}
 }
@@ -95,7 +95,7 @@ func TestADeletedMachineWaitsForTheWorkOnItsNode(t *testing.T) {
 			require.Contains(t, w.currentMachine().Annotations, clusterv1.PreDrainDeleteHookAnnotationPrefix+"/refit")
 			end(w)
 			w.reconcile()
-			w.requireLetGo()
+			w.requireReleased()
 		})
 	}
 }

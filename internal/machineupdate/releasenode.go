@@ -128,7 +128,7 @@ func (u *update) nodeName() string {
 }
 
 // releaseOvertaken takes away what this reconciliation has put on the node when nobody comes back for it: another server has ended the
-// update meanwhile, or has left the node.
+// update meanwhile, or has released the node.
 func (u *update) releaseOvertaken(ctx context.Context) error {
 	if u.occupied.held == nil {
 		return nil

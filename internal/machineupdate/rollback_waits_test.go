@@ -106,7 +106,7 @@ func TestARollbackSaysWhatKeepsIt(t *testing.T) {
 	}
 }
 
-// TestARollbackThatIsAskedForAgainGoesOn has an object be refused when another was written, and be let through later. Neither the warning
+// TestARollbackThatIsAskedForAgainGoesOn has an object be refused when another was written, and be accepted later. Neither the warning
 // nor what was begun is forgotten.
 func TestARollbackThatIsAskedForAgainGoesOn(t *testing.T) {
 	w := failedWorker(t)

@@ -31,7 +31,7 @@ type wait struct {
 	message string
 	// retry is when to look again; retryDefault if 0.
 	retry time.Duration
-	// releases means that the node is left to somebody else, whatever was begun there, as soon as nothing runs on it any more.
+	// releases means that the node is released to somebody else, whatever was begun there, as soon as nothing runs on it any more.
 	releases bool
 	// fails is the reason with which the update fails for it; empty if that can end by itself.
 	fails string
@@ -115,7 +115,7 @@ func (u *update) lookAgain(ctx context.Context) (ctrl.Result, error) {
 // again is when to look again.
 func (w *wait) again() ctrl.Result { return ctrl.Result{RequeueAfter: cmp.Or(w.retry, retryDefault)} }
 
-// show records what the update waits for, and whether refit has left the node.
+// show records what the update waits for, and whether refit has released the node.
 func (u *update) show(ctx context.Context, w *wait, gone bool) (ctrl.Result, error) {
 	news, near := u.waitedFor != w.reason, false
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {

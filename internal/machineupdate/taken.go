@@ -12,7 +12,7 @@ import (
 )
 
 // taken returns what an update waits for whose Machine Cluster API is about to take, or nil. To disturb such a node helps nobody, and what
-// has been begun there keeps Cluster API from it; so that ends, and the node is left.
+// has been begun there keeps Cluster API from it; so that ends, and the node is released.
 func taken(machine *clusterv1.Machine) *wait {
 	why := ""
 	for _, annotation := range []struct{ name, what string }{

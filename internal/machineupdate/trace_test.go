@@ -260,7 +260,7 @@ func TestALookIsNoSpan(t *testing.T) {
 		w.clock.Step(retryDefault)
 	}
 	since := w.requirePhase(refitv1.PhaseWaiting).PhaseSince
-	require.Equal(t, managementtest.Start.UTC(), since.UTC(), "a look does not begin the wait anew")
+	require.Equal(t, managementtest.Start.UTC(), since.UTC(), "a look does not begin the wait again")
 	shutdown()
 	leases := 0
 	for _, s := range receiver.Spans() {

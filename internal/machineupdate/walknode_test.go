@@ -115,7 +115,7 @@ func (n *walkNode) run(ctx context.Context, stdin io.Reader, stdout io.Writer) e
 	case !n.installed:
 		return &remote.CommandError{Status: 127}
 	case verb == "status":
-		n.letGoOn()
+		n.proceed()
 	}
 	if agent.Main(ctx, n.config(), []string{verb}, stdin, stdout) != 0 {
 		return &remote.CommandError{Status: 1}
@@ -168,8 +168,8 @@ func (n *walkNode) await(restarting <-chan struct{}) {
 	}
 }
 
-// letGoOn has work go on that is under way.
-func (n *walkNode) letGoOn() {
+// proceed has work go on that is under way.
+func (n *walkNode) proceed() {
 	if n.goOn == nil {
 		return
 	}
@@ -187,7 +187,7 @@ func (n *walkNode) end() {
 	defer n.mu.Unlock()
 	n.put("/proc/uptime", "1000000.00 1.00\n")
 	for n.goOn != nil {
-		n.letGoOn()
+		n.proceed()
 	}
 }
 
@@ -218,7 +218,7 @@ func (n *walkNode) journal() []node.JournalEntry {
 // requireClean requires that nothing is under way, and that no temporary file is left.
 func (n *walkNode) requireClean(where string) {
 	if n.goOn != nil && !n.awaitsLogin() { // nobody had to ask for its end
-		n.letGoOn()
+		n.proceed()
 	}
 	require.Nil(n.t, n.goOn, "%s: a run is under way", where)
 	require.NoFileExists(n.t, filepath.Join(n.root, "var/lib/refit/run.json"), where)

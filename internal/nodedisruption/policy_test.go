@@ -25,7 +25,7 @@ func within(timeout refitv1.DisruptionTimeout, actions ...refitv1.DisruptionActi
 	}
 }
 
-// What a CRD of another version may let through.
+// What a CRD of another version may accept.
 func TestWhatCanNotBeRead(t *testing.T) {
 	none, restart := act(refitv1.NoDisruption), act(refitv1.RestartDisruption, "a.service")
 	eleven := make([]refitv1.DisruptionAction, 11)

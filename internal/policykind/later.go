@@ -38,7 +38,7 @@ type laterQueue = workqueue.TypedRateLimitingInterface[ctrl.Request]
 
 // WatchSelected has the controller look when selectors may select other Machines than before.
 func (l *Later) WatchSelected(b *builder.Builder) *builder.Builder {
-	labels := builder.WithPredicates(predicate.LabelChangedPredicate{}) // it lets through what comes and goes
+	labels := builder.WithPredicates(predicate.LabelChangedPredicate{}) // what comes and goes passes it
 	return b.Watches(&clusterv1.Machine{}, l.Handler(), labels).Watches(&clusterv1.Cluster{}, l.Handler(), labels)
 }
 

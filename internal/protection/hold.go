@@ -73,8 +73,8 @@ func (h *HeldNodes) Mark(ctx context.Context, node string, machine types.UID) er
 	return nil
 }
 
-// Unmark takes away what Mark has added. A Node that is gone has nothing to take away.
-func (h *HeldNodes) Unmark(ctx context.Context, node string) error {
+// ReleaseNode takes away what Mark has added. A Node that is gone has nothing to take away.
+func (h *HeldNodes) ReleaseNode(ctx context.Context, node string) error {
 	t, err := h.target(ctx, node)
 	if err == nil {
 		err = t.change(ctx, func(obj *metav1.PartialObjectMetadata) error { return holds.unmark(obj, nodeMarkers) })

@@ -36,7 +36,7 @@ func (w *world) hold(ctx context.Context, t *testing.T) error {
 
 func (w *world) unhold(ctx context.Context, t *testing.T) error {
 	t.Helper()
-	if err := (&HeldNodes{Client: w.workload}).Unmark(ctx, node.Name); err != nil {
+	if err := (&HeldNodes{Client: w.workload}).ReleaseNode(ctx, node.Name); err != nil {
 		return err
 	}
 	m := w.machine(t)
@@ -134,7 +134,7 @@ func TestUnreadableNotes(t *testing.T) {
 	require.ErrorContains(t, HoldMachine(w.machine(t)), "remove its annotation capi-refit.dev/added-by-hold")
 	require.ErrorContains(t, UnholdMachine(w.machine(t)), "capi-refit.dev/added-by-hold")
 	require.ErrorContains(t, (&HeldNodes{Client: w.workload}).Mark(t.Context(), node.Name, machine.UID), "keep others off Node n1: ")
-	require.ErrorContains(t, (&HeldNodes{Client: w.workload}).Unmark(t.Context(), node.Name), "release Node n1: ")
+	require.ErrorContains(t, (&HeldNodes{Client: w.workload}).ReleaseNode(t.Context(), node.Name), "release Node n1: ")
 }
 
 func TestHoldOfWhatGoes(t *testing.T) {
@@ -147,18 +147,18 @@ func TestHoldOfWhatGoes(t *testing.T) {
 	nodes := &HeldNodes{Client: w.workload}
 	require.ErrorIs(t, nodes.Mark(t.Context(), node.Name, machine.UID), ErrDeleting)
 	require.ErrorIs(t, nodes.Mark(t.Context(), "n9", machine.UID), lease.ErrNodeGone)
-	require.NoError(t, nodes.Unmark(t.Context(), "n9"))
+	require.NoError(t, nodes.ReleaseNode(t.Context(), "n9"))
 	away := &HeldNodes{Client: interceptor.NewClient(w.workload, interceptor.Funcs{
 		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 			return errAway
 		},
 	})}
 	require.ErrorIs(t, away.Mark(t.Context(), node.Name, machine.UID), errAway)
-	require.ErrorIs(t, away.Unmark(t.Context(), node.Name), errAway, "what can't be read is not gone")
+	require.ErrorIs(t, away.ReleaseNode(t.Context(), node.Name), errAway, "what can't be read is not gone")
 
 	moved := testNode(markedLabels, merged(heldNode, map[string]string{HoldAddedAnnotation: "old:" + scaleDown}))
 	w = newWorld(t, testMachine(nil), moved)
-	require.NoError(t, (&HeldNodes{Client: w.workload}).Unmark(t.Context(), node.Name))
+	require.NoError(t, (&HeldNodes{Client: w.workload}).ReleaseNode(t.Context(), node.Name))
 	require.NotContains(t, w.node(t).Annotations, scaleDown, "a Machine that was moved had another uid")
 }
 
@@ -175,5 +175,5 @@ func TestANodeThatGoesWhileItIsReleased(t *testing.T) {
 			return c.Delete(ctx, &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: key.Name}})
 		},
 	})
-	require.NoError(t, (&HeldNodes{Client: c}).Unmark(t.Context(), node.Name))
+	require.NoError(t, (&HeldNodes{Client: c}).ReleaseNode(t.Context(), node.Name))
 }

@@ -60,7 +60,7 @@ func (d *Discovery) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 		if missing := keepKnown(&u.Status.Handlers, handlers); len(missing) > 0 {
 			again, ready.Status, ready.Reason = retryDiscovery, metav1.ConditionFalse, "HandlersMissing"
 			ready.Message = fmt.Sprintf("it has had a handler for %s and names it no more; that is asked all the same, so that no machine is replaced for it; "+
-				"if it is gone for good, change the spec of the UpdaterRegistration, and the handlers are discovered anew", strings.Join(missing, " and "))
+				"if it is gone for good, change the spec of the UpdaterRegistration, and the handlers are discovered again", strings.Join(missing, " and "))
 		}
 	case err == nil:
 		u.Status.Handlers = handlers

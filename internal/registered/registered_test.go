@@ -72,7 +72,7 @@ func TestHandlersStayWhileAnExtensionIsAway(t *testing.T) {
 	require.Equal(t, handlers, got.Status.Handlers)
 }
 
-// TestHandlersStayThatDiscoveryLeavesOut has an extension that starts, of which not all answers yet. Another spec is discovered anew.
+// TestHandlersStayThatDiscoveryLeavesOut has an extension that starts, of which not all answers yet. Another spec is discovered again.
 func TestHandlersStayThatDiscoveryLeavesOut(t *testing.T) {
 	found := handler(UpdateMachine, "update") + "," + handler(CanUpdateMachineSet, "can-set")
 	u := registeredtest.Extension(t, "x", func(string, []byte) any { return `{"status": "Success", "handlers": [` + found + `]}` })

@@ -88,7 +88,7 @@ func TestWhatFailsComesLaterEachTime(t *testing.T) {
 	require.Equal(t, []int{0, 1, 2, 0}, failures)
 }
 
-// TestWhatNeedsNoSessionAnyMoreHasNotFailed: a request that comes again begins anew.
+// TestWhatNeedsNoSessionAnyMoreHasNotFailed: a request that comes again begins again.
 func TestWhatNeedsNoSessionAnyMoreHasNotFailed(t *testing.T) {
 	d := newDesk(t)
 	req := ctrl.Request{NamespacedName: key("a/1")}

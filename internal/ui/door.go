@@ -38,7 +38,7 @@ func (d *Door) URL() string {
 const entry = `<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/"><link rel="icon" href="/icon.svg"><title>refit</title></head>` +
 	`<body><p><a href="/">Go on to the page</a></p></body></html>`
 
-// Guard lets through what asks for the page under its own name, with the token or the cookie, and only reads.
+// Guard admits what asks for the page under its own name, with the token or the cookie, and only reads.
 func (d *Door) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		secure(w.Header())

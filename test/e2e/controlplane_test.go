@@ -86,8 +86,8 @@ var slowEdit = controlPlaneEdit{
 	arguments: map[string]string{"etcd": "--snapshot-count=20000", "kube-apiserver": "--event-ttl=2h"},
 }
 
-// takeBack returns an edit that has again what was there before.
-func takeBack(original bootstrapv1.KubeadmConfigSpec) func(*bootstrapv1.KubeadmConfigSpec) {
+// revert returns an edit that has again what was there before.
+func revert(original bootstrapv1.KubeadmConfigSpec) func(*bootstrapv1.KubeadmConfigSpec) {
 	return func(config *bootstrapv1.KubeadmConfigSpec) {
 		was := original.DeepCopy()
 		c, of := &config.ClusterConfiguration, was.ClusterConfiguration
@@ -119,7 +119,7 @@ func (u *suite) controlPlaneFields(ctx context.Context, t *testing.T) {
 	t.Log(u.refit(ctx, t, "retry", failed.Name))
 	for _, all := range []bool{true, false} {
 		if !all {
-			explained = u.edit(ctx, t, takeBack(original))
+			explained = u.edit(ctx, t, revert(original))
 		}
 		u.rollOut(ctx, t, before)
 		u.settled(ctx, t, controlplanev1.KubeadmControlPlaneMachinesUpToDateCondition)

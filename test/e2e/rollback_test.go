@@ -38,7 +38,7 @@ func (u *suite) wrongChangeIsTakenBack(ctx context.Context, t *testing.T) {
 	u.rollOut(ctx, t, before)
 
 	bad := file("/etc/systemd/system/"+brokenUnit+".d/e2e.conf", "[Unit]\nDescription=it fails\n")
-	u.takeBackWorkers(ctx, t, good, bad)
+	u.rollBackWorkers(ctx, t, good, bad)
 	u.rollOut(ctx, t, before)
 	require.NoError(t, u.Cluster.SetControlPlaneFiles(ctx, good, bad))
 	failed := u.anyControlPlane(ctx, t, hasFailed)
@@ -51,9 +51,9 @@ func (u *suite) wrongChangeIsTakenBack(ctx context.Context, t *testing.T) {
 	u.nothingLeft(ctx, t, workload)
 }
 
-// takeBackWorkers has one worker fail and the other one wait for its slot, points the MachineDeployment to its former template, and
+// rollBackWorkers has one worker fail and the other one wait for its slot, points the MachineDeployment to its former template, and
 // has both follow.
-func (u *suite) takeBackWorkers(ctx context.Context, t *testing.T, good, bad bootstrapv1.File) {
+func (u *suite) rollBackWorkers(ctx context.Context, t *testing.T, good, bad bootstrapv1.File) {
 	t.Helper()
 	former := ""
 	together := func(n int32) {

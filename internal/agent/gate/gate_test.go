@@ -162,7 +162,7 @@ func TestAnAgentIsTakenThoughAnotherHasLostItsSignature(t *testing.T) {
 	require.ElementsMatch(t, []string{digestOf("one"), digestOf("two"), digestOf("three")}, s.agents(), "the one that can't be run goes first")
 }
 
-func TestASilentCallerIsLetGo(t *testing.T) {
+func TestASilentCallerIsDropped(t *testing.T) {
 	s := newSite(t)
 	s.cfg.Patience = 10 * time.Millisecond
 	stdin, caller := io.Pipe()
