@@ -186,6 +186,7 @@ func newWorld(t *testing.T) *world {
 		Client: c, Live: c, Disruptions: fixedRules(t, rules), OnConflict: node.Overwrite, Dialer: w.node, Agents: agents,
 		Recorder: w.events, Clock: w.clock, Metrics: NewMetrics(prometheus.NewRegistry()), Instance: "refit-0",
 		misstep: func(from, to refitv1.Phase) { t.Errorf("from %q to %q: there is no such transition", from, to) },
+		enters:  entered.note,
 	}
 	w.policies = changemanagement.NewPolicies(c, c, w.clock)
 	w.reconciler.Gate = newGate(c, w.policies, w.clock)

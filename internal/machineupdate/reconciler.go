@@ -108,9 +108,9 @@ type Reconciler struct {
 	// freed are the namespaces in which one may have been, a moment ago.
 	freed sync.Map
 
-	// misstep, if not nil, is told of changes of phase that there are not, and enters of each phase, also of those that are not written.
+	// misstep, if not nil, is told of changes of phase that there are not, and enters of all that are shown, also of those that are not written.
 	misstep func(from, to refitv1.Phase)
-	enters  func(refitv1.Phase)
+	enters  func(from, to refitv1.Phase)
 	// arrived has the UIDs of Clusters whose policies are known.
 	arrived sync.Map
 	sweeps  sync.Map // of *sweepState, by cluster

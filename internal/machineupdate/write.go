@@ -109,7 +109,7 @@ func (u *update) notWritten(err error, recorded bool) error {
 func (u *update) follows(ctx context.Context, from refitv1.Phase) {
 	to := u.mu.Status.Phase
 	if u.enters != nil {
-		u.enters(to)
+		u.enters(from, to)
 	}
 	if flow.Permits(from, to) {
 		return
