@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	ctrl "sigs.k8s.io/controller-runtime"
-
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
@@ -81,32 +79,28 @@ func (u *update) beforeRepair(run node.Status) bool {
 	return r != nil && run.Token <= r.Token
 }
 
-// checkRepair ends a repair that has not begun on the node if it is no longer to be made: a repair that waits for its window must not
-// outlive the policy that asked for it.
-func (u *update) checkRepair(ctx context.Context) (ctrl.Result, bool, error) {
-	why := ""
+// checkRepair looks whether a repair that has not begun on the node is still to be made: one that waits for its window must not outlive the policy
+// that asked for it.
+func (u *update) checkRepair(ctx context.Context) (*wait, error) {
 	if !u.started() && u.mu.Status.ApplyingSince == nil {
-		var err error
-		if why, err = u.unwanted(ctx, u.regarding); err != nil {
-			return ctrl.Result{}, false, err
+		why, err := u.unwanted(ctx, u.regarding)
+		if err != nil {
+			return nil, err
 		}
+		u.noRepair = why
 	}
-	if why == "" {
-		u.seen.Wanted = true
-		return ctrl.Result{}, true, nil
-	}
-	return ctrl.Result{}, false, u.withdrawRepair(ctx, why)
+	u.seen.Unwanted = u.noRepair != ""
+	u.seen.Wanted = !u.seen.Unwanted
+	return nil, nil
 }
 
-func (u *update) withdrawRepair(ctx context.Context, why string) error {
-	if err := u.releaseNode(ctx, false); err != nil {
-		return err
-	}
+// withdrawRepair ends a repair that is no longer to be made, and whose node is released.
+func (u *update) withdrawRepair(ctx context.Context) error {
 	at := u.now()
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
 		settle(s, settledWithdrawn)
 		s.Phase, s.Reason, s.Step, s.FinishedAt = refitv1.PhaseSucceeded, "", "", &at
-		s.Message = "the node was updated before; it has drifted since, and its repair was withdrawn: " + why
+		s.Message = "the node was updated before; it has drifted since, and its repair was withdrawn: " + u.noRepair
 	})
 	if err == nil {
 		u.Gate.Forget(u.mu)

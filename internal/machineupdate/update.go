@@ -67,6 +67,8 @@ type update struct {
 	occupied occupancy
 	// saidLast is what the node has said of its last work before it was released. Nil: nothing.
 	saidLast *node.Status
+	// noRepair is why a repair is no longer to be made; empty if it is.
+	noRepair string
 	// failedRun is what the node reports of a run that has failed.
 	failedRun *node.Status
 	// replaced reports that the Node that the work began with is gone.

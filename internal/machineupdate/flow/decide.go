@@ -44,6 +44,8 @@ const (
 	Fail Command = "Fail"
 	// CheckRepair looks whether a repair is still wanted.
 	CheckRepair Command = "CheckRepair"
+	// WithdrawRepair ends a repair that nobody wants any more. It ends.
+	WithdrawRepair Command = "WithdrawRepair"
 	// ReadSpecs reads what the node is to be, and by which rules.
 	ReadSpecs Command = "ReadSpecs"
 	// AskPolicies asks whether the update may start.
@@ -194,6 +196,8 @@ func blocked(s *State) Command {
 // prepared gathers what is known without the node. What a policy holds back waits here if nothing that the node could say matters.
 func prepared(s *State) Command {
 	switch {
+	case s.Repair && s.Unwanted:
+		return released(s, WithdrawRepair)
 	case s.Repair && !s.Wanted:
 		return CheckRepair
 	case !s.Specs:

@@ -98,15 +98,11 @@ func (m *model) mayNotBegin(w *work, disturbs bool) string {
 	return ""
 }
 
-// checkRepair ends a repair that has not begun, and that no policy asks for any more.
-func (m *model) checkRepair(w *work) bool {
+// checkRepair looks whether a policy still asks for a repair that has not begun.
+func (m *model) checkRepair(w *work) {
 	n := &m.machines[w.machine]
-	if w.seen.Wanted = w.rec.attempted || w.rec.changed || n.repairs && !n.refuses; w.seen.Wanted {
-		return true
-	}
-	return m.releaseNode(w, false) && m.write(w, func(r *record) {
-		*r = record{version: r.version, asked: r.asked, observed: r.asked, kept: r.kept, succeeded: true, deleting: r.deleting}
-	})
+	w.seen.Wanted = w.rec.attempted || w.rec.changed || n.repairs && !n.refuses
+	w.seen.Unwanted = !w.seen.Wanted
 }
 
 // rollBack asks for what the owner wants now, if the objects can be written.

@@ -69,8 +69,7 @@ func (m *model) step(w *work) (broken string) {
 	case flow.RollBack:
 		ok, ends = m.rollBack(w)
 	case flow.CheckRepair:
-		ok = m.checkRepair(w)
-		ends = !w.seen.Wanted
+		m.checkRepair(w)
 	case flow.RefuseDrift:
 		w.seen.Waits = "Drift"
 	case flow.ReachWorkload:
@@ -369,6 +368,13 @@ func (m *model) conclude(w *work, c flow.Command) (bool, string) {
 			if !r.changed {
 				r.marked, r.draining, r.drained = false, false, false
 			}
+		}), ""
+	case flow.WithdrawRepair:
+		if !w.seen.Released {
+			return true, "a repair was withdrawn whose node was not released"
+		}
+		return m.write(w, func(r *record) {
+			*r = record{version: r.version, asked: r.asked, observed: r.asked, kept: r.kept, succeeded: true, deleting: r.deleting}
 		}), ""
 	case flow.Abandon:
 		n.freed, n.told, n.working = true, true, [updaters]bool{} // whoever abandons it looks after what is left

@@ -63,8 +63,8 @@ type Seen struct {
 	Asked bool
 	// RolledBack reports whether the rollback that was asked for has ended, or waits for the end of what runs on the node.
 	RolledBack bool
-	// Wanted reports whether a repair is still to be made.
-	Wanted bool
+	// Wanted reports whether a repair is still to be made, and Unwanted whether it is not.
+	Wanted, Unwanted bool
 	// Specs reports whether the desired specs are known, and are those that were asked for. Due reports whether a registered updater is to be
 	// called for them.
 	Specs, Due bool
