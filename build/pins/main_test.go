@@ -1,17 +1,62 @@
 package main
 
 import (
+	"io/fs"
 	"os"
+	"path"
+	"strings"
 	"testing"
 	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
 )
 
 func TestTheProjectIsPinned(t *testing.T) {
 	found, err := check(os.DirFS("../.."))
 	require.NoError(t, err)
 	require.Empty(t, found)
+}
+
+// ownVersions are modules whose versions dependabot is not to move, and why.
+var ownVersions = map[string]string{
+	"build/vulnerabilities/testdata/vulnerable": "it is to be vulnerable",
+	"test/lab/modules/kubernetes":               "a constant says the same, and a replace for each of Kubernetes' own modules",
+	"test/lab/modules/kubernetes-v1.35.4":       "its name says its version",
+	"test/lab/modules/kubernetes-v1.36.1":       "its name says its version",
+}
+
+// TestDependabotLooksAtEachModule: in one that it passes over, versions grow old and nobody is told.
+func TestDependabotLooksAtEachModule(t *testing.T) {
+	content, err := os.ReadFile("../../.github/dependabot.yml")
+	require.NoError(t, err)
+	var config struct {
+		Updates []struct {
+			Ecosystem   string `json:"package-ecosystem"`
+			Directories []string
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(content, &config))
+	require.Equal(t, "gomod", config.Updates[0].Ecosystem)
+	looked := map[string]bool{}
+	require.NoError(t, fs.WalkDir(os.DirFS("../.."), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() != "go.mod" {
+			return err
+		}
+		module := path.Dir(name)
+		looks := false
+		for _, dir := range config.Updates[0].Directories {
+			match, err := path.Match(strings.TrimPrefix(dir, "/"), strings.TrimPrefix(module, "."))
+			require.NoError(t, err)
+			looks = looks || match
+		}
+		require.Equal(t, ownVersions[module] == "", looks, module)
+		looked[module] = true
+		return nil
+	}))
+	for module := range ownVersions {
+		require.True(t, looked[module], "there is no module %s", module)
+	}
 }
 
 func TestWhatHasNoVersionIsFound(t *testing.T) {

@@ -17,6 +17,7 @@ type workflow struct {
 	On          map[string]any `json:"true"` // which is what YAML 1.1 takes "on" for
 	Permissions map[string]string
 	Jobs        map[string]struct {
+		Needs       string
 		Permissions map[string]string
 		Steps       []struct{ Run string }
 	}
@@ -166,6 +167,8 @@ func TestAReleaseRunsTheCommandsThatThereAre(t *testing.T) {
 			}
 		}
 	}
+	tested := w.Jobs[w.Jobs["release"].Needs].Steps
+	require.True(t, slices.ContainsFunc(tested, func(step struct{ Run string }) bool { return step.Run == ".ci/run" }), "what was not tested is published")
 	require.Equal(t, []string{"vulnerabilities", "image", "sbom", "release", "provenance", "sign-image", "sign", "publish"}, order)
 	require.Contains(t, string(content), "gh release create \"$GITHUB_REF_NAME\" --draft ", "a person publishes it")
 	for _, signed := range []string{"cosign sign-blob --yes --bundle out/checksums.txt.sigstore.json out/checksums.txt", `cosign sign --yes "$$image"`} {
