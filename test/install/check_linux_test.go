@@ -25,8 +25,8 @@ import (
 // finding is what refit check -o json says about one thing.
 type finding struct{ Check, Level, Object, Message string }
 
-// findsMistakes plants mistakes, one after the other, where refit is installed, and requires that refit check names each and nothing else that was not
-// there before.
+// findsMistakes plants mistakes, one after the other, where refit is installed, and requires that refit check names each. What
+// follows from one it may name, too; when all have been mended, it has to find nothing more of what is refit's own and Cluster API's managers'.
 func (i *installation) findsMistakes(ctx context.Context, t *testing.T) {
 	require.NoError(t, i.DeployManagers(ctx))
 	for name, tc := range map[string]struct {
