@@ -163,6 +163,9 @@ func (u *user) check(ctx context.Context, args ...string) (said string, code int
 
 // lookBefore has check say that no machine can be reached yet.
 func (u *user) lookBefore(ctx context.Context) error {
+	if said, err := u.management.Refit(ctx, "version"); err != nil || !strings.Contains(said, ":"+version+" ") {
+		return fmt.Errorf("it does not say that %s is installed: %w\n%s", version, err, said)
+	}
 	said, code, err := u.check(ctx)
 	if err == nil && (code != 2 || !strings.Contains(said, "NodeAccess")) {
 		err = fmt.Errorf("it does not say that the machines have no NodeAccess:\n%s", said)
@@ -230,16 +233,32 @@ func (u *user) change(ctx context.Context) error {
 	})
 }
 
-// pending waits until the update of a worker waits.
+// pending waits until the update of a worker waits, and looks at it as the tutorial does.
 func (u *user) pending(ctx context.Context) error {
-	return u.await(ctx, func(mu *refitv1.MachineUpdate) bool {
+	err := u.await(ctx, func(mu *refitv1.MachineUpdate) bool {
 		if mu.Status.Message == "" {
 			return false
 		}
 		u.machine = mu.Name
-		said, err := u.management.Refit(ctx, "pending", "-n", u.cluster.Namespace, "--cluster", u.cluster.Name)
+		said, err := u.management.Refit(ctx, "pending", "-n", u.cluster.Namespace, "--cluster", u.cluster.Name, "-o", "wide")
 		return err == nil && strings.Contains(said, u.cluster.Name)
 	})
+	if err != nil {
+		return err
+	}
+	for what, look := range map[string]func() (string, error){
+		"refit status": func() (string, error) {
+			return u.management.Refit(ctx, "status", "-n", u.cluster.Namespace, "--cluster", u.cluster.Name)
+		},
+		"kubectl describe": func() (string, error) {
+			return u.management.Run(ctx, "", nil, lab.Kubectl, "describe", "machineupdate", "-n", u.cluster.Namespace, u.machine)
+		},
+	} {
+		if said, err := look(); err != nil || !strings.Contains(said, u.machine) {
+			return fmt.Errorf("%s does not tell of %s: %w\n%s", what, u.machine, err, said)
+		}
+	}
+	return nil
 }
 
 // permit permits it, and looks on the node, and at the Machine, when it has succeeded.
