@@ -40,7 +40,7 @@ func TestClusterctlTakesARelease(t *testing.T) {
 		container := deployment.Spec.Template.Spec.Containers[0]
 		require.Equal(t, "ghcr.io/capi-refit/refit:v0.1.0", container.Image)
 		require.Contains(t, container.Args, "--shards=1")
-		require.Equal(t, "2Gi", container.Resources.Limits.Memory().String())
+		require.Equal(t, "2560Mi", container.Resources.Limits.Memory().String())
 	})
 	t.Run("in another namespace", func(t *testing.T) {
 		kinds := map[string]int{}

@@ -23,8 +23,8 @@ const namespace = "${REFIT_NAMESPACE:=" + manifests.Namespace + "}"
 // variables are what else clusterctl fills in, by what stands for it in the manifests.
 var variables = map[string]string{
 	"replicas: 424242":           "replicas: ${REFIT_REPLICAS:=2}",
-	"memory: release-memory":     "memory: ${REFIT_MEMORY_LIMIT:=2Gi}",
-	"value: release-gomemlimit":  `value: "${REFIT_GOMEMLIMIT:=1800MiB}"`,
+	"memory: release-memory":     "memory: ${REFIT_MEMORY_LIMIT:=2560Mi}",
+	"value: release-gomemlimit":  `value: "${REFIT_GOMEMLIMIT:=2300MiB}"`,
 	"- --shards=release-shards":  `- "--shards=${REFIT_SHARDS:=1}"`,
 	"image: " + repository + ":": "image: " + repository + ":", // only to see that it is there once
 }

@@ -116,6 +116,13 @@ func checkComponents(t *testing.T, text string) {
 	}
 	require.NotContains(t, strings.ReplaceAll(text, namespace, ""), "refit-system")
 	require.Equal(t, 4, strings.Count(strings.ReplaceAll(text, namespace, ""), "${"))
+	manager, err := os.ReadFile(filepath.Join("..", "..", "config", "manager", "manager.yaml"))
+	require.NoError(t, err)
+	for variable, field := range map[string]string{"REFIT_MEMORY_LIMIT": "limits: {memory: ", "REFIT_GOMEMLIMIT": "{name: GOMEMLIMIT, value: ", "REFIT_REPLICAS": "replicas: "} {
+		_, value, _ := strings.Cut(string(manager), field)
+		value, _, _ = strings.Cut(value, "\n")
+		require.Contains(t, text, "${"+variable+":="+strings.TrimSuffix(value, "}")+"}", "its default is what config/ has")
+	}
 	kinds := map[string]int{}
 	for i, part := range strings.Split(strings.TrimPrefix(text, "---\n"), "\n---\n") {
 		var o struct{ Kind string }
