@@ -143,10 +143,8 @@ func plain(o map[string]any) any {
 	if u.GetKind() == "Deployment" {
 		pod, _, _ := unstructured.NestedFieldNoCopy(o, "spec", "template", "spec")
 		spec := pod.(map[string]any)
-		for _, name := range []string{"nodeSelector", "priorityClassName"} { // empty unless they are set
-			if value := spec[name]; value == "" || value == nil || len(value.(map[string]any)) == 0 {
-				delete(spec, name)
-			}
+		if value, _ := spec["nodeSelector"].(map[string]any); len(value) == 0 { // unless it is set
+			delete(spec, "nodeSelector")
 		}
 		delete(spec["containers"].([]any)[0].(map[string]any), "imagePullPolicy") // Kubernetes' default
 	}
@@ -162,7 +160,7 @@ func TestValuesAreFollowed(t *testing.T) {
 		"resources":       map[string]any{"limits": map[string]any{"memory": "4Gi"}},
 		"nodeSelector":    map[string]any{"disk": "ssd"},
 		"extensionConfig": map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{"team": "one"}}},
-		"networkPolicy":   map[string]any{"enabled": false}, "crds": map[string]any{"keep": false}, "priorityClassName": "system-cluster-critical",
+		"networkPolicy":   map[string]any{"enabled": false}, "crds": map[string]any{"keep": false}, "priorityClassName": "of-the-platform",
 		"tracing": map[string]any{"endpoint": "otel:4317", "samplingRatio": 0.25, "insecure": true},
 	})
 	for key, o := range got {
@@ -177,7 +175,7 @@ func TestValuesAreFollowed(t *testing.T) {
 	for _, want := range []string{
 		"replicas: 3", "- --shards=3", "- --max-unavailable-workers=10%", "value: 3600MiB", "image: registry.example.org/refit@" + digest,
 		"- --tracing-endpoint=otel:4317", "- --tracing-sampling-ratio=0.25", "- --tracing-insecure",
-		"memory: 4Gi", "disk: ssd", "priorityClassName: system-cluster-critical", "key: node-role.kubernetes.io/control-plane",
+		"memory: 4Gi", "disk: ssd", "priorityClassName: of-the-platform", "topologyKey: topology.kubernetes.io/zone", "key: node-role.kubernetes.io/control-plane",
 	} {
 		require.Contains(t, string(deployment), want)
 	}
