@@ -23,6 +23,7 @@ type part struct {
 var parts = []part{
 	{"prometheus", ".Values.prometheus.serviceMonitor.enabled", nil, []string{"Service", "ServiceMonitor"}},
 	{"prometheus", ".Values.prometheus.rules.enabled", nil, []string{"PrometheusRule"}},
+	{"grafana", ".Values.grafana.dashboards.enabled", nil, []string{"ConfigMap"}},
 	{"default", ".Values.watchSecrets.enabled", []string{"watch-secrets"}, []string{"ClusterRole", "ClusterRoleBinding"}},
 	{"default", ".Values.guard.enabled", []string{"guard"}, []string{"ValidatingWebhookConfiguration"}},
 	{"default", ".Values.ui.enabled", []string{"ui"}, []string{"Service", "ClusterRole", "ClusterRoleBinding"}},

@@ -115,6 +115,7 @@ func TestTheChartInstallsWhatTheManifestsDo(t *testing.T) {
 		"all namespaces": {values: map[string]any{"extensionConfig": map[string]any{"allNamespaces": true}}, components: []string{"all-namespaces"}},
 		"ui":             {values: map[string]any{"ui": enabled}, components: []string{"ui"}},
 		"both":           {values: map[string]any{"watchSecrets": enabled, "mtls": enabled}, components: []string{"mtls", "watch-secrets"}},
+		"for Grafana":    {values: map[string]any{"grafana": map[string]any{"dashboards": enabled}}, more: []string{"grafana"}},
 		"for Prometheus": {values: map[string]any{"prometheus": map[string]any{"serviceMonitor": enabled, "rules": enabled}}, more: []string{"prometheus"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -226,6 +227,7 @@ func TestWhatIsNoValueIsRefused(t *testing.T) {
 		"a collector without a port":   {"tracing": map[string]any{"endpoint": "otel"}},
 		"a collector without a host":   {"tracing": map[string]any{"endpoint": ":4317"}},
 		"a port that there is not":     {"tracing": map[string]any{"endpoint": "otel:99999999"}},
+		"dashboards by themselves":     {"dashboards": map[string]any{"enabled": true}},
 		"more than all traces":         {"tracing": map[string]any{"samplingRatio": 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
