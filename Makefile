@@ -276,7 +276,7 @@ generate: $(TOOLS)/controller-gen $(TOOLS)/crd-ref-docs ## Generate deep copies,
 	$(TOOLS)/crd-ref-docs --source-path=api --config=docs/reference/api.config.yaml --renderer=markdown --output-path=docs/reference/api.md --log-level=ERROR
 
 .PHONY: reference
-reference: ## Write the page about all commands, docs/reference/cli.md.
+reference: ## Write the pages about all commands, metrics and alerts, docs/reference/{cli,metrics,alerts}.md.
 	go run ./build/reference
 
 .PHONY: chart
