@@ -74,7 +74,9 @@ func commands(block string) []command {
 			}
 		}
 		if m := heredoc.FindStringSubmatch(line); m != nil {
-			for i++; i < len(lines) && strings.TrimSpace(lines[i]) != m[1]; i++ {
+			i++
+			for i < len(lines) && strings.TrimSpace(lines[i]) != m[1] {
+				i++
 			}
 		}
 	}
