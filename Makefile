@@ -19,8 +19,8 @@ GO_BUILD := go build -trimpath -ldflags "-s -w -X main.version=$$VERSION"
 AGENT_BUILD := $(GO_BUILD) -tags grpcnotrace
 
 # Dependencies are compiled once for all that is not run with the race detector.
-build image sbom release provenance reference demo bench bench-fleet lint rules test-prometheus chart e2e-packages e2e-conformance quick e2e-programs e2e-scenarios e2e-shards e2e-others e2e-leases e2e-updates e2e-move e2e-install first-hour e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export CGO_ENABLED = 0
-build image sbom release provenance reference demo bench bench-fleet lint rules test-prometheus chart e2e-packages e2e-conformance quick e2e-programs e2e-scenarios e2e-shards e2e-others e2e-leases e2e-updates e2e-move e2e-install first-hour e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export GOFLAGS += -trimpath
+build servers image push-image sign-image sbom release provenance reference demo bench bench-fleet lint rules test-prometheus chart e2e-packages e2e-conformance quick e2e-programs e2e-scenarios e2e-shards e2e-others e2e-leases e2e-updates e2e-move e2e-install first-hour e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export CGO_ENABLED = 0
+build servers image push-image sign-image sbom release provenance reference demo bench bench-fleet lint rules test-prometheus chart e2e-packages e2e-conformance quick e2e-programs e2e-scenarios e2e-shards e2e-others e2e-leases e2e-updates e2e-move e2e-install first-hour e2e-everything e2e-real e2e-real-more e2e-minor e2e-lab: export GOFLAGS += -trimpath
 
 .PHONY: help
 help: ## Show this help.
@@ -54,16 +54,32 @@ override IMAGE := $(value IMAGE)
 export IMAGE
 # All times in the image are this one, so that the same commit makes the same image.
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+# The image's labels name the commit.
+ifeq ($(origin REVISION),undefined)
+REVISION := $(shell git rev-parse HEAD 2>/dev/null)
+endif
+override REVISION := $(value REVISION)
+export REVISION
+
+# Of an image whose architecture is not this machine's, too.
+.PHONY: servers
+servers: version
+	for arch in amd64 arm64; do GOOS=linux GOARCH=$$arch $(GO_BUILD) -o $(BIN)/refit-linux-$$arch ./cmd/refit || exit 1; done
 
 .PHONY: image
-image: build ## Make the container image IMAGE, bin/image.tar, with the list of its modules, bin/image.spdx.json, and load it into Docker if that answers.
-	go run ./build/image --image "$$IMAGE" --version "$$VERSION" --created $(SOURCE_DATE_EPOCH) --out $(BIN)/image.tar --spdx $(BIN)/image.spdx.json
-	@if docker info >/dev/null 2>&1; then docker load -i $(BIN)/image.tar; else echo "Docker does not answer: the image is in $(BIN)/image.tar only"; fi
+image: build servers ## Make the container image IMAGE for amd64 and arm64, bin/image/, with the list of its modules, bin/image.spdx.json, and load this machine's into Docker if that answers.
+	go run ./build/image --image "$$IMAGE" --version "$$VERSION" --revision "$$REVISION" --created $(SOURCE_DATE_EPOCH) \
+	  --out $(BIN)/image --docker $(BIN)/image.tar --spdx $(BIN)/image.spdx.json
+	@if docker info >/dev/null 2>&1; then docker load -i $(BIN)/image.tar; else echo "Docker does not answer: the image is in $(BIN)/image/ and $(BIN)/image.tar only"; fi
+
+.PHONY: push-image
+push-image: ## Push what make image has made, for all architectures, to the registry that IMAGE names.
+	go run ./build/image push --from $(BIN)/image --image "$$IMAGE"
 
 .PHONY: sbom
-sbom: build $(TOOLS)/cyclonedx-gomod ## List the modules in each program of the image, with their hashes, in CycloneDX: bin/sbom/.
+sbom: build servers $(TOOLS)/cyclonedx-gomod ## List the modules in each program of the image, with their hashes, in CycloneDX: bin/sbom/.
 	@mkdir -p $(BIN)/sbom
-	for program in $(BIN)/refit $(BIN)/agents/refit-node-linux-{amd64,arm64}; do \
+	for program in $(BIN)/refit-linux-{amd64,arm64} $(BIN)/agents/refit-node-linux-{amd64,arm64}; do \
 	  $(TOOLS)/cyclonedx-gomod bin -json -noserial -notimestamp -version "$$VERSION" -output $(BIN)/sbom/$${program##*/}.cdx.json $$program || exit 1; done
 
 # What the command is built for: see build/release.
@@ -88,11 +104,11 @@ sign: $(TOOLS)/cosign
 	$(TOOLS)/cosign attest-blob --yes --type slsaprovenance1 --predicate $(BIN)/provenance.json --bundle out/refit.provenance.sigstore.json out/checksums.txt
 	$(TOOLS)/cosign sign-blob --yes --bundle out/checksums.txt.sigstore.json out/checksums.txt
 
+# All architectures at once: what is signed is the index, and with it each image that it names.
 .PHONY: sign-image
 sign-image: $(TOOLS)/cosign
-	docker push "$$IMAGE"
-	image=$$(docker image inspect --format '{{index .RepoDigests 0}}' "$$IMAGE"); \
-	$(TOOLS)/cosign sign --yes "$$image"; \
+	image=$$(go run ./build/image push --from $(BIN)/image --image "$$IMAGE"); \
+	$(TOOLS)/cosign sign --yes --recursive "$$image"; \
 	$(TOOLS)/cosign attest --yes --type spdxjson --predicate $(BIN)/image.spdx.json "$$image"; \
 	$(TOOLS)/cosign attest --yes --type slsaprovenance1 --predicate $(BIN)/provenance.json "$$image"
 

@@ -1,128 +1,136 @@
 package main
 
 import (
-	"archive/tar"
-	"bytes"
 	"debug/buildinfo"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
+	"maps"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // user is nobody's on any node. Pods that must not run as root take it.
 const user = "65532:65532"
 
-// agents are the programs that refit brings to nodes.
+// architectures are those that there is an image for.
+var architectures = []string{"amd64", "arm64"}
+
+// agents are the programs that refit brings to nodes. Each image has all of them: nodes need not be of the server's architecture.
 var agents = []string{"refit-node-linux-amd64", "refit-node-linux-arm64"}
 
-// contents are all programs in the image, by their names there and below the directory that they are taken from.
+// server is the name of the server for an architecture in the directory that it is taken from. In the image it is /refit.
+func server(arch string) string { return "refit-linux-" + arch }
+
+// contents are all programs that are put into the images, by their names below the directory that they are taken from.
 func contents() []string {
-	names := []string{"refit"}
+	var names []string
+	for _, arch := range architectures {
+		names = append(names, server(arch))
+	}
 	for _, agent := range agents {
 		names = append(names, "agents/"+agent)
 	}
 	return names
 }
 
-// signatureSuffix makes the name of an agent's signature out of the agent's.
-const signatureSuffix = ".sig"
+// images makes the image for each architecture.
+func (o options) images() (map[string]v1.Image, error) {
+	ofAgents, err := layerOf(o.agents(), o.at())
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]v1.Image{}
+	for _, arch := range architectures {
+		program := filepath.Join(o.bin, server(arch))
+		if err := builtFor(program, arch); err != nil {
+			return nil, err
+		}
+		ofServer, err := layerOf([]file{{name: "refit", from: program}}, o.at())
+		if err != nil {
+			return nil, err
+		}
+		if out[arch], err = o.imageFor(arch, ofAgents, ofServer); err != nil {
+			return nil, fmt.Errorf("make the image for %s: %w", arch, err)
+		}
+	}
+	return out, nil
+}
 
-// build makes the image out of a directory with the programs.
-func build(bin, version string, created time.Time) (v1.Image, error) {
-	arch, err := architecture(filepath.Join(bin, "refit"))
+// imageFor makes an image of layers.
+func (o options) imageFor(arch string, layers ...v1.Layer) (v1.Image, error) {
+	var added []mutate.Addendum
+	for _, l := range layers {
+		added = append(added, mutate.Addendum{Layer: l, History: v1.History{Created: v1.Time{Time: o.at()}, CreatedBy: "make image"}})
+	}
+	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	img, err := mutate.Append(base, added...)
 	if err != nil {
 		return nil, err
-	}
-	files, err := pack(bin, created)
-	if err != nil {
-		return nil, err
-	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files)), nil })
-	if err != nil {
-		return nil, fmt.Errorf("make the layer: %w", err)
-	}
-	history := v1.History{Created: v1.Time{Time: created}, CreatedBy: "make image"}
-	img, err := mutate.Append(empty.Image, mutate.Addendum{Layer: layer, History: history})
-	if err != nil {
-		return nil, fmt.Errorf("add the layer: %w", err)
 	}
 	config, err := img.ConfigFile()
 	if err != nil {
 		return nil, err
 	}
 	config = config.DeepCopy()
-	config.OS, config.Architecture, config.Created = "linux", arch, v1.Time{Time: created}
+	config.OS, config.Architecture, config.Created = "linux", arch, v1.Time{Time: o.at()}
 	config.Config.Entrypoint, config.Config.User = []string{"/refit"}, user
-	config.Config.Labels = map[string]string{
-		"org.opencontainers.image.source":   "https://github.com/capi-refit/refit",
-		"org.opencontainers.image.licenses": "Apache-2.0",
-		"org.opencontainers.image.version":  version,
+	config.Config.Labels = o.labels()
+	if img, err = mutate.ConfigFile(img, config); err != nil {
+		return nil, err
 	}
-	return mutate.ConfigFile(img, config)
+	return mutate.Annotations(img, o.labels()).(v1.Image), nil
 }
 
-// architecture is the one that a program was built for.
-func architecture(program string) (string, error) {
+// index makes the image that each machine takes its own architecture's of.
+func (o options) index(images map[string]v1.Image) v1.ImageIndex {
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, arch := range architectures {
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{
+			Add:        images[arch],
+			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
+		})
+	}
+	return mutate.Annotations(index, o.labels()).(v1.ImageIndex)
+}
+
+// labels say what an image is, by the names of https://specs.opencontainers.org/image-spec/annotations/. Tools look for them at the index, at an
+// image's manifest or in its configuration: all of them have the same.
+func (o options) labels() map[string]string {
+	labels := map[string]string{
+		"title":       "refit",
+		"description": "Updates Cluster API machines in place",
+		"source":      "https://github.com/capi-refit/refit",
+		"licenses":    "Apache-2.0",
+		"version":     o.version,
+		"revision":    o.revision,
+		"created":     o.at().Format(time.RFC3339),
+	}
+	out := map[string]string{}
+	for key, value := range maps.All(labels) {
+		if value != "" {
+			out["org.opencontainers.image."+key] = value
+		}
+	}
+	return out
+}
+
+// builtFor reports whether a program runs on an architecture, in an image that has no libraries.
+func builtFor(program, arch string) error {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
-		return "", fmt.Errorf("read %s: %w; run `make build`", program, err)
+		return fmt.Errorf("read %s: %w; run `make image`", program, err)
 	}
 	settings := map[string]string{}
 	for _, s := range info.Settings {
 		settings[s.Key] = s.Value
 	}
-	if settings["GOOS"] != "linux" || settings["CGO_ENABLED"] != "0" {
-		return "", fmt.Errorf("%s is built for %s with CGO_ENABLED=%s: an image without libraries needs GOOS=linux and CGO_ENABLED=0",
-			program, settings["GOOS"], settings["CGO_ENABLED"])
+	if settings["GOOS"] != "linux" || settings["GOARCH"] != arch || settings["CGO_ENABLED"] != "0" {
+		return fmt.Errorf("%s is built for %s/%s with CGO_ENABLED=%s: an image without libraries needs GOOS=linux GOARCH=%s CGO_ENABLED=0",
+			program, settings["GOOS"], settings["GOARCH"], settings["CGO_ENABLED"], arch)
 	}
-	return settings["GOARCH"], nil
-}
-
-// pack returns the layer's files, all of the same time and root's.
-func pack(bin string, created time.Time) ([]byte, error) {
-	var out bytes.Buffer
-	w := tar.NewWriter(&out)
-	add := func(h tar.Header, content []byte) error {
-		h.Mode, h.Size, h.ModTime, h.Format = 0o755, int64(len(content)), created, tar.FormatUSTAR
-		if err := w.WriteHeader(&h); err != nil {
-			return err
-		}
-		_, err := w.Write(content)
-		return err
-	}
-	if err := add(tar.Header{Typeflag: tar.TypeDir, Name: "agents/"}, nil); err != nil {
-		return nil, fmt.Errorf("pack the image: %w", err)
-	}
-	names := contents()
-	for _, agent := range agents {
-		names = append(names, "agents/"+agent+signatureSuffix)
-	}
-	slices.Sort(names[1:]) // a signature comes after its agent
-	for _, name := range names {
-		content, err := os.ReadFile(filepath.Join(bin, filepath.FromSlash(name)))
-		if errors.Is(err, fs.ErrNotExist) && strings.HasSuffix(name, signatureSuffix) {
-			continue // agents need not be signed
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%w; run `make build`", err)
-		}
-		if err := add(tar.Header{Typeflag: tar.TypeReg, Name: name}, content); err != nil {
-			return nil, fmt.Errorf("pack the image: %w", err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		return nil, fmt.Errorf("pack the image: %w", err)
-	}
-	return out.Bytes(), nil
+	return nil
 }

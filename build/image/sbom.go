@@ -2,7 +2,6 @@ package main
 
 import (
 	"path/filepath"
-	"time"
 
 	"github.com/capi-refit/refit/build/spdx"
 )
@@ -13,5 +12,5 @@ func (o options) sbom() ([]byte, error) {
 	for _, name := range contents() {
 		all = append(all, spdx.Program{Name: name, Files: []string{filepath.Join(o.bin, filepath.FromSlash(name))}})
 	}
-	return spdx.List("the image of refit "+o.version, "https://github.com/capi-refit/refit/image/"+o.version, o.version, time.Unix(o.created, 0), all...)
+	return spdx.List("the image of refit "+o.version, "https://github.com/capi-refit/refit/image/"+o.version, o.version, o.at(), all...)
 }

@@ -13,8 +13,6 @@ import (
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
-	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
 	"github.com/capi-refit/refit/build/spdx"
@@ -22,7 +20,7 @@ import (
 
 // TestTheImagesListIsOfAllItsPrograms: agents have modules that the server has not. This test program, which has some, stands for them.
 func TestTheImagesListIsOfAllItsPrograms(t *testing.T) {
-	bin, dir := programs(t), t.TempDir()
+	bin, dir := standIns(t), t.TempDir()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	program, err := os.ReadFile(self)
@@ -31,9 +29,8 @@ func TestTheImagesListIsOfAllItsPrograms(t *testing.T) {
 		program = append(program, 0) // no two are the same
 		require.NoError(t, os.WriteFile(filepath.Join(bin, "agents", name), program, 0o600))
 	}
-	o := options{bin: bin, image: "registry.example.org/refit:dev", version: "dev", out: filepath.Join(dir, "image.tar"), spdx: filepath.Join(dir, "image.spdx.json")}
-	cmd := &cobra.Command{}
-	cmd.SetOut(io.Discard)
+	o := options{bin: bin, image: "registry.example.org/refit:dev", version: "dev", layout: filepath.Join(dir, "image"), spdx: filepath.Join(dir, "image.spdx.json")}
+	cmd := quiet()
 	require.NoError(t, o.run(cmd))
 
 	data, err := os.ReadFile(o.spdx)
@@ -61,8 +58,8 @@ func TestTheImagesListIsOfAllItsPrograms(t *testing.T) {
 		modules[r.Of][names[r.To]] = true
 	}
 
-	in := inImage(t, o.out)
-	require.Len(t, in, 1+len(agents))
+	in := inImages(t, o.layout)
+	require.Len(t, in, len(architectures)+len(agents))
 	require.Equal(t, in, sums, "what is listed is what is in the image")
 	for id := range in {
 		require.True(t, described[id], id)
@@ -77,35 +74,44 @@ func TestTheImagesListIsOfAllItsPrograms(t *testing.T) {
 	require.Equal(t, string(data), string(second), "the same programs make the same list")
 }
 
-// inImage returns the checksums of the programs in an image, by what stands for them in its list.
-func inImage(t *testing.T, file string) map[string]string {
+// inImages returns the checksums of the programs in the image of each architecture, by what stands for them in the list.
+func inImages(t *testing.T, layout string) map[string]string {
 	t.Helper()
-	img, err := tarball.ImageFromPath(file, nil)
+	index, err := readLayout(layout)
 	require.NoError(t, err)
-	content := mutate.Extract(img)
-	defer content.Close() //nolint:errcheck // it was only read
+	manifest, err := index.IndexManifest()
+	require.NoError(t, err)
 	sums := map[string]string{}
-	for r := tar.NewReader(content); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return sums
-		}
+	for _, m := range manifest.Manifests {
+		img, err := index.Image(m.Digest)
 		require.NoError(t, err)
-		if h.Typeflag == tar.TypeReg {
-			all, err := io.ReadAll(r)
+		content := mutate.Extract(img)
+		for r := tar.NewReader(content); ; {
+			h, err := r.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
 			require.NoError(t, err)
-			sum := sha256.Sum256(all)
-			sums["SPDXRef-"+strings.ReplaceAll(h.Name, "/", "-")] = hex.EncodeToString(sum[:])
+			if h.Typeflag == tar.TypeReg {
+				all, err := io.ReadAll(r)
+				require.NoError(t, err)
+				sum := sha256.Sum256(all)
+				name := strings.ReplaceAll(h.Name, "/", "-")
+				if h.Name == "refit" {
+					name = server(m.Platform.Architecture)
+				}
+				sums["SPDXRef-"+name] = hex.EncodeToString(sum[:])
+			}
 		}
+		require.NoError(t, content.Close())
 	}
+	return sums
 }
 
 // TestNoListOfWhatIsNoProgramOfGo: half a list would be taken for all of it.
 func TestNoListOfWhatIsNoProgramOfGo(t *testing.T) {
 	dir := t.TempDir()
-	o := options{bin: programs(t), image: "registry.example.org/refit:dev", version: "dev", spdx: filepath.Join(dir, "image.spdx.json")}
-	cmd := &cobra.Command{}
-	cmd.SetOut(io.Discard)
-	require.ErrorContains(t, o.run(cmd), "what "+filepath.Join(o.bin, "agents", agents[0])+" was built of")
+	o := options{bin: standIns(t), image: "registry.example.org/refit:dev", version: "dev", spdx: filepath.Join(dir, "image.spdx.json")}
+	require.ErrorContains(t, o.run(quiet()), "what "+filepath.Join(o.bin, "agents", agents[0])+" was built of")
 	require.NoFileExists(t, o.spdx)
 }

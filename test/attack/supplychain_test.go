@@ -171,7 +171,7 @@ func TestAReleaseRunsTheCommandsThatThereAre(t *testing.T) {
 	require.True(t, slices.ContainsFunc(tested, func(step struct{ Run string }) bool { return step.Run == ".ci/run" }), "what was not tested is published")
 	require.Equal(t, []string{"vulnerabilities", "image", "sbom", "release", "provenance", "sign-image", "sign", "publish"}, order)
 	require.Contains(t, string(content), "gh release create \"$GITHUB_REF_NAME\" --draft ", "a person publishes it")
-	for _, signed := range []string{"cosign sign-blob --yes --bundle out/checksums.txt.sigstore.json out/checksums.txt", `cosign sign --yes "$$image"`} {
+	for _, signed := range []string{"cosign sign-blob --yes --bundle out/checksums.txt.sigstore.json out/checksums.txt", `cosign sign --yes --recursive "$$image"`} {
 		require.Contains(t, string(makefile), signed)
 	}
 }

@@ -16,7 +16,7 @@ import (
 // stub stands for every program that make calls: it writes what it was called with, a line for each argument, and makes the programs that go is to make.
 const stub = `#!/bin/sh
 { basename "$0"; printf ' %s\n' "$@"; } >>"$CALLS"
-[ "$1" != image ] || echo registry.example.org/refit@sha256:abc
+case "$*" in "run ./build/image push "*) echo registry.example.org/refit@sha256:abc ;; esac
 while [ $# -gt 1 ]; do
   [ "$1" != -o ] || { mkdir -p "$(dirname "$2")"; cp "$0" "$2"; chmod +x "$2"; }
   shift
@@ -105,7 +105,7 @@ func TestATagIsNoCommand(t *testing.T) {
 		for _, r := range []releaser{tagged, plain} {
 			out, err := r.run([]string{"IMAGE=registry.example.org/refit:" + tag}, "make", "sign-image")
 			require.NoError(t, err, out)
-			require.Contains(t, r.called(), " registry.example.org/refit:"+tag+"\n", "docker refuses it")
+			require.Contains(t, r.called(), " --image\n registry.example.org/refit:"+tag+"\n", "the program refuses it")
 			require.NotContains(t, r.called(), "main.version", "nothing was built")
 			require.NoFileExists(t, filepath.Join(r.dir, "pwned"), tag)
 		}
@@ -117,7 +117,7 @@ func TestWhatIsNoReleaseCanBeBuilt(t *testing.T) {
 		r := newReleaser(t)
 		out, err := r.run([]string{"VERSION=" + version}, "make", "image")
 		require.NoError(t, err, out)
-		require.Equal(t, 3, strings.Count(r.called(), " -s -w -X main.version="+version+"\n"))
+		require.Equal(t, 5, strings.Count(r.called(), " -s -w -X main.version="+version+"\n"))
 		require.Contains(t, r.called(), " --image\n ghcr.io/capi-refit/refit:"+version+"\n --version\n "+version+"\n")
 		out, err = r.run([]string{"VERSION=" + version}, "make", "release")
 		if strings.HasPrefix(version, "v") {
@@ -181,5 +181,6 @@ func TestAllOfAReleaseHasItsVersion(t *testing.T) {
 	require.NotContains(t, r.called(), "v0.1.0-rc.1")
 	require.Contains(t, r.called(), "main.version=v0.1.0\n")
 	require.Equal(t, 3, strings.Count(r.called(), " --version\n v0.1.0\n"), "the image, the release, its provenance:\n%s", r.called())
-	require.Contains(t, r.called(), " push\n ghcr.io/capi-refit/refit:v0.1.0\n")
+	require.Contains(t, r.called(), " push\n --from\n bin/image\n --image\n ghcr.io/capi-refit/refit:v0.1.0\n")
+	require.Contains(t, r.called(), "cosign\n sign\n --yes\n --recursive\n registry.example.org/refit@sha256:abc\n", "all architectures by what was pushed")
 }
