@@ -1,6 +1,6 @@
 // Image makes refit's container image out of programs that make has put into bin/: the server for each architecture, and the agents that it brings to
 // nodes. The same programs make the same image, with the same digest, on every machine. Container engines put the time of the build into an image, each
-// in a place of its own, and not all can be told to leave it out; so it is made without one. See docs/adr/0053-an-image-without-a-base.md.
+// in a place of its own, and not all can be told to leave it out; so it is made without one. See docs/adr/0054-an-image-without-a-base.md.
 package main
 
 import (
