@@ -3,11 +3,9 @@ package admin
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,6 +18,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/printer"
 )
 
 // driftLookEvery is how often it is looked whether a comparison was made.
@@ -33,8 +32,8 @@ type Drift struct {
 	Out, Progress io.Writer
 	// Admin is who asks.
 	Admin string
-	// JSON has it shown for programs.
-	JSON bool
+	// Format is one of the printer's: text, JSON or YAML.
+	Format string
 }
 
 // driftView is what is shown for programs.
@@ -145,58 +144,55 @@ func (d *Drift) show(mu *refitv1.MachineUpdate) error {
 		Namespace: mu.Namespace, Machine: mu.Name, Drift: mu.Status.Drift, Repair: mu.Status.Repair,
 		Condition: meta.FindStatusCondition(mu.Status.Conditions, refitv1.DriftedCondition),
 	}
-	if d.JSON {
-		e := json.NewEncoder(d.Out)
-		e.SetIndent("", "  ")
-		return e.Encode(v)
+	if printed, err := printer.Print(d.Out, d.Format, v); printed {
+		return err
 	}
 	var text strings.Builder
-	v.write(&text, d.Clock.Now())
+	v.write(&text, d.Clock.Now(), printer.Width(d.Out))
 	_, err := io.WriteString(d.Out, text.String())
 	return err
 }
 
-// write writes what people read.
-func (v *driftView) write(w *strings.Builder, now time.Time) {
+// write writes what people read, in lines of a width.
+func (v *driftView) write(w *strings.Builder, now time.Time, width int) {
+	w.WriteString(printer.Fold(v.verdict(now), width))
+	if v.Condition == nil || v.Drift == nil || len(v.Drift.Resources) == 0 {
+		return
+	}
+	w.WriteString("\n")
+	if v.Condition.Status == metav1.ConditionUnknown {
+		w.WriteString(printer.Fold(fmt.Sprintf("When it was compared last%s, it had:\n\n", asOf(v.Drift.ComparedAt, now)), width))
+	}
+	rows := printer.Rows{{"KIND", "NAME", "DIFFERS"}}
+	for _, r := range v.Drift.Resources {
+		rows.Add(oneLine(r.Kind), cmp.Or(oneLine(r.Name), "-"), oneLine(strings.Join(r.What, ", ")))
+	}
+	w.WriteString(rows.Text("", width))
+	if more := int(v.Drift.Total) - len(v.Drift.Resources); more > 0 {
+		fmt.Fprintf(w, "and %d more\n", more)
+	}
+}
+
+// verdict says whether the node has drifted.
+func (v *driftView) verdict(now time.Time) string {
 	name := fmt.Sprintf("%s/%s", v.Namespace, v.Machine)
 	if v.Condition == nil {
-		fmt.Fprintf(w, "The node of Machine %s was not compared yet. To have it compared: refit drift --now -n %s %s\n", name, v.Namespace, v.Machine)
-		return
+		return fmt.Sprintf("The node of Machine %s was not compared yet. To have it compared: refit drift --now -n %s %s\n", name, v.Namespace, v.Machine)
 	}
 	var checked, compared *metav1.Time
 	if v.Drift != nil {
 		checked, compared = v.Drift.CheckedAt, v.Drift.ComparedAt
 	}
+	text := ""
 	switch v.Condition.Status {
 	case metav1.ConditionTrue:
-		fmt.Fprintf(w, "Machine %s has drifted%s.\n", name, asOf(compared, now))
+		text = fmt.Sprintf("Machine %s has drifted%s.\n", name, asOf(compared, now))
 	case metav1.ConditionFalse:
-		fmt.Fprintf(w, "Machine %s has not drifted%s.\n", name, asOf(compared, now))
+		text = fmt.Sprintf("Machine %s has not drifted%s.\n", name, asOf(compared, now))
 	default:
-		fmt.Fprintf(w, "Whether Machine %s has drifted is not known%s.\n", name, asOf(checked, now))
+		text = fmt.Sprintf("Whether Machine %s has drifted is not known%s.\n", name, asOf(checked, now))
 	}
-	fmt.Fprintf(w, "%s: %s\n", oneLine(v.Condition.Reason), oneLine(v.Condition.Message))
-	v.list(w, now)
-}
-
-// list writes what has drifted.
-func (v *driftView) list(w *strings.Builder, now time.Time) {
-	if v.Drift == nil || len(v.Drift.Resources) == 0 {
-		return
-	}
-	w.WriteString("\n")
-	if v.Condition.Status == metav1.ConditionUnknown {
-		fmt.Fprintf(w, "When it was compared last%s, it had:\n\n", asOf(v.Drift.ComparedAt, now))
-	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "KIND\tNAME\tDIFFERS") //nolint:errcheck // into memory
-	for _, r := range v.Drift.Resources {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", oneLine(r.Kind), cmp.Or(oneLine(r.Name), "-"), oneLine(strings.Join(r.What, ", "))) //nolint:errcheck // into memory
-	}
-	table.Flush() //nolint:errcheck // into memory
-	if more := int(v.Drift.Total) - len(v.Drift.Resources); more > 0 {
-		fmt.Fprintf(w, "and %d more\n", more)
-	}
+	return text + fmt.Sprintf("%s: %s\n", oneLine(v.Condition.Reason), oneLine(v.Condition.Message))
 }
 
 // asOf says when something was so.

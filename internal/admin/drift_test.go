@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/printer"
 )
 
 func (w *world) drift() *Drift {
@@ -73,7 +74,7 @@ func TestShowDrift(t *testing.T) {
 			require.NoError(t, w.drift().Show(t.Context(), w.machine()))
 			require.Equal(t, tc.want, w.said())
 			d := w.drift()
-			d.JSON = true
+			d.Format = printer.JSON
 			require.NoError(t, d.Show(t.Context(), w.machine()))
 			var v driftView
 			require.NoError(t, json.Unmarshal(w.out.Bytes(), &v))

@@ -1,29 +1,14 @@
 package admin
 
 import (
-	"encoding/json"
-	"fmt"
 	"io"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/printer"
 )
-
-// The forms in which lists of objects are shown.
-const (
-	FormatText = "text"
-	FormatWide = "wide" // with all that text leaves out
-	FormatJSON = "json"
-	FormatYAML = "yaml"
-	FormatName = "name" // as kubectl takes them
-)
-
-// Formats are all of them.
-func Formats() []string { return []string{FormatText, FormatWide, FormatJSON, FormatYAML, FormatName} }
 
 // objectList is a list as kubectl prints it.
 type objectList struct {
@@ -44,15 +29,10 @@ func printObjects[T any, P interface {
 		o.SetManagedFields(nil)
 		items[i] = o
 	}
-	switch format {
-	case FormatName:
+	if format == printer.Name {
 		return true, printNames(w, resource, items)
-	case FormatJSON, FormatYAML:
-		list := objectList{TypeMeta: metav1.TypeMeta{APIVersion: refitv1.GroupVersion.String(), Kind: kind + "List"}, Items: items}
-		return true, PrintFor(w, format, list)
-	default:
-		return false, nil
 	}
+	return printer.Print(w, format, objectList{TypeMeta: metav1.TypeMeta{APIVersion: refitv1.GroupVersion.String(), Kind: kind + "List"}, Items: items})
 }
 
 func printNames(w io.Writer, resource string, all []client.Object) error {
@@ -62,17 +42,4 @@ func printNames(w io.Writer, resource string, all []client.Object) error {
 		}
 	}
 	return nil
-}
-
-// PrintFor writes a value as JSON or YAML.
-func PrintFor(w io.Writer, format string, v any) error {
-	data, err := json.MarshalIndent(v, "", "  ")
-	if err == nil && format == FormatYAML {
-		data, err = yaml.JSONToYAML(data)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(w, strings.TrimSpace(string(data)))
-	return err
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -15,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/printer"
 )
 
 // Pending shows what waits.
@@ -22,7 +22,7 @@ type Pending struct {
 	Client client.Reader
 	Out    io.Writer
 	Scope  Scope
-	// Format is one of Formats: with wide, the Machines are shown as well.
+	// Format is one of the printer's: a table, wide with the Machines as well, JSON, YAML or names.
 	Format string
 }
 
@@ -49,37 +49,31 @@ func (p *Pending) table(all []refitv1.PendingChange) error {
 	if len(all) == 0 {
 		return say(p.Out, "nothing waits in %s\n", p.Scope.String())
 	}
-	rows := [][]string{{"NAMESPACE", "OWNER", "CAUSE", "MACHINES", "EARLIEST", "LAST DONE", "REASON"}}
+	rows := printer.Rows{{"NAMESPACE", "OWNER", "CAUSE", "MACHINES", "EARLIEST", "LAST DONE", "REASON"}}
 	for i := range all {
 		rows = append(rows, p.rows(&all[i])...)
 	}
-	var page strings.Builder
-	w := tabwriter.NewWriter(&page, 0, 0, 2, ' ', 0)
-	for _, cells := range rows {
-		if p.Scope.Namespace != "" {
-			cells = cells[1:]
-		}
+	for n, cells := range rows {
 		for i, c := range cells {
 			cells[i] = oneLine(c)
 		}
-		fmt.Fprintln(w, strings.Join(cells, "\t")) //nolint:errcheck // a Builder takes everything
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	for line := range strings.Lines(page.String()) {
-		if _, err := fmt.Fprintln(p.Out, strings.TrimRight(line, " \n")); err != nil {
-			return err
+		if p.Scope.Namespace != "" {
+			rows[n] = cells[1:]
 		}
 	}
-	return nil
+	width := printer.Width(p.Out)
+	if p.Format == printer.Wide {
+		width = 0
+	}
+	_, err := io.WriteString(p.Out, rows.Text("", width))
+	return err
 }
 
 // rows are the cells of a PendingChange. The Machines of a Cluster are those of its owners.
 func (p *Pending) rows(c *refitv1.PendingChange) [][]string {
 	st := &c.Status
 	out := [][]string{{c.Namespace, c.Spec.Owner.Kind + "/" + c.Spec.Owner.Name, causesOf(c), fmt.Sprint(st.Machines), at(st.EarliestStart), at(st.LastDone), why(c)}}
-	if p.Format != FormatWide || c.Spec.Role == "" {
+	if p.Format != printer.Wide || c.Spec.Role == "" {
 		return out
 	}
 	for _, m := range st.List {

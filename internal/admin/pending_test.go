@@ -13,6 +13,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/printer"
 )
 
 func pendingChange(namespace, cluster string, owner refitv1.PendingOwner, role refitv1.Role, cause refitv1.PendingCause, message string, machines ...refitv1.PendingMachine) *refitv1.PendingChange {
@@ -41,21 +42,21 @@ func TestPending(t *testing.T) {
 		format string
 		want   string
 	}{
-		"a namespace": {Scope{Namespace: "fleet"}, FormatText, `OWNER                 CAUSE        MACHINES  EARLIEST              LAST DONE             REASON
+		"a namespace": {Scope{Namespace: "fleet"}, printer.Table, `OWNER                 CAUSE        MACHINES  EARLIEST              LAST DONE             REASON
 Cluster/prod          Replacement  2         -                     -                     2 to be replaced
 MachineDeployment/md  Replacement  2         2026-10-03T21:00:00Z  2026-10-03T23:00:00Z  2 to be replaced; policy a: OutsideWindow
 `},
-		"all namespaces, of one cluster": {Scope{Cluster: "test"}, FormatText, `NAMESPACE  OWNER                   CAUSE    MACHINES  EARLIEST  LAST DONE  REASON
+		"all namespaces, of one cluster": {Scope{Cluster: "test"}, printer.Table, `NAMESPACE  OWNER                   CAUSE    MACHINES  EARLIEST  LAST DONE  REASON
 lab        KubeadmControlPlane/cp  Upgrade  1         -         -          1 to be upgraded
 `},
-		"with the Machines": {Scope{Namespace: "fleet"}, FormatWide, `OWNER                 CAUSE        MACHINES  EARLIEST              LAST DONE             REASON
+		"with the Machines": {Scope{Namespace: "fleet"}, printer.Wide, `OWNER                 CAUSE        MACHINES  EARLIEST              LAST DONE             REASON
 Cluster/prod          Replacement  2         -                     -                     2 to be replaced
 MachineDeployment/md  Replacement  2         2026-10-03T21:00:00Z  2026-10-03T23:00:00Z  2 to be replaced; policy a: OutsideWindow
 - Machine/w1          Replacement            2026-10-03T21:00:00Z                        OutsideWindow
 - Machine/w2          Replacement            2026-10-03T22:00:00Z                        OutsideWindow
 - and 5 more
 `},
-		"nothing": {Scope{Namespace: "empty"}, FormatText, "nothing waits in namespace empty\n"},
+		"nothing": {Scope{Namespace: "empty"}, printer.Table, "nothing waits in namespace empty\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, waiting()...)
@@ -67,7 +68,7 @@ MachineDeployment/md  Replacement  2         2026-10-03T21:00:00Z  2026-10-03T23
 
 func TestPendingForPrograms(t *testing.T) {
 	for format, decode := range map[string]func([]byte, any) error{
-		FormatJSON: json.Unmarshal, FormatYAML: func(data []byte, into any) error { return yaml.Unmarshal(data, into) },
+		printer.JSON: json.Unmarshal, printer.YAML: func(data []byte, into any) error { return yaml.Unmarshal(data, into) },
 	} {
 		for namespace, n := range map[string]int{"fleet": 2, "": 3, "empty": 0} {
 			w := newWorld(t, waiting()...)

@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/capi-refit/refit/internal/printer"
 )
 
-// say writes a message for people. The texts in it may come from objects, and thus from a node or from others: they are cleaned.
+// say writes a message for people. The texts in it may come from objects, and thus from a node or from others: they are cleaned. On a
+// terminal it wraps.
 func say(w io.Writer, format string, args ...any) error {
 	cleaned := make([]any, len(args))
 	for i, arg := range args {
@@ -19,7 +22,7 @@ func say(w io.Writer, format string, args ...any) error {
 			cleaned[i] = arg
 		}
 	}
-	_, err := fmt.Fprintf(w, format, cleaned...)
+	_, err := io.WriteString(w, printer.Fold(fmt.Sprintf(format, cleaned...), printer.Width(w)))
 	return err
 }
 

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/printer"
 )
 
 // Status shows how updates stand.
@@ -28,7 +29,7 @@ type Status struct {
 	Size func() (width, height int)
 
 	Scope Scope
-	// Format is one of Formats. Empty: text. With wide, messages are shown whole.
+	// Format is one of the printer's: a table, wide without a bound for its lines, JSON, YAML or names. Empty: a table.
 	Format string
 	// Machines are the names of those that are shown, or of their nodes. None: all in Scope.
 	Machines []string
@@ -68,7 +69,7 @@ func (s *Status) print(updates []refitv1.MachineUpdate) error {
 		return err
 	}
 	width, _ := s.Size()
-	if s.Format == FormatWide {
+	if s.Format == printer.Wide {
 		width = 0
 	}
 	_, err := io.WriteString(s.Out, s.page(updates, width, 0))
@@ -103,11 +104,10 @@ func (s *Status) page(updates []refitv1.MachineUpdate, width, height int) string
 			rows[i].Namespace = ""
 		}
 	}
-	page := table(rows, width) + "\n" + summary
 	if width == 0 || height == 0 {
-		return page
+		return table(rows, width) + "\n" + printer.Fold(summary, width)
 	}
-	return fit(page, width, height)
+	return fit(table(rows, 0)+"\n"+summary, width, height) // a row is a line
 }
 
 // fit cuts lines that a terminal would wrap, and those at the end that would have it scroll what has failed away.

@@ -61,18 +61,22 @@ func TestShow(t *testing.T) {
 	w := newWorld(t, append(fleet(), machine("new"), managementtest.Cluster("fleet", "prod", nil))...)
 	s := w.status(100, 3)
 	require.NoError(t, s.Show(t.Context()))
+	indent := strings.Repeat(" ", 77)
 	require.Equal(t, lines(
 		"NAME  PHASE      REASON      STEP                     PROGRESS          AGE  MESSAGE",
-		"w-5   Failed     NodeFailed  restart kubelet.service                    90s  the node reports: rest…",
-		"w-2   Waiting    Window                                                 90s  policy weekends: Outsi…",
-		"w-3   Waiting    Window                                                 90s  policy weekends: Outsi…",
+		"w-5   Failed     NodeFailed  restart kubelet.service                    90s  the node reports:",
+		indent+"restart", indent+"kubelet.service: status", indent+"1",
+		"w-2   Waiting    Window                                                 90s  policy weekends:",
+		indent+"OutsideWindow; opens at", indent+"2026-10-04T20:00:00Z",
+		"w-3   Waiting    Window                                                 90s  policy weekends:",
+		indent+"OutsideWindow; opens at", indent+"2026-10-04T20:00:00Z",
 		"w-4   Waiting    New                                                    90s  [2Jfoo",
-		"cp-2  Applying               restart kubelet.service  [######----] 3/5  90s  the node has done 3 of…",
+		"cp-2  Applying               restart kubelet.service  [######----] 3/5  90s  the node has done 3 of", indent+"5 steps",
 		"w-1   Draining               drain                    1 pod left        90s  pods leave",
 		"w-6   Pending                                                           2d   asked for, not begun",
-		"cp-1  Succeeded                                                         3h   the node shows what is…",
+		"cp-1  Succeeded                                                         3h   the node shows what is", indent+"desired",
 		"",
-		"8 machines: 1 failed, 2 waiting for a window, 1 waiting (New), 1 applying, 1 draining, 1 pending, 1 up to date",
+		"8 machines: 1 failed, 2 waiting for a window, 1 waiting (New), 1 applying, 1 draining, 1 pending, 1", "up to date",
 	), strings.ReplaceAll(w.said(), "\u00a0", " "))
 
 	s.Machines, s.Size = []string{"w-2", "new"}, func() (int, int) { return 0, 0 }
@@ -86,7 +90,7 @@ func TestShow(t *testing.T) {
 
 	s.Machines, s.Scope = nil, Scope{Cluster: "test"}
 	require.NoError(t, s.Show(t.Context()))
-	require.Equal(t, lines("NAMESPACE  NAME  PHASE      AGE  MESSAGE", "other      x     Succeeded  90s", "", "1 machine: 1 up to date"), w.said())
+	require.Equal(t, lines("NAMESPACE  NAME  PHASE      AGE", "other      x     Succeeded  90s", "", "1 machine: 1 up to date"), w.said())
 
 	require.NoError(t, w.DeleteAllOf(t.Context(), &refitv1.MachineUpdate{}, client.InNamespace("fleet")))
 	s.Scope = Scope{Namespace: "fleet", Cluster: "prod"}
@@ -112,7 +116,7 @@ func TestPageIsBounded(t *testing.T) {
 		updates = append(updates, *update(name, refitv1.PhasePending, "", ""))
 	}
 	page := w.status(80, 7).page(updates, 80, 7)
-	require.Equal(t, lines("NAME  PHASE    AGE  MESSAGE", "a     Pending  90s", "b     Pending  90s", "", "(2 more)", "4 machines: 4 pending"), page)
+	require.Equal(t, lines("NAME  PHASE    AGE", "a     Pending  90s", "b     Pending  90s", "", "(2 more)", "4 machines: 4 pending"), page)
 }
 
 // TestPageFitsTheTerminal: what has failed is not scrolled away by lines that are wrapped.

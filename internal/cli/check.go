@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/capi-refit/refit/internal/check"
 	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/nodeaccess"
+	"github.com/capi-refit/refit/internal/printer"
 )
 
 const checkExamples = `  # Is all there that updates in place take?
@@ -32,7 +32,7 @@ const checkExamples = `  # Is all there that updates in place take?
 // checkFlags are those of check.
 type checkFlags struct {
 	managementFlags
-	output             string
+	output             printer.Output
 	workload, problems bool
 	nodes              int
 	dialer             remote.Dialer
@@ -67,7 +67,7 @@ kubeconfig.`,
 	fs.BoolVar(&f.workload, "workload", true, "Ask the API servers of workload clusters, too, by the kubeconfigs that refit has. It takes the right to read these Secrets.")
 	fs.IntVar(&f.nodes, "nodes", 0, "Log in to so many nodes of each Cluster, those of the control plane first; -1: to all. It takes the right to read the Secrets of NodeAccesses, and a way to the nodes from here.")
 	fs.BoolVar(&f.problems, "problems", false, "Show only what is not as it should be.")
-	fs.StringVarP(&f.output, "output", "o", "", "json, for programs.")
+	f.output.Add(cmd, printer.Text, printer.JSON, printer.YAML)
 	return cmd
 }
 
@@ -80,8 +80,8 @@ func notLooked(err error) error {
 }
 
 func (f *checkFlags) run(cmd *cobra.Command) error {
-	if f.output != "" && f.output != "json" {
-		return notLooked(fmt.Errorf("--output is %q and can be json, or left out", f.output))
+	if err := f.output.Check(); err != nil {
+		return notLooked(err)
 	}
 	now := &serverClock{own: f.clock}
 	f.observe = now.follow
@@ -122,22 +122,22 @@ func (f *checkFlags) print(w io.Writer, all []check.Finding) error {
 			shown = append(shown, one)
 		}
 	}
-	if f.output == "json" {
-		return printJSON(w, shown)
+	if printed, err := printer.Print(w, f.output.Format, shown); printed {
+		return err
 	}
-	var errs []error
+	var text strings.Builder
+	width := printer.Width(w)
 	for _, one := range shown {
 		about := one.Check
 		if one.Object != "" {
 			about += ", " + one.Object
 		}
-		text := fmt.Sprintf("%-8s%s: %s\n", strings.ToUpper(string(one.Level)), about, one.Message)
+		text.WriteString(printer.Labelled(fmt.Sprintf("%-8s", strings.ToUpper(string(one.Level))), printable(about+": "+one.Message), width))
 		if one.Do != "" {
-			text += "        → " + one.Do + "\n"
+			text.WriteString(printer.Labelled("        → ", printable(one.Do), width))
 		}
-		_, err := io.WriteString(w, printable(text))
-		errs = append(errs, err)
 	}
-	_, err := fmt.Fprintf(w, "\n%d errors, %d warnings, %d OK\n", count[check.Error], count[check.Warning], count[check.Good])
-	return errors.Join(append(errs, err)...)
+	fmt.Fprintf(&text, "\n%d errors, %d warnings, %d OK\n", count[check.Error], count[check.Warning], count[check.Good])
+	_, err := io.WriteString(w, text.String())
+	return err
 }

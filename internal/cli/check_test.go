@@ -37,13 +37,13 @@ func TestCheck(t *testing.T) {
 	for _, one := range all {
 		require.NotEqual(t, check.Good, one.Level)
 	}
-	_, err = run(t, f().command(), "-o", "yaml")
+	_, err = run(t, f().command(), "-o", "xml")
 	require.ErrorContains(t, err, "--output is")
 }
 
 // TestWhatCheckCouldNotLookAtIsNoWarning: a pipeline that lets warnings pass is not to let a typo pass.
 func TestWhatCheckCouldNotLookAtIsNoWarning(t *testing.T) {
-	for _, args := range [][]string{{"--output", "yaml"}, {"--problem"}, {"--nodes", "all"}, {"fleet"}, {"--cluster", "a", "--cluster", "b"}, {"--context", "not there"}} {
+	for _, args := range [][]string{{"--output", "xml"}, {"--problem"}, {"--nodes", "all"}, {"fleet"}, {"--cluster", "a", "--cluster", "b"}, {"--context", "not there"}} {
 		f := &checkFlags{clock: clocktesting.NewFakePassiveClock(october)}
 		cmd := f.command()
 		takeOnce(cmd)

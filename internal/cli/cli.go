@@ -11,6 +11,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/capi-refit/refit/internal/plain"
+	"github.com/capi-refit/refit/internal/printer"
 	"github.com/capi-refit/refit/internal/server"
 	"github.com/capi-refit/refit/updaters"
 )
@@ -26,7 +27,7 @@ func Main(programVersion string, others ...updaters.Constructor) {
 	if err := root.ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
 		status := &exitStatus{1, err}
 		if errors.As(err, &status); status.err != nil {
-			root.PrintErrln("refit:", printable(err.Error()))
+			root.PrintErr(printer.Fold("refit: "+printable(err.Error())+"\n", printer.Width(os.Stderr)))
 		}
 		os.Exit(status.code)
 	}

@@ -8,12 +8,11 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/capi-refit/refit/internal/conformance"
+	"github.com/capi-refit/refit/internal/printer"
 )
 
 const conformanceExample = `  # Does my extension keep the laws?
@@ -27,9 +26,10 @@ const conformanceExample = `  # Does my extension keep the laws?
 
 // conformanceFlags are those of conformance.
 type conformanceFlags struct {
-	url, ca, cert, key, serverName, output string
-	handlers, files                        []string
-	updateMachine                          bool
+	url, ca, cert, key, serverName string
+	output                         printer.Output
+	handlers, files                []string
+	updateMachine                  bool
 }
 
 func newConformanceCommand() *cobra.Command {
@@ -47,8 +47,8 @@ It exits with 0 if no law is broken, 2 if one is, 1 if the extension could not b
 		Example: conformanceExample,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.output != "" && f.output != "json" {
-				return fmt.Errorf("--output is %q and can be json, or left out", f.output)
+			if err := f.output.Check(); err != nil {
+				return err
 			}
 			s, err := f.suite(cmd.InOrStdin())
 			if err != nil {
@@ -58,7 +58,7 @@ It exits with 0 if no law is broken, 2 if one is, 1 if the extension could not b
 			if err != nil {
 				return err
 			}
-			if err := printConformance(cmd.OutOrStdout(), report, f.output); err != nil {
+			if err := printConformance(cmd.OutOrStdout(), report, f.output.Format); err != nil {
 				return err
 			}
 			if len(report.Broken()) > 0 {
@@ -76,7 +76,7 @@ It exits with 0 if no law is broken, 2 if one is, 1 if the extension could not b
 	fs.StringArrayVar(&f.handlers, "handler", nil, "Name of a handler. Only those that are named are looked at. Can be there more than once.")
 	fs.StringArrayVarP(&f.files, "filename", "f", nil, "File with a request of your own, in JSON or YAML, to be sent beside the recorded ones; - for standard input. Can be there more than once.")
 	fs.BoolVar(&f.updateMachine, "update-machine", false, "Call UpdateMachine, which changes machines: with the requests for it that --filename names, else with a recorded one.")
-	fs.StringVarP(&f.output, "output", "o", "", "json, for programs.")
+	f.output.Add(cmd, printer.Table, printer.JSON, printer.YAML)
 	_ = cmd.MarkFlagRequired("url") // the flags are there
 	_ = cmd.MarkFlagRequired("ca")
 	return cmd
@@ -137,12 +137,10 @@ func (f *conformanceFlags) requests(stdin io.Reader) ([]conformance.Request, err
 
 // printConformance prints all laws, and then of each that is broken what shows it.
 func printConformance(w io.Writer, r *conformance.Report, output string) error {
-	if output == "json" {
-		return printJSON(w, r)
+	if printed, err := printer.Print(w, output, r); printed {
+		return err
 	}
-	var table strings.Builder
-	t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "LAW\tRESULT\tBY") //nolint:errcheck // Flush returns the error
+	rows := printer.Rows{{"LAW", "RESULT", "BY"}}
 	count := map[conformance.Result]int{}
 	for _, f := range r.Findings {
 		count[f.Result]++
@@ -150,16 +148,14 @@ func printConformance(w io.Writer, r *conformance.Report, output string) error {
 		if f.Result == conformance.Fail {
 			by = "see below"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Name, f.Result, by) //nolint:errcheck // Flush returns the error
+		rows.Add(f.Name, string(f.Result), by)
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	text := table.String()
+	text := ""
 	for _, f := range slices.DeleteFunc(slices.Clone(r.Findings), func(f conformance.Finding) bool { return f.Result != conformance.Fail }) {
 		text += fmt.Sprintf("\n%s: %s\n  From: %s\n", f.Name, f.Demands, f.Source) + labelled("  - ", f.Evidence)
 	}
 	text += fmt.Sprintf("\n%d laws kept, %d broken, %d not looked at\n", count[conformance.Pass], count[conformance.Fail], count[conformance.Skip])
-	_, err := io.WriteString(w, printable(text))
+	width := printer.Width(w)
+	_, err := io.WriteString(w, rows.Text("", width)+printer.Fold(printable(text), width))
 	return err
 }

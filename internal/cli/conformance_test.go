@@ -86,7 +86,7 @@ func TestConformanceRefuses(t *testing.T) {
 		"a certificate without key":  {[]string{"--url", url, "--ca", ca, "--cert", ca}, "--cert and --key go together"},
 		"a key that is none":         {[]string{"--url", url, "--ca", ca, "--cert", ca, "--key", ca}, "--cert and --key"},
 		"an update that nobody asks": {[]string{"--url", url, "--ca", ca, "-f", update}, "it is sent with --update-machine only"},
-		"another output":             {[]string{"--url", url, "--ca", ca, "-o", "yaml"}, `--output is "yaml"`},
+		"another output":             {[]string{"--url", url, "--ca", ca, "-o", "xml"}, `--output is "xml"`},
 		"no such handler":            {[]string{"--url", url, "--ca", ca, "--handler", "none"}, `no handler "none"`},
 		"another name":               {[]string{"--url", url, "--ca", ca, "--server-name", "elsewhere"}, "ask for the extension's handlers"},
 	} {

@@ -2,20 +2,20 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
 
 	"github.com/capi-refit/refit/internal/admin"
+	"github.com/capi-refit/refit/internal/printer"
 )
 
 // showDriftFlags are those of refit drift.
 type showDriftFlags struct {
 	managementFlags
 	now     bool
-	output  string
+	output  printer.Output
 	timeout time.Duration
 	clock   clock.Clock
 }
@@ -38,8 +38,8 @@ of the node: it is 0 when what was found could be shown.`,
 		Example: driftExample,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.output != "text" && f.output != "json" {
-				return fmt.Errorf("--output is %q and can be text or json", f.output)
+			if err := f.output.Check(); err != nil {
+				return err
 			}
 			if f.timeout <= 0 {
 				return errors.New("--timeout must be longer than 0")
@@ -49,7 +49,7 @@ of the node: it is 0 when what was found could be shown.`,
 				return err
 			}
 			d := &admin.Drift{
-				Client: r.client, Clock: f.clock, Out: cmd.OutOrStdout(), Progress: cmd.ErrOrStderr(), Admin: r.who, JSON: f.output == "json",
+				Client: r.client, Clock: f.clock, Out: cmd.OutOrStdout(), Progress: cmd.ErrOrStderr(), Admin: r.who, Format: f.output.Format,
 			}
 			if f.now {
 				return d.Now(cmd.Context(), r.machine, f.timeout)
@@ -62,6 +62,6 @@ of the node: it is 0 when what was found could be shown.`,
 	f.addAdmin(fs)
 	fs.BoolVar(&f.now, "now", false, "Have the node compared, and wait for that.")
 	fs.DurationVar(&f.timeout, "timeout", 3*time.Minute, "How long to wait with --now.")
-	fs.StringVarP(&f.output, "output", "o", "text", "How to show it: text or json.")
+	f.output.Add(cmd, printer.Text, printer.JSON, printer.YAML)
 	return cmd
 }

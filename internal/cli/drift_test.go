@@ -49,7 +49,7 @@ func TestDrift(t *testing.T) {
 	for args, says := range map[string]string{
 		"":                         "accepts 1 arg(s)",
 		"nope":                     "there is no Machine",
-		"prod-a -o yaml":           `--output is "yaml"`,
+		"prod-a -o xml":            `--output is "xml"`,
 		"prod-a --now --timeout 0": "--timeout must be longer",
 	} {
 		_, err := run(t, flags().command(), strings.Fields(args)...)

@@ -1,13 +1,11 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -16,6 +14,7 @@ import (
 	"github.com/capi-refit/refit/internal/explain/render"
 	"github.com/capi-refit/refit/internal/fieldset"
 	"github.com/capi-refit/refit/internal/judges"
+	"github.com/capi-refit/refit/internal/printer"
 	"github.com/capi-refit/refit/updaters"
 )
 
@@ -59,10 +58,11 @@ func newExplainCommand(others ...updaters.Constructor) *cobra.Command {
 // explainFlags are those of explain and diff.
 type explainFlags struct {
 	managementFlags
-	request, output, failOn, now string
-	from, to, schedules          []string
-	files                        explainFiles
-	rules                        judges.RuleFlags
+	request, failOn, now string
+	output               printer.Output
+	from, to, schedules  []string
+	files                explainFiles
+	rules                judges.RuleFlags
 }
 
 func (f *explainFlags) command(others ...updaters.Constructor) *cobra.Command {
@@ -103,7 +103,7 @@ func (f *explainFlags) addLive(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	f.addConnection(fs)
 	fs.StringVarP(&f.namespace, "namespace", "n", "", "Namespace of the objects. Unset: that of the kubeconfig.")
-	fs.StringVarP(&f.output, "output", "o", "", "How to show it: table, json or markdown. Unset: table.")
+	f.output.Add(cmd, render.Formats()...)
 	fs.StringVar(&f.failOn, "fail-on", "", "Exit with 2 if a machine sees at least this, or may: an action such as Restart, Drain or Reboot, or Replace.")
 	fs.StringVar(&f.now, "now", "", "Instant to ask about, in RFC 3339. By default it is now.")
 	f.rules.Add(fs)
@@ -140,7 +140,7 @@ func (f *explainFlags) checkPolicies(args []string) error {
 		return errors.New("in a management cluster its own policies count; leave --policy, --source, --boot-image-policy and --schedule out")
 	case f.request != "" && len(f.schedules) > 0:
 		return errors.New("--schedule goes with --from and --to")
-	case f.request != "" && f.output == render.Markdown:
+	case f.request != "" && f.output.Format == printer.Markdown:
 		return errors.New("-o markdown goes with --from and --to, or KIND/NAME")
 	}
 	return nil
@@ -148,8 +148,8 @@ func (f *explainFlags) checkPolicies(args []string) error {
 
 // checkOutput returns an error for words that mean nothing.
 func (f *explainFlags) checkOutput() error {
-	if f.output != "" && !slices.Contains(render.Formats(), f.output) {
-		return fmt.Errorf("--output is %q and can be %s, or left out", f.output, strings.Join(render.Formats(), ", "))
+	if err := f.output.Check(); err != nil {
+		return err
 	}
 	if least := disruption.ActionType(f.failOn); f.failOn != "" && !least.Known() {
 		return fmt.Errorf("--fail-on is %q and can be Replace, or an action: %s", f.failOn, strings.Join(failures(), ", "))
@@ -192,7 +192,7 @@ func (f *explainFlags) explainRequest(cmd *cobra.Command, others ...updaters.Con
 	if slices.ContainsFunc(x.Fields, func(f handlers.FieldExplanation) bool { return f.Object == fieldset.InfrastructureMachine }) {
 		out.BootImagePolicies, out.Notes = policies.bootImages, append(out.Notes, policies.imageNotes...)
 	}
-	if err := printExplanation(cmd.OutOrStdout(), out, f.output); err != nil {
+	if err := printExplanation(cmd.OutOrStdout(), out, f.output.Format); err != nil {
 		return err
 	}
 	if least := disruption.ActionType(f.failOn); f.failOn != "" && disruption.Worst(x.Disruption, least) == x.Disruption {
@@ -226,14 +226,10 @@ func labelled(label string, texts []string) (all string) {
 }
 
 func printExplanation(w io.Writer, x *explanation, output string) error {
-	if output == "json" {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(x)
+	if printed, err := printer.Print(w, output, x); printed {
+		return err
 	}
-	var table strings.Builder
-	t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "OBJECT\tFIELD\tUPDATER\tDISRUPTION\tON THE NODE") //nolint:errcheck // Flush returns the error
+	rows := printer.Rows{{"OBJECT", "FIELD", "UPDATER", "DISRUPTION", "ON THE NODE"}}
 	for _, f := range x.Fields {
 		what := strings.Join(f.Actions, ", ")
 		updater := f.Updater
@@ -243,12 +239,9 @@ func printExplanation(w io.Writer, x *explanation, output string) error {
 		case f.Reason != "":
 			what += ": " + f.Reason
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", f.Object, f.Path, updater, f.Disruption, what) //nolint:errcheck // Flush returns the error
+		rows.Add(fmt.Sprint(f.Object), f.Path, updater, fmt.Sprint(f.Disruption), what)
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	text := table.String() + fmt.Sprintf("\nVerdict: %s\n", x.Verdict)
+	text := fmt.Sprintf("\nVerdict: %s\n", x.Verdict)
 	if len(x.Actions) > 0 {
 		text += fmt.Sprintf("On the node: %s\nDisruption: %s\n", strings.Join(x.Actions, ", "), x.Disruption)
 	}
@@ -263,6 +256,7 @@ func printExplanation(w io.Writer, x *explanation, output string) error {
 		text += fmt.Sprintf("By the source: %s\n", x.Source)
 	}
 	text += labelled("Note: ", x.Notes)
-	_, err := io.WriteString(w, printable(text))
+	width := printer.Width(w)
+	_, err := io.WriteString(w, rows.Text("", width)+printer.Fold(printable(text), width))
 	return err
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/explain"
 	"github.com/capi-refit/refit/internal/explain/render"
+	"github.com/capi-refit/refit/internal/printer"
 	"github.com/capi-refit/refit/internal/selection"
 	"github.com/capi-refit/refit/schedule"
 	"github.com/capi-refit/refit/updaters"
@@ -76,12 +77,7 @@ func eachOnce(texts []string) []string {
 
 // show prints a forecast, and fails if machines see what they are not to.
 func (f *explainFlags) show(cmd *cobra.Command, forecast *explain.Forecast) error {
-	format := f.output
-	if format == "" {
-		format = render.Table
-	}
-	width, _ := terminalSize(cmd.OutOrStdout())
-	if err := render.Write(cmd.OutOrStdout(), forecast, format, width); err != nil {
+	if err := render.Write(cmd.OutOrStdout(), forecast, f.output.Format, printer.Width(cmd.OutOrStdout())); err != nil {
 		return err
 	}
 	if f.failOn == "" {

@@ -116,7 +116,7 @@ func TestExplainSaysWhatIsWrong(t *testing.T) {
 		"its own policies count":              {"md/a", "--policy", good},
 		"--schedule goes with":                {"-f", explained, "--schedule", good},
 		"-o markdown goes with":               {"-f", explained, "-o", "markdown"},
-		`--output is "yaml"`:                  {"--from", good, "--to", good, "-o", "yaml"},
+		`--output is "xml"`:                   {"--from", good, "--to", good, "-o", "xml"},
 		"--now is":                            {"--from", good, "--to", good, "--now", "today"},
 		"can be read only once":               {"--from", "-", "--to", "-"},
 		"no such file":                        {"--from", good, "--to", filepath.Join(dir, "none")},

@@ -4,12 +4,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/capi-refit/refit/internal/admin"
+	"github.com/capi-refit/refit/internal/printer"
 )
 
 type pendingFlags struct {
 	managementFlags
 	all    bool
-	output string
+	output printer.Output
 }
 
 const pendingExample = `  # What waits in the kubeconfig's namespace, from when on may it start, and when would the last be done?
@@ -34,7 +35,7 @@ be 30 seconds old. The exit status is 0 when they could be shown, also if nothin
 		Example: pendingExample,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(f.output); err != nil {
+			if err := f.output.Check(); err != nil {
 				return err
 			}
 			scope, err := f.scopeOrDefault(f.all)
@@ -45,14 +46,13 @@ be 30 seconds old. The exit status is 0 when they could be shown, also if nothin
 			if err != nil {
 				return err
 			}
-			return (&admin.Pending{Client: c, Out: cmd.OutOrStdout(), Scope: scope, Format: f.output}).Show(cmd.Context())
+			return (&admin.Pending{Client: c, Out: cmd.OutOrStdout(), Scope: scope, Format: f.output.Format}).Show(cmd.Context())
 		},
 	}
 	fs := cmd.Flags()
 	f.addScope(cmd)
 	fs.Lookup("namespace").Usage = "Namespace of the Machines. Unset: that of the kubeconfig."
 	fs.BoolVarP(&f.all, "all-namespaces", "A", false, "Show what waits in all namespaces.")
-	fs.StringVarP(&f.output, "output", "o", admin.FormatText, "How to show it: text, wide (with the Machines), json, yaml or name.")
-	completeFormats(cmd)
+	f.output.Add(cmd, printer.Table, printer.Wide+" (with the Machines, in lines as long as they get)", printer.JSON, printer.YAML, printer.Name)
 	return cmd
 }

@@ -31,5 +31,5 @@ func TestPendingCommand(t *testing.T) {
 	_, err = cmd("-A", "-n", "fleet")
 	require.ErrorContains(t, err, "exclude each other")
 	_, err = cmd("-o", "xml")
-	require.ErrorContains(t, err, `--output is "xml" and can be text, wide, json, yaml, name`)
+	require.ErrorContains(t, err, `--output is "xml" and can be table, wide, json, yaml, name`)
 }

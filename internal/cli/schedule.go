@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/capi-refit/refit/internal/printer"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -32,13 +33,14 @@ func newScheduleCommand() *cobra.Command {
 
 // evalFlags are the flags of schedule eval.
 type evalFlags struct {
-	files                []string
-	vectors, now, output string
-	expected             time.Duration
-	horizonDays          int
-	exitCode             bool
-	of                   subjectFlags
-	class                classFlags
+	files        []string
+	vectors, now string
+	output       printer.Output
+	expected     time.Duration
+	horizonDays  int
+	exitCode     bool
+	of           subjectFlags
+	class        classFlags
 }
 
 func newScheduleEvalCommand() *cobra.Command {
@@ -58,8 +60,8 @@ window within the horizon, and permissiveRemainingSeconds is -1 if there is no e
 		Example: scheduleEvalExample,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if flags.output != "" && flags.output != "json" {
-				return fmt.Errorf("--output is %q and can be json, or left out", flags.output)
+			if err := flags.output.Check(); err != nil {
+				return err
 			}
 			if flags.vectors != "" {
 				return flags.checkVectors(cmd)
@@ -81,7 +83,7 @@ window within the horizon, and permissiveRemainingSeconds is -1 if there is no e
 	fs.StringVar(&flags.now, "now", "", "Instant to ask about, in RFC 3339. By default it is now.")
 	fs.DurationVar(&flags.expected, "expected-duration", 0, "How long the update takes. By default it is what the policies say.")
 	fs.IntVar(&flags.horizonDays, "horizon-days", 1000, "How far ahead a window may start.")
-	fs.StringVarP(&flags.output, "output", "o", "", "json, for programs.")
+	flags.output.Add(cmd, printer.Text, printer.JSON, printer.YAML)
 	cmd.MarkFlagsOneRequired("filename", "vectors")
 	cmd.MarkFlagsMutuallyExclusive("filename", "vectors")
 	return cmd
@@ -124,7 +126,7 @@ func (f *evalFlags) eval(cmd *cobra.Command) error {
 	}
 	p.tellGates(cmd.ErrOrStderr())
 	d := schedule.Decide(q, p.schedules...)
-	if err := printDecision(cmd.OutOrStdout(), d, f.output); err != nil || !f.exitCode {
+	if err := printDecision(cmd.OutOrStdout(), d, f.output.Format); err != nil || !f.exitCode {
 		return err
 	}
 	switch {
@@ -166,16 +168,20 @@ func bound(t time.Time) *string {
 
 func printDecision(w io.Writer, d schedule.Decision, output string) error {
 	out := newDecisionOutput(d)
-	if output == "json" {
+	if output == printer.JSON { // a line, as there is one for each case of a file
 		enc := json.NewEncoder(w)
 		enc.SetEscapeHTML(false)
 		return enc.Encode(out)
+	}
+	if printed, err := printer.Print(w, output, out); printed {
+		return err
 	}
 	state := "closed"
 	if d.Open {
 		state = "open"
 	}
-	_, err := fmt.Fprintf(w, "%s (%s): %s\n", state, d.Reason, printable(d.Message))
+	text := fmt.Sprintf("%s (%s): %s\n", state, d.Reason, printable(d.Message))
+	_, err := io.WriteString(w, printer.Fold(text, printer.Width(w)))
 	return err
 }
 

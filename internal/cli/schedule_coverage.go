@@ -3,12 +3,12 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +18,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/printer"
 )
 
 const scheduleCoverageExample = `  # Which machines of all namespaces does no policy select?
@@ -30,7 +31,7 @@ const scheduleCoverageExample = `  # Which machines of all namespaces does no po
 type coverageFlags struct {
 	managementFlags
 	all, exitCode bool
-	output        string
+	output        printer.Output
 }
 
 func newScheduleCoverageCommand() *cobra.Command { return (&coverageFlags{}).command() }
@@ -48,7 +49,7 @@ policies select some of them, and how many none selects.`,
 			if err != nil {
 				return err
 			}
-			if err := c.print(cmd.OutOrStdout(), f.output); err != nil {
+			if err := c.print(cmd.OutOrStdout(), f.output.Format); err != nil {
 				return err
 			}
 			if f.exitCode && c.unselected() > 0 {
@@ -62,7 +63,7 @@ policies select some of them, and how many none selects.`,
 	fs.Lookup("namespace").Usage = "Namespace of the Machines. Unset: that of the kubeconfig."
 	fs.BoolVarP(&f.all, "all-namespaces", "A", false, "Show the Machines of all namespaces.")
 	fs.BoolVar(&f.exitCode, "exit-code", false, "Exit with 1 if no policy selects some of the Machines.")
-	fs.StringVarP(&f.output, "output", "o", "", "json, for programs.")
+	f.output.Add(cmd, printer.Table, printer.Wide+" (with the names of all Machines that none selects)", printer.JSON, printer.YAML)
 	return cmd
 }
 
@@ -82,8 +83,8 @@ type covered struct {
 }
 
 func (f *coverageFlags) covers(ctx context.Context) (coverage, error) {
-	if f.output != "" && f.output != "json" {
-		return nil, fmt.Errorf("--output is %q and can be json, or left out", f.output)
+	if err := f.output.Check(); err != nil {
+		return nil, err
 	}
 	scope, err := f.scopeOrDefault(f.all)
 	if err != nil {
@@ -163,40 +164,40 @@ func (c coverage) unselected() int {
 const listed = 20
 
 func (c coverage) print(w io.Writer, output string) error {
-	if output == "json" {
-		return printJSON(w, c)
+	if printed, err := printer.Print(w, output, c); printed {
+		return err
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	errs := []error{}
-	line := func(format string, args ...any) {
-		_, err := fmt.Fprintf(table, format+"\n", args...)
-		errs = append(errs, err)
+	width, most := printer.Width(w), listed
+	if output == printer.Wide {
+		width, most = 0, math.MaxInt
 	}
-	line("NAMESPACE\tCLUSTER\tROLE\tMACHINES\tUNSELECTED\tPOLICIES")
+	rows := printer.Rows{{"NAMESPACE", "CLUSTER", "ROLE", "MACHINES", "UNSELECTED", "POLICIES"}}
 	for _, of := range c {
 		policies := "none"
 		if len(of.Policies) > 0 {
 			policies = strings.Join(of.Policies, ", ")
 		}
-		line("%s\t%s\t%s\t%d\t%d\t%s", of.Namespace, of.Cluster, of.Role, of.Machines, len(of.Unselected), policies)
+		rows.Add(of.Namespace, of.Cluster, string(of.Role), strconv.Itoa(of.Machines), strconv.Itoa(len(of.Unselected)), policies)
 	}
-	errs = append(errs, table.Flush())
+	_, err := io.WriteString(w, rows.Text("", width)+printer.Fold(printable(c.missed(most)), width))
+	return err
+}
+
+// missed names the Machines that no policy selects, so many for a cluster and a role.
+func (c coverage) missed(most int) string {
 	if c.unselected() == 0 {
-		_, err := fmt.Fprintln(w, "\nEach machine is selected by a policy.")
-		return errors.Join(append(errs, err)...)
+		return "\nEach machine is selected by a policy.\n"
 	}
-	_, err := fmt.Fprintln(w, "\nNo policy selects these, so that their changes start at any time:")
-	errs = append(errs, err)
+	text := "\nNo policy selects these, so that their changes start at any time:\n"
 	for _, of := range c {
 		some, more := of.Unselected, ""
-		if len(some) > listed {
-			more = fmt.Sprintf(" and %d more", len(some)-listed)
-			some = some[:listed]
+		if len(some) > most {
+			more = fmt.Sprintf(" and %d more", len(some)-most)
+			some = some[:most]
 		}
 		if len(some) > 0 {
-			_, err := fmt.Fprintf(w, "  %s/%s %s: %s%s\n", of.Namespace, of.Cluster, of.Role, strings.Join(some, ", "), more)
-			errs = append(errs, err)
+			text += fmt.Sprintf("  %s/%s %s: %s%s\n", of.Namespace, of.Cluster, of.Role, strings.Join(some, ", "), more)
 		}
 	}
-	return errors.Join(errs...)
+	return text
 }

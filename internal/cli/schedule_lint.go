@@ -48,7 +48,7 @@ with --strict also if there are warnings.`,
 				return err
 			}
 			report := p.lint()
-			if err := report.print(cmd.OutOrStdout(), flags.output); err != nil {
+			if err := report.print(cmd.OutOrStdout(), flags.output.Format); err != nil {
 				return err
 			}
 			return report.verdict(strict)
@@ -102,17 +102,13 @@ func (r lintReport) count(s severity) int {
 }
 
 func (r lintReport) print(w io.Writer, output string) error {
-	if output == "json" {
-		return printJSON(w, r)
-	}
 	var b strings.Builder
 	for _, f := range r.Findings {
 		b.WriteString(f.String())
 	}
 	fmt.Fprintf(&b, "%s: %s, %s\n", counted(r.Policies, "policy", "policies"),
 		counted(r.count(lintError), "error", "errors"), counted(r.count(lintWarning), "warning", "warnings"))
-	_, err := io.WriteString(w, printable(b.String()))
-	return err
+	return show(w, output, r, printable(b.String()))
 }
 
 func counted(n int, one, many string) string {

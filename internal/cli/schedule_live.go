@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -61,11 +60,7 @@ func (f *liveFlags) next(cmd *cobra.Command, flags *policyFlags, n int) error {
 		outputs = append(outputs, g.output(n))
 		texts = append(texts, g.text(n))
 	}
-	if flags.output == "json" {
-		return printJSON(cmd.OutOrStdout(), outputs)
-	}
-	_, err = io.WriteString(cmd.OutOrStdout(), strings.Join(texts, "\n"))
-	return err
+	return show(cmd.OutOrStdout(), flags.output.Format, outputs, strings.Join(texts, "\n"))
 }
 
 // alike are Machines that the same policies select, with the same overrides.

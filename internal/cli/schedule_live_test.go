@@ -87,7 +87,7 @@ func TestNextOfLiveMachines(t *testing.T) {
 		"leave --filename":                        {"--cluster", "prod", "-f", "x.yaml"},
 		"leave --filename, --policy":              {"--cluster", "prod", "--role", "Worker"},
 		"say which policies are asked":            {},
-		"--output is \"yaml\" and can be json":    {"--cluster", "prod", "-o", "yaml"},
+		"--output is \"xml\" and can be text":     {"--cluster", "prod", "-o", "xml"},
 		`--time-zone is "Mars", which is not`:     {"--cluster", "prod", "--time-zone", "Mars"},
 		`that is named "prod" in namespace other`: {"--cluster", "prod", "--namespace", "other"},
 		"there is no Machine in namespace other":  {"--machine", "w1", "--namespace", "other"},
@@ -104,8 +104,8 @@ func TestCoverage(t *testing.T) {
 	}
 	out, err := coverage("-n", "fleet")
 	require.NoError(t, err)
-	require.Contains(t, out, "fleet       prod      ControlPlane   1          1            none\n")
-	require.Contains(t, out, "fleet       prod      Worker         3          0            gpu, saturdays\n")
+	require.Contains(t, out, "fleet      prod     ControlPlane  1         1           none\n")
+	require.Contains(t, out, "fleet      prod     Worker        3         0           gpu, saturdays\n")
 	require.Contains(t, out, "their changes start at any time:\n  fleet/prod ControlPlane: cp\n")
 
 	out, err = coverage("-A", "--exit-code", "-o", "json")

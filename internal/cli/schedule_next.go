@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -61,11 +60,7 @@ of the updates.`,
 			}
 			p.tellGates(cmd.ErrOrStderr())
 			next := p.next(n)
-			if flags.output == "json" {
-				return printJSON(cmd.OutOrStdout(), next.output())
-			}
-			_, err = io.WriteString(cmd.OutOrStdout(), next.text())
-			return err
+			return show(cmd.OutOrStdout(), flags.output.Format, next.output(), next.text())
 		},
 	}
 	flags.add(cmd)

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,15 +11,17 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/changemanagement"
+	"github.com/capi-refit/refit/internal/printer"
 	"github.com/capi-refit/refit/schedule"
 )
 
 // policyFlags are the flags of the commands that look at the windows of policies.
 type policyFlags struct {
-	files             []string
-	now, output, zone string
-	of                subjectFlags
-	class             classFlags
+	files     []string
+	now, zone string
+	output    printer.Output
+	of        subjectFlags
+	class     classFlags
 	// all: the command looks at policies that select different machines, too.
 	all bool
 	// optional: the command may ask a management cluster instead.
@@ -36,7 +37,7 @@ func (f *policyFlags) add(cmd *cobra.Command) {
 	f.class.add(fs, "by default the windows are shown in which some change may start.")
 	fs.StringVar(&f.now, "now", "", "Instant to look from, in RFC 3339. By default it is now.")
 	fs.StringVar(&f.zone, "time-zone", "", "Zone to show times in, such as Europe/Berlin. By default it is that of the first policy.")
-	fs.StringVarP(&f.output, "output", "o", "", "json, for programs.")
+	f.output.Add(cmd, printer.Text, printer.JSON, printer.YAML)
 	if !f.optional {
 		_ = cmd.MarkFlagRequired("filename") // the flag is there
 	}
@@ -78,8 +79,8 @@ func (f *policyFlags) load(stdin io.Reader) (*policies, error) {
 
 // from returns the instant that the flags ask about, if they can be read.
 func (f *policyFlags) from() (time.Time, error) {
-	if f.output != "" && f.output != "json" {
-		return time.Time{}, fmt.Errorf("--output is %q and can be json, or left out", f.output)
+	if err := f.output.Check(); err != nil {
+		return time.Time{}, err
 	}
 	return parseNow(f.now)
 }
@@ -211,11 +212,4 @@ func short(d time.Duration) string {
 		s = strings.TrimSuffix(s, "0m")
 	}
 	return s
-}
-
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
 }

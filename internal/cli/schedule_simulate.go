@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/capi-refit/refit/internal/printer"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -48,7 +49,7 @@ split or joined.
 			if err != nil {
 				return err
 			}
-			return s.print(cmd.OutOrStdout(), sim, flags.output)
+			return s.print(cmd.OutOrStdout(), sim, flags.output.Format)
 		},
 	}
 	flags.add(cmd)
@@ -103,8 +104,8 @@ func (f *simulateFlags) simulate(stdin io.Reader, p *policies) (*simulation, err
 }
 
 func (f *simulateFlags) print(w io.Writer, s *simulation, output string) error {
-	if output == "json" {
-		return printJSON(w, s.output())
+	if printed, err := printer.Print(w, output, s.output()); printed {
+		return err
 	}
 	if f.html == "" {
 		_, err := io.WriteString(w, s.text(isTerminal(w)))

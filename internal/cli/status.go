@@ -2,20 +2,18 @@ package cli
 
 import (
 	"errors"
-	"io"
-	"os"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 	"k8s.io/utils/clock"
 
 	"github.com/capi-refit/refit/internal/admin"
+	"github.com/capi-refit/refit/internal/printer"
 )
 
 type statusFlags struct {
 	managementFlags
 	all, watch bool
-	output     string
+	output     printer.Output
 	clock      clock.WithTicker
 }
 
@@ -38,11 +36,11 @@ func (f *statusFlags) command() *cobra.Command {
 line is written for each change. The exit status says nothing of the updates: it is 0 when they could be shown.`,
 		Example: statusExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkFormat(f.output); err != nil {
+			if err := f.output.Check(); err != nil {
 				return err
 			}
-			if f.watch && f.output != admin.FormatText {
-				return errors.New("--watch shows text: for programs, kubectl get machineupdates --watch -o json")
+			if f.watch && f.output.Format != printer.Table {
+				return errors.New("--watch shows a table: for programs, kubectl get machineupdates --watch -o json")
 			}
 			s, err := f.status(cmd, args)
 			if err != nil {
@@ -59,8 +57,7 @@ line is written for each change. The exit status says nothing of the updates: it
 	fs.Lookup("namespace").Usage = "Namespace of the Machines. Unset: that of the kubeconfig."
 	fs.BoolVarP(&f.all, "all-namespaces", "A", false, "Show the updates of all namespaces.")
 	fs.BoolVarP(&f.watch, "watch", "w", false, "Go on showing them, until Ctrl-C.")
-	fs.StringVarP(&f.output, "output", "o", admin.FormatText, "How to show it: text, wide (messages whole, however narrow the terminal is), json, yaml or name.")
-	completeFormats(cmd)
+	f.output.Add(cmd, printer.Table, printer.Wide+" (in lines as long as they get)", printer.JSON, printer.YAML, printer.Name)
 	return cmd
 }
 
@@ -75,20 +72,7 @@ func (f *statusFlags) status(cmd *cobra.Command, machines []string) (*admin.Stat
 	}
 	out := cmd.OutOrStdout()
 	return &admin.Status{
-		Client: c, Clock: f.clock, Out: out, Scope: scope, Machines: machines, Format: f.output,
-		Size: func() (int, int) { return terminalSize(out) },
+		Client: c, Clock: f.clock, Out: out, Scope: scope, Machines: machines, Format: f.output.Format,
+		Size: func() (int, int) { return printer.Size(out) },
 	}, nil
-}
-
-// terminalSize returns zeros when w is no terminal.
-func terminalSize(w io.Writer) (width, height int) {
-	file, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) {
-		return 0, 0
-	}
-	width, height, err := term.GetSize(int(file.Fd()))
-	if err != nil {
-		return 0, 0
-	}
-	return width, height
 }

@@ -10,14 +10,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/capi-refit/refit/internal/admin"
 	"github.com/capi-refit/refit/internal/check"
+	"github.com/capi-refit/refit/internal/printer"
 )
 
 type versionFlags struct {
 	managementFlags
 	clientOnly bool
-	output     string
+	output     printer.Output
 }
 
 // versions are those of the program and of the servers of a management cluster.
@@ -64,17 +64,17 @@ Deployments. What it can't learn of the management cluster is an error, after th
 	fs := cmd.Flags()
 	f.addConnection(fs)
 	fs.BoolVar(&f.clientOnly, "client", false, "Show the version of this program alone.")
-	fs.StringVarP(&f.output, "output", "o", admin.FormatText, "How to show it: text, json or yaml.")
+	f.output.Add(cmd, printer.Text, printer.JSON, printer.YAML)
 	return cmd
 }
 
 func (f *versionFlags) run(cmd *cobra.Command) error {
-	if err := checkFormat(f.output, admin.FormatText, admin.FormatJSON, admin.FormatYAML); err != nil {
+	if err := f.output.Check(); err != nil {
 		return err
 	}
 	v := versions{Client: clientVersion{version, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}}
 	out := cmd.OutOrStdout()
-	if f.output == admin.FormatText { // it is known at once
+	if f.output.Format == printer.Text { // it is known at once
 		if _, err := fmt.Fprintf(out, "Client: %s (%s, %s)\n", v.Client.Version, v.Client.Go, v.Client.Platform); err != nil {
 			return err
 		}
@@ -83,7 +83,7 @@ func (f *versionFlags) run(cmd *cobra.Command) error {
 	if !f.clientOnly {
 		v.Servers, failed = f.servers(cmd.Context())
 	}
-	return errors.Join(v.print(out, f.output), failed)
+	return errors.Join(v.print(out, f.output.Format), failed)
 }
 
 // versionTimeout is how long a management cluster may take to answer.
@@ -117,13 +117,13 @@ func (f *versionFlags) servers(ctx context.Context) ([]serverVersion, error) {
 
 // print prints the versions; as text those of the servers, after that of the client.
 func (v versions) print(out io.Writer, format string) error {
-	if format != admin.FormatText {
-		return admin.PrintFor(out, format, v)
+	if printed, err := printer.Print(out, format, v); printed {
+		return err
 	}
 	text := ""
 	for _, s := range v.Servers {
 		text += fmt.Sprintf("Server: %s (%d of %d replicas of %s/%s)\n", s.Image, s.UpdatedReplicas, s.Replicas, s.Namespace, s.Name)
 	}
-	_, err := io.WriteString(out, printable(text))
+	_, err := io.WriteString(out, printer.Fold(printable(text), printer.Width(out)))
 	return err
 }

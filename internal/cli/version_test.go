@@ -114,7 +114,7 @@ func TestNamesAreCompleted(t *testing.T) {
 	require.Equal(t, "fleet\n:4\n", complete("status", "-n", "f"))
 	require.Equal(t, "prod\n:4\n", complete("hold", "prod-a", "--cluster", ""), "flags behind the name of a machine")
 	require.Equal(t, "prod\n:4\n", complete("status", "prod", "--cluster", ""), "a machine may have the name of a Cluster")
-	require.Equal(t, "text\nwide\njson\nyaml\nname\n:4\n", complete("status", "-o", ""))
+	require.Equal(t, "table\nwide\njson\nyaml\nname\n:4\n", complete("status", "-o", ""))
 }
 
 // silent is a kubeconfig of an API server that takes connections and never answers.

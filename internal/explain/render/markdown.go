@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/capi-refit/refit/internal/explain"
+	"github.com/capi-refit/refit/internal/printer"
 )
 
 // mostMachines is how many machines of an owner a comment lists.
@@ -38,7 +39,7 @@ func details(b *strings.Builder, o *explain.Owner, namespaces bool) {
 	if len(said)+len(o.Fields)+len(o.Each) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\n<details><summary><code>%s</code></summary>\n\n", html.Replace(clean(ownerRow(o, namespaces)[0])))
+	fmt.Fprintf(b, "\n<details><summary><code>%s</code></summary>\n\n", html.Replace(printer.Clean(ownerRow(o, namespaces)[0])))
 	for _, r := range said {
 		fmt.Fprintf(b, "- %s: %s\n", r[0], code(r[1]))
 	}
@@ -76,11 +77,11 @@ var html = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&qu
 
 // code writes a text as code, also in a cell of a table.
 func code(s string) string {
-	if s = clean(s); s == "" {
+	if s = printer.Clean(s); s == "" {
 		return ""
 	}
 	return "`" + strings.NewReplacer("`", "'", "|", `\|`).Replace(s) + "`"
 }
 
 // cell writes a word of refit's own.
-func cell(s string) string { return strings.ReplaceAll(clean(s), "|", `\|`) }
+func cell(s string) string { return strings.ReplaceAll(printer.Clean(s), "|", `\|`) }

@@ -1,7 +1,6 @@
 package render
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -10,42 +9,30 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/explain"
-	"github.com/capi-refit/refit/internal/plain"
+	"github.com/capi-refit/refit/internal/printer"
 	"github.com/capi-refit/refit/schedule"
 )
 
-// The forms of a Forecast.
-const (
-	Table    = "table"
-	JSON     = "json"
-	Markdown = "markdown"
-)
-
-// Formats are all forms.
-func Formats() []string { return []string{Table, JSON, Markdown} }
+// Formats are all forms of a Forecast.
+func Formats() []string {
+	return []string{printer.Table, printer.JSON, printer.YAML, printer.Markdown}
+}
 
 // Write writes a Forecast in one of the forms. A table has lines of at most width characters; 0: as long as they are.
 func Write(w io.Writer, f *explain.Forecast, format string, width int) error {
+	if printed, err := printer.Print(w, format, f); printed {
+		return err
+	}
 	switch format {
-	case JSON:
-		enc := json.NewEncoder(w)
-		enc.SetEscapeHTML(false)
-		enc.SetIndent("", "  ")
-		return enc.Encode(f)
-	case Markdown:
+	case printer.Markdown:
 		_, err := io.WriteString(w, markdown(f))
 		return err
-	case Table:
+	case printer.Table:
 		_, err := io.WriteString(w, text(f, width))
 		return err
 	default:
 		return fmt.Errorf("the format %q is not one of %s", format, strings.Join(Formats(), ", "))
 	}
-}
-
-// clean leaves out of a text what is no part of a line.
-func clean(s string) string {
-	return strings.Join(strings.FieldsFunc(s, plain.Unfit), " ")
 }
 
 // machines says how many machines an owner has, and what becomes of them.
@@ -169,7 +156,7 @@ func remarks(o *explain.Owner) [][2]string {
 	add := func(label string, texts ...string) {
 		for _, t := range texts {
 			if t != "" {
-				out = append(out, [2]string{label, clean(t)})
+				out = append(out, [2]string{label, printer.Clean(t)})
 			}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/internal/explain"
 	"github.com/capi-refit/refit/internal/fieldset"
+	"github.com/capi-refit/refit/internal/printer"
 )
 
 func forecast() *explain.Forecast {
@@ -44,14 +45,14 @@ func write(t *testing.T, f *explain.Forecast, format string, width int) string {
 
 func TestTableFitsTheTerminal(t *testing.T) {
 	for _, width := range []int{1, 40, 60, 80, 120, 200} {
-		out := write(t, forecast(), Table, width)
+		out := write(t, forecast(), printer.Table, width)
 		for line := range strings.Lines(out) {
 			require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, "\n")), max(width, leastWide+leastWide/2), "%d: %q", width, line)
 			require.Equal(t, strings.TrimRight(line, " \n"), strings.TrimRight(line, "\n"), "no blanks at the end")
 		}
 		require.NotContains(t, out, "\x1b")
 	}
-	wide := write(t, forecast(), Table, 0)
+	wide := write(t, forecast(), printer.Table, 0)
 	require.Contains(t, wide, "MachineDeployment/workers  InPlace  6: 5 in place, 1 replaced  Restart     2026-10-10T20:00:00Z\n")
 	require.Contains(t, wide, "not before 2026-10-10T20:00:00Z (OutsideWindow); by saturdays; one machine takes 20m; all at least 1h; all done at about 2026-10-10T20:00:00Z\n")
 	require.Contains(t, wide, "  Cluster API  makes one machine more\n  note         a note\n")
@@ -68,7 +69,7 @@ func TestJSONIsForPrograms(t *testing.T) {
 			Each     []struct{ Name string }
 		}
 	}
-	require.NoError(t, json.Unmarshal([]byte(write(t, forecast(), JSON, 80)), &out))
+	require.NoError(t, json.Unmarshal([]byte(write(t, forecast(), printer.JSON, 80)), &out))
 	require.Equal(t, "InPlace", out.Verdict)
 	require.Equal(t, 5, out.Owners[0].Machines.InPlace)
 	require.Equal(t, "2026-10-10T20:00:00Z", out.Owners[0].When.NotBefore)
@@ -80,7 +81,7 @@ func TestJSONIsForPrograms(t *testing.T) {
 func TestMarkdownHasNoMarkdownOfOthers(t *testing.T) {
 	f := forecast()
 	f.Owners[0].Name = "<img src=x>"
-	out := write(t, f, Markdown, 0)
+	out := write(t, f, printer.Markdown, 0)
 	require.Contains(t, out, "### refit: InPlace\n")
 	require.Contains(t, out, "<code>MachineDeployment/&lt;img src=x&gt;</code>")
 	require.Contains(t, out, "`spec.files[path=\"/etc/a\\|b\"].content`")
@@ -96,11 +97,12 @@ func TestMarkdownHasNoMarkdownOfOthers(t *testing.T) {
 func TestNothing(t *testing.T) {
 	f := explain.NewForecast()
 	f.Finish()
-	for _, format := range []string{Table, Markdown} {
+	for _, format := range []string{printer.Table, printer.Markdown} {
 		require.Contains(t, write(t, f, format, 0), "none is changed")
 	}
-	require.Contains(t, write(t, f, JSON, 0), `"owners": []`)
-	require.Error(t, Write(&bytes.Buffer{}, f, "yaml", 0))
+	require.Contains(t, write(t, f, printer.JSON, 0), `"owners": []`)
+	require.Error(t, Write(&bytes.Buffer{}, f, "xml", 0))
+	require.Contains(t, write(t, f, printer.YAML, 0), "owners: []\n")
 }
 
 func TestNamespacesAreNamedWhereThereAreSeveral(t *testing.T) {
@@ -108,7 +110,7 @@ func TestNamespacesAreNamedWhereThereAreSeveral(t *testing.T) {
 	other := *f.Owners[0]
 	other.Namespace = "other"
 	f.Owners = append(f.Owners, &other)
-	out := write(t, f, Table, 0)
+	out := write(t, f, printer.Table, 0)
 	require.Contains(t, out, "\nfleet MachineDeployment/workers ")
 	require.Contains(t, out, "\nother MachineDeployment/workers ")
 }
@@ -118,7 +120,7 @@ func TestLongListsInComments(t *testing.T) {
 	for range 100 {
 		f.Owners[0].Each = append(f.Owners[0].Each, f.Owners[0].Each[0])
 	}
-	require.Contains(t, write(t, f, Markdown, 0), "and 52 more machines")
+	require.Contains(t, write(t, f, printer.Markdown, 0), "and 52 more machines")
 }
 
 func TestWhen(t *testing.T) {
