@@ -4,66 +4,151 @@ package install
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
-	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
-	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/schedule"
 	"github.com/capi-refit/refit/test/lab"
 )
 
 // finding is what refit check -o json says about one thing.
 type finding struct{ Check, Level, Object, Message string }
 
-// findsMistakes plants mistakes, one after the other, where refit is installed, and requires that refit check names each. What
-// follows from one it may name, too; when all have been mended, it has to find nothing more of what is refit's own and Cluster API's managers'.
+// plant makes a mistake, and returns what takes it back.
+type plant func(context.Context, *testing.T) (undo func())
+
+// mistake is one, and what refit check is to say about it.
+type mistake struct {
+	// plant is nil for what the set-up has anyway.
+	plant              plant
+	check, level, says string
+}
+
+// mistakes are those that are planted, at least one for each of refit check's checks.
+func (i *installation) mistakes() map[string]mistake {
+	const (
+		inject = "/metadata/annotations/runtime.cluster.x-k8s.io~1inject-ca-from-secret"
+		surge  = "/spec/rollout/strategy/rollingUpdate/maxSurge"
+	)
+	fleet, name := i.cluster.Namespace, i.cluster.Name
+	nowhere := base64.StdEncoding.EncodeToString([]byte(kubeconfigOfNobody))
+	return map[string]mistake{
+		"a kind of another version": {
+			i.patched(definition, "", "knownhosts.capi-refit.dev", `[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/description","value":"another"}]`),
+			"definitions", "Warning", "not the one of this version"},
+		"a feature gate is off":        {i.switchOff, "feature-gates", "Error", "InPlaceUpdates is off"},
+		"a manager is scaled to 0":     {nil, "managers", "Error", "scaled to 0"},
+		"a manager has no pod":         {i.patched(deployment, "capi-system", "capi-controller-manager", `[{"op":"replace","path":"/spec/replicas","value":1}]`), "managers", "Error", "none of its pods"},
+		"another authority":            {i.changeAuthority, "extension", "Error", "x509"},
+		"no authority":                 {i.patched(extensionConfig, "", "refit", `[{"op":"remove","path":"`+inject+`"},{"op":"replace","path":"/spec/clientConfig/caBundle","value":"bm9uZQ=="}]`), "certificate", "Error", "no certificate of an authority"},
+		"an extension at no Service":   {i.patched(extensionConfig, "", "refit", `[{"op":"replace","path":"/spec/clientConfig/service/name","value":"nobody"}]`), "extension", "Error", "refit-system/nobody, which is not there"},
+		"no endpoint":                  {nil, "extension", "Error", "no endpoint that is ready"}, // nobody makes EndpointSlices here: Services stands for them
+		"no label":                     {i.unlabel, "extension-namespace", "Warning", "no ExtensionConfig is for the namespace"},
+		"policies at no Service":       {i.patched(webhook, "", "refit", `[{"op":"replace","path":"/webhooks/0/clientConfig/service/name","value":"nobody"}]`), "admission", "Error", "refit-system/nobody, which is not there"},
+		"no question about edits":      {i.patched(webhook, "", "refit", `[{"op":"replace","path":"/webhooks/0/rules/0/operations","value":["CREATE"]}]`), "admission", "Warning", "(UPDATE)"},
+		"a policy that never opens":    {i.closeForEver, "policies", "Warning", "never opens"},
+		"a guard that is not there":    {i.askForGuard, "guard", "Warning", "no guard is installed"},
+		"a guard without --guard":      {i.guard(func(*admissionregistrationv1.ServiceReference) {}), "guard", "Warning", "it has no --guard"},
+		"a guard at no Service":        {i.guard(func(s *admissionregistrationv1.ServiceReference) { s.Name = "nobody" }), "guard", "Error", "refit-system/nobody, which is not there"},
+		"one replica":                  {i.patched(deployment, namespace, "refit", `[{"op":"replace","path":"/spec/replicas","value":1}]`), "refit", "Warning", "one replica"},
+		"anybody may call":             {nil, "callers", "Warning", "anybody who reaches the port"},
+		"nobody leads":                 {i.abandonLease, "leader", "Error", "nobody leads"},
+		"no NodeAccess":                {nil, "node-access", "Error", "have no NodeAccess"},
+		"no Cluster":                   {i.elsewhere, "clusters", "Warning", "no such Clusters"},
+		"a paused Cluster":             {i.paused(), "cluster", "Warning", "it is paused"},
+		"a control plane of one":       {nil, "control-plane", "Warning", "it has 1 machines"},
+		"a control plane that surges":  {both(i.paused(), i.patched(controlPlane, fleet, i.controlPlane, `[{"op":"replace","path":"/spec/replicas","value":3},{"op":"add","path":"`+surge+`","value":1}]`)), "control-plane", "Warning", "its maxSurge is not 0"},
+		"OnDelete":                     {i.patched(machineDeployment, fleet, i.workers, `[{"op":"replace","path":"/spec/rollout/strategy","value":{"type":"OnDelete"}}]`), "machine-deployment", "Warning", "OnDelete"},
+		"workers that surge":           {both(i.paused(), i.patched(machineDeployment, fleet, i.workers, `[{"op":"add","path":"/spec/rollout/strategy/rollingUpdate/maxUnavailable","value":0},{"op":"add","path":"`+surge+`","value":1}]`)), "machine-deployment", "Warning", "its maxUnavailable is 0"},
+		"a quick health check":         {i.healthCheck(`{"unhealthyNodeConditions":[{"type":"Ready","status":"Unknown","timeoutSeconds":60}]}`), "health-check", "Warning", "1m0s after its condition Ready is Unknown"},
+		"a health check of new nodes":  {i.healthCheck(`{"nodeStartupTimeoutSeconds":60}`), "health-check", "Warning", "whose node is not there after 60s"},
+		"no rights in the workload":    {i.takeRights, "workload", "Error", "does not allow: "},
+		"a key that no node knows":     {i.node(anotherKey), "node", "Error", "not authorized"},
+		"another host key":             {i.node(anotherHostKey), "node", "Error", "host key of"},
+		"no sudo":                      {i.node(noSudo), "node", "Error", "a password is required"},
+		"a directory that is open":     {i.node(openDirectory), "node", "Error", "must belong to root"},
+		"a workload that is not there": {i.patched(secret, fleet, name+"-refit-kubeconfig", `[{"op":"replace","path":"/data/value","value":"`+nowhere+`"}]`), "workload", "Warning", "does not answer from here"},
+	}
+}
+
+// findsMistakes plants mistakes, one after the other, where refit is installed, and requires that refit check names each, and that what it names in the
+// end is what the set-up has.
 func (i *installation) findsMistakes(ctx context.Context, t *testing.T) {
 	require.NoError(t, i.DeployManagers(ctx))
-	for name, tc := range map[string]struct {
-		plant              func(context.Context, *testing.T) (undo func())
-		check, level, says string
-	}{
-		"a feature gate is off":     {i.switchOff, "feature-gates", "Error", "InPlaceUpdates is off"},
-		"another authority":         {i.changeAuthority, "extension", "Error", "x509"},
-		"no label":                  {i.unlabel, "extension-namespace", "Warning", "no ExtensionConfig is for the namespace"},
-		"no NodeAccess":             {func(context.Context, *testing.T) func() { return func() {} }, "node-access", "Error", "have no NodeAccess"},
-		"a policy that never opens": {i.closeForEver, "policies", "Warning", "never opens"},
-		"a guard that is not there": {i.askForGuard, "guard", "Warning", "no guard is installed"},
-		"a guard without --guard":   {i.guard(func(*admissionregistrationv1.ServiceReference) {}), "guard", "Warning", "it has no --guard"},
-		"a guard at no Service": {
-			i.guard(func(s *admissionregistrationv1.ServiceReference) { s.Name = "nobody" }), "guard", "Error", "refit-system/nobody, which is not there"},
-	} {
+	i.findParts(ctx, t)
+	mistakes := i.mistakes()
+	for _, name := range slices.Sorted(maps.Keys(mistakes)) {
+		m := mistakes[name]
 		t.Run(name, func(t *testing.T) {
-			undo := tc.plant(ctx, t)
-			defer undo()
+			if m.plant != nil {
+				defer m.plant(ctx, t)()
+			}
 			var said string
 			err := poll(ctx, func(ctx context.Context) bool {
-				said, _ = i.Refit(ctx, "check", "--problems", "-o", "json", "-n", i.cluster.Namespace) // its code says that there are problems
-				for _, f := range findings(t, said) {
-					if f.Check == tc.check && f.Level == tc.level && strings.Contains(f.Message, tc.says) {
-						return true
-					}
-				}
-				return false
+				said = i.problems(ctx)
+				return slices.ContainsFunc(findings(t, said), m.isFound)
 			})
-			require.NoError(t, err, "it does not say %q about %s: %s", tc.says, tc.check, said)
+			require.NoError(t, err, "it does not say %q about %s: %s", m.says, m.check, said)
 		})
 	}
 	require.NoError(t, i.Lab.WaitForExtension(ctx, "refit"))
-	said, _ := i.Refit(ctx, "check", "--problems", "-o", "json", "-n", i.cluster.Namespace)
-	for _, f := range findings(t, said) {
-		require.NotContains(t, []string{"feature-gates", "extension", "certificate", "admission", "guard", "policies", "refit", "leader"}, f.Check, "all was mended: %+v", f)
+	var left []finding
+	err := poll(ctx, func(ctx context.Context) bool {
+		all := findings(t, i.problems(ctx))
+		if len(all) == 0 { // it was not asked to the end: some are there always
+			return false
+		}
+		left = slices.DeleteFunc(all, func(f finding) bool {
+			for _, m := range mistakes {
+				if m.plant == nil && m.isFound(f) {
+					return true
+				}
+			}
+			return false
+		})
+		return len(left) == 0
+	})
+	require.NoError(t, err, "all was mended, and it says: %+v", left)
+}
+
+// TestEachCheckHasAMistake compares the mistakes with the checks that docs/install.md lists.
+func TestEachCheckHasAMistake(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "install.md"))
+	require.NoError(t, err)
+	_, list, _ := strings.Cut(string(page), "\n| check | what it finds |\n|---|---|\n")
+	list, _, _ = strings.Cut(list, "\n\n")
+	var listed, tried []string
+	for row := range strings.Lines(list) {
+		for _, name := range regexp.MustCompile("`([a-z-]+)`").FindAllStringSubmatch(strings.Split(row, "|")[1], -1) {
+			listed = append(listed, name[1])
+		}
 	}
+	for _, m := range (&installation{cluster: &lab.Cluster{}}).mistakes() {
+		if !slices.Contains(tried, m.check) && m.check != "clusters" { // which is that there is nothing to look at
+			tried = append(tried, m.check)
+		}
+	}
+	require.ElementsMatch(t, listed, tried)
+}
+
+// isFound reports whether a finding is of the mistake.
+func (m mistake) isFound(f finding) bool {
+	return f.Check == m.check && f.Level == m.level && strings.Contains(f.Message, m.says)
+}
+
+// problems returns what refit check says.
+func (i *installation) problems(ctx context.Context) string {
+	said, _ := i.Refit(ctx, "check", "--problems", "-o", "json", "-n", i.asked, "--nodes", i.logins) // its code says that there are problems
+	return said
 }
 
 func findings(t *testing.T, said string) []finding {
@@ -73,100 +158,4 @@ func findings(t *testing.T, said string) []finding {
 		_ = json.NewDecoder(strings.NewReader(said[begin:])).Decode(&all) // it is asked again
 	}
 	return all
-}
-
-func (i *installation) switchOff(ctx context.Context, t *testing.T) func() {
-	t.Helper()
-	var d appsv1.Deployment
-	require.NoError(t, i.Client.Get(ctx, client.ObjectKey{Namespace: "capi-system", Name: "capi-controller-manager"}, &d))
-	was := d.DeepCopy()
-	args := d.Spec.Template.Spec.Containers[0].Args
-	for n := range args {
-		args[n] = strings.Replace(args[n], "InPlaceUpdates=true", "InPlaceUpdates=false", 1)
-	}
-	require.NotEqual(t, was.Spec.Template.Spec.Containers[0].Args, args)
-	require.NoError(t, i.Client.Patch(ctx, &d, client.MergeFrom(was)))
-	return func() {
-		now := d.DeepCopy()
-		d.Spec = was.Spec
-		require.NoError(t, i.Client.Patch(ctx, &d, client.MergeFrom(now)))
-	}
-}
-
-// changeAuthority has Cluster API verify refit by the API server's authority, which did not sign refit's certificate.
-func (i *installation) changeAuthority(ctx context.Context, t *testing.T) func() {
-	t.Helper()
-	set := func(change func(*runtimev1.ExtensionConfig)) {
-		config := i.extension(ctx, t)
-		was := config.DeepCopy()
-		change(config)
-		require.NoError(t, i.Client.Patch(ctx, config, client.MergeFrom(was)))
-	}
-	from := ""
-	set(func(config *runtimev1.ExtensionConfig) {
-		from = config.Annotations[runtimev1.InjectCAFromSecretAnnotation]
-		delete(config.Annotations, runtimev1.InjectCAFromSecretAnnotation)
-		config.Spec.ClientConfig.CABundle = i.Lab.Config.CAData
-	})
-	require.NotEmpty(t, from)
-	return func() {
-		set(func(config *runtimev1.ExtensionConfig) {
-			config.Annotations = map[string]string{runtimev1.InjectCAFromSecretAnnotation: from}
-		})
-	}
-}
-
-// unlabel leaves the namespace without the label that the ExtensionConfig asks for, which it gets when that is undone.
-func (i *installation) unlabel(ctx context.Context, t *testing.T) func() {
-	t.Helper()
-	return func() {
-		_, err := i.Run(ctx, "", nil, lab.Kubectl, "label", "namespace", i.cluster.Namespace, "capi-refit.dev/in-place-updates=enabled", "--overwrite")
-		require.NoError(t, err)
-	}
-}
-
-// closeForEver makes a policy that the API server would refuse if it asked refit.
-func (i *installation) closeForEver(ctx context.Context, t *testing.T) func() {
-	t.Helper()
-	var asks admissionregistrationv1.ValidatingWebhookConfiguration
-	require.NoError(t, i.Client.Get(ctx, client.ObjectKey{Name: "refit"}, &asks))
-	require.NoError(t, i.Client.Delete(ctx, asks.DeepCopy()))
-	policy := &refitv1.ChangeManagementPolicy{}
-	policy.Namespace, policy.Name = i.cluster.Namespace, "never"
-	policy.Spec.Strategy = schedule.MaintenanceScheduleStrategy
-	policy.Spec.MaintenanceSchedule = &schedule.MaintenanceSchedule{Permit: []schedule.Permit{{Recurrence: "FREQ=DAILY;UNTIL=20200101T000000Z"}}}
-	require.NoError(t, poll(ctx, func(ctx context.Context) bool { return i.Client.Create(ctx, policy) == nil }), "the API server goes on to ask")
-	return func() {
-		require.NoError(t, i.Client.Delete(ctx, policy))
-		_, err := i.Run(ctx, "", nil, lab.Kubectl, "patch", "changemanagementpolicy", "-n", policy.Namespace, policy.Name, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
-		if err != nil {
-			require.ErrorContains(t, err, "not found")
-		}
-		asks.ResourceVersion, asks.UID = "", ""
-		require.NoError(t, i.Client.Create(ctx, &asks))
-	}
-}
-
-// askForGuard makes a policy that asks for more than the guard's default, where there is none.
-func (i *installation) askForGuard(ctx context.Context, t *testing.T) func() {
-	t.Helper()
-	policy := &refitv1.ChangeManagementPolicy{}
-	policy.Namespace, policy.Name = i.cluster.Namespace, "strict"
-	policy.Spec.Strategy, policy.Spec.Guard, policy.Spec.DeletionGrace = schedule.PermissiveStrategy, refitv1.StrictGuard, "0s"
-	require.NoError(t, i.Client.Create(ctx, policy))
-	return func() { require.NoError(t, i.Client.Delete(ctx, policy)) }
-}
-
-// guard has the API server ask the guard, which refit does not serve as it is installed here, at a Service.
-func (i *installation) guard(at func(*admissionregistrationv1.ServiceReference)) func(context.Context, *testing.T) (undo func()) {
-	return func(ctx context.Context, t *testing.T) func() {
-		t.Helper()
-		content, err := os.ReadFile(filepath.Join("..", "..", "config", "components", "guard", "validatingwebhook.yaml"))
-		require.NoError(t, err)
-		asks := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-		require.NoError(t, yaml.UnmarshalStrict(content, asks))
-		at(asks.Webhooks[0].ClientConfig.Service)
-		require.NoError(t, i.Client.Create(ctx, asks))
-		return func() { require.NoError(t, i.Client.Delete(ctx, asks)) }
-	}
 }

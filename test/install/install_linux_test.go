@@ -75,6 +75,10 @@ type installation struct {
 
 	cluster *lab.Cluster
 	changes int
+	// controlPlane and workers are the names of the KubeadmControlPlane and the MachineDeployment.
+	controlPlane, workers string
+	// asked is the namespace that refit check is asked about, and logins to how many nodes it logs in.
+	asked, logins string
 }
 
 func (i *installation) byKubectl(ctx context.Context, t *testing.T, root string) way {
