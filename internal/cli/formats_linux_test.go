@@ -114,7 +114,7 @@ func TestMessagesFitTheTerminal(t *testing.T) {
 			wrapped := printertest.On(t, lineLength, func(f *os.File) { require.NoError(t, print(f)) })
 			file, err := os.Create(filepath.Join(t.TempDir(), "out"))
 			require.NoError(t, err)
-			defer file.Close() //nolint:errcheck // it is read
+			defer file.Close()
 			require.NoError(t, print(file))
 			plain, err := os.ReadFile(file.Name())
 			require.NoError(t, err)

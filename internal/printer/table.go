@@ -52,10 +52,10 @@ func (r Rows) Text(indent string, width int) string {
 	w := tabwriter.NewWriter(&b, 0, 0, gap, ' ', 0)
 	for _, row := range cells {
 		for _, line := range broken(row, widths) {
-			w.Write([]byte(strings.Join(line, "\t") + "\n")) //nolint:errcheck,gosec // a Builder takes everything
+			w.Write([]byte(strings.Join(line, "\t") + "\n")) //nolint:errcheck // a Builder takes everything
 		}
 	}
-	w.Flush() //nolint:errcheck,gosec // a Builder takes everything
+	w.Flush() //nolint:errcheck // a Builder takes everything
 	var out strings.Builder
 	for line := range strings.Lines(b.String()) {
 		out.WriteString(strings.TrimRight(indent+line, " \n") + "\n")

@@ -91,12 +91,12 @@ func noSudo(t *testing.T, l login) {
 	t.Helper()
 	l.access.Spec.SSH.Sudo = true
 	refuses := "#!/bin/sh\necho 'sudo: a password is required' >&2; exit 1\n"
-	require.NoError(t, os.WriteFile(filepath.Join(l.node.Root(), "usr", "bin", "sudo"), []byte(refuses), 0o700)) //nolint:gosec // it is a program
+	require.NoError(t, os.WriteFile(filepath.Join(l.node.Root(), "usr", "bin", "sudo"), []byte(refuses), 0o700))
 }
 
 func openDirectory(t *testing.T, l login) {
 	t.Helper()
 	dir := filepath.Join(l.node.Root(), filepath.FromSlash(l.access.Spec.AgentDirectory))
 	require.NoError(t, os.MkdirAll(dir, 0o700))
-	require.NoError(t, os.Chmod(filepath.Dir(dir), 0o777)) //nolint:gosec // that is the mistake
+	require.NoError(t, os.Chmod(filepath.Dir(dir), 0o777)) // that is the mistake
 }

@@ -17,7 +17,7 @@ func On(t *testing.T, width uint16, write func(*os.File)) string {
 	t.Helper()
 	end, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	require.NoError(t, err)
-	defer end.Close() //nolint:errcheck // it was read
+	defer end.Close()
 	require.NoError(t, unix.IoctlSetPointerInt(int(end.Fd()), unix.TIOCSPTLCK, 0))
 	number, err := unix.IoctlGetInt(int(end.Fd()), unix.TIOCGPTN)
 	require.NoError(t, err)
