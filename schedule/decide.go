@@ -167,6 +167,11 @@ func (i *inquiry) decide() Decision {
 		short = short || start == i.unix
 		from = end
 	}
+	return i.none(some, stopped, required)
+}
+
+// none answers that there is no window that is as long as it must be; some reports whether there is one at all.
+func (i *inquiry) none(some, stopped bool, required time.Duration) Decision {
 	d := Decision{Reason: NoWindowWithinHorizon, NextChangeETASeconds: SecondsNone, Short: some}
 	if some {
 		d.Reason = NeverFits

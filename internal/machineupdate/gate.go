@@ -66,13 +66,15 @@ func (r *Reconciler) stillHeld(ctx context.Context, mu *refitv1.MachineUpdate) (
 		after := r.late.turn(client.ObjectKeyFromObject(mu), r.Clock.Now())
 		return ctrl.Result{RequeueAfter: after}, after > 0
 	}
-	if mu.Status.HeldDigest != d.Digest() {
-		return ctrl.Result{}, false
-	}
-	if !d.HoldsAll() && (d.Undecided || !r.disturbs(ctx, &machine, mu)) {
+	if mu.Status.HeldDigest != d.Digest() || r.asksNode(ctx, d, &machine, mu) {
 		return ctrl.Result{}, false
 	}
 	return ctrl.Result{RequeueAfter: heldBy(d, &machine, mu).retry}, true
+}
+
+// asksNode reports whether what the node says may let an update start that a policy holds back.
+func (r *Reconciler) asksNode(ctx context.Context, d changemanagement.Decision, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) bool {
+	return !d.HoldsAll() && (d.Undecided || !r.disturbs(ctx, machine, mu))
 }
 
 // askGate asks whether an update may start now. What its node has said by other rules than those that hold now says nothing about what the change takes.

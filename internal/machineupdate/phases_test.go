@@ -1,16 +1,20 @@
 package machineupdate
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/node"
+	"github.com/capi-refit/refit/internal/workload"
 )
 
 // open are the phases in which a server may end and leave an update to the next.
@@ -100,22 +104,51 @@ func TestAWithdrawalOfWhatWasBegunInEachPhase(t *testing.T) {
 
 // TestSomethingElseIsToBeFetched has the disk of a node lose what was fetched.
 func TestSomethingElseIsToBeFetched(t *testing.T) {
-	for name, from := range map[string]refitv1.Phase{"in a drain": refitv1.PhaseDraining, "before it was verified": refitv1.PhaseVerifying} {
+	for name, from := range map[string]func(*world) refitv1.Phase{
+		"in a drain": func(w *world) refitv1.Phase {
+			w.reconcile()
+			return refitv1.PhaseDraining
+		},
+		"before it was verified": func(w *world) refitv1.Phase {
+			w.endsWhileItVerifies()
+			return refitv1.PhaseVerifying
+		},
+	} {
 		t.Run(name, func(t *testing.T) {
 			w := under(t, drainA)
-			w.withPod()
-			w.reconcile()
-			w.requirePhase(refitv1.PhaseDraining)
+			if name == "in a drain" {
+				w.withPod()
+			}
+			phase := from(w)
+			w.requirePhase(phase)
 			w.sourced(mirror(refitv1.EarlyStaging))
 			again := drainA
 			again.Stage = unstaged.Stage
-			w.node.plans, w.node.staged = []node.Plan{again}, []node.StageStatus{fetching}
-			shown := w.endsIn(from)
+			w.node.plans, w.node.staged, w.node.calls = []node.Plan{again}, []node.StageStatus{fetching}, nil
+			shown := w.endsIn(phase)
 			w.reconcile()
 			requireNext(t, refitv1.PhaseStaging, *shown)
 			require.NotContains(t, w.node.calls, "apply")
 		})
 	}
+}
+
+// endsWhileItVerifies has the server end while it asks the node whether it shows what is desired.
+func (w *world) endsWhileItVerifies() {
+	w.t.Helper()
+	ctx, end := context.WithCancel(w.t.Context())
+	w.node.before = func(verb string) {
+		switch {
+		case verb == "apply":
+			w.clock.Step(2 * tellEvery) // so that what comes then is written by itself
+		case verb == "plan" && slices.Contains(w.node.calls, "apply"):
+			w.node.err = &node.AgentError{Reason: node.ReasonBusy, Message: "the connection is lost"}
+			end()
+		}
+	}
+	_, err := w.reconciler.Reconcile(ctx, ctrl.Request{NamespacedName: key})
+	require.ErrorIs(w.t, err, context.Canceled)
+	w.node.before, w.node.err = nil, nil
 }
 
 // TestARollbackOfWhatHasSucceededWaits has other specs come, and be rolled back, before anybody has looked at them.
@@ -136,18 +169,18 @@ func TestARollbackOfWhatHasSucceededWaits(t *testing.T) {
 	require.Contains(t, w.update().Status.Message, "the webhook is away")
 }
 
-// TestWhatAFailedUpdateHasLeftRunningEndsBeforeAWithdrawal has other specs be asked for after a failure, and no longer.
-func TestWhatAFailedUpdateHasLeftRunningEndsBeforeAWithdrawal(t *testing.T) {
-	w := newWorld(t)
-	w.halfWay()
+// TestAWithdrawalOfWhatHasFailedWaits has other specs be asked for after a failure, and no longer, while nobody can be asked who has the node.
+func TestAWithdrawalOfWhatHasFailedWaits(t *testing.T) {
+	w := failed(t, false)
 	w.change()
 	w.ask()
 	w.mark(false)
+	w.workload.Err = workload.ErrUnavailable
 	shown := w.endsIn(refitv1.PhaseFailed)
 	w.reconcile()
 	requireNext(t, refitv1.PhaseWaiting, *shown)
 
-	w.node.applied = []node.Status{{State: node.Failed, Token: 1, Message: "no"}}
+	w.workload.Err = nil
 	w.reconcile()
-	w.requirePhase(refitv1.PhaseFailed)
+	require.Equal(t, refitv1.ReasonWithdrawn, w.requirePhase(refitv1.PhaseFailed).Reason)
 }

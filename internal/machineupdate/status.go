@@ -83,7 +83,7 @@ func (u *update) waits() *wait {
 }
 
 // wait shows what the update waits for.
-func (u *update) wait(ctx context.Context) (ctrl.Result, error) {
+func (u *update) wait(ctx context.Context) (ctrl.Result, error) { //nolint:cyclop // a table: one reason to keep the node after the other
 	w := u.waits()
 	switch {
 	case u.seen.Work == flow.UnderWay && u.seen.Machine == flow.Leaving:

@@ -40,7 +40,7 @@ var forward = []transition{
 	{refitv1.PhaseSucceeded, refitv1.PhasePending, "other specs, or a repair"},
 	{refitv1.PhaseFailed, refitv1.PhasePending, "other specs, or another try"},
 	{refitv1.PhaseSucceeded, refitv1.PhaseWaiting, "a rollback has to wait"},
-	{refitv1.PhaseFailed, refitv1.PhaseWaiting, "what runs on the node ends before a withdrawal"},
+	{refitv1.PhaseFailed, refitv1.PhaseWaiting, "a withdrawal has to wait"},
 }
 
 // aside are those that each phase under way has, and Waiting, too. An update of which nothing was begun becomes what it was before it
