@@ -64,7 +64,7 @@ func (r *Reconciler) stillHeld(ctx context.Context, mu *refitv1.MachineUpdate) (
 	}
 	if mu.Status.HeldDigest == "" { // of an earlier version of refit: of those there may be thousands
 		after := r.late.turn(client.ObjectKeyFromObject(mu), r.Clock.Now())
-		return ctrl.Result{RequeueAfter: after}, after > 0
+		return ctrl.Result{RequeueAfter: min(after, heldBy(d, &machine, mu).retry)}, after > 0 // its window may open before its turn
 	}
 	if mu.Status.HeldDigest != d.Digest() || r.asksNode(ctx, d, &machine, mu) {
 		return ctrl.Result{}, false

@@ -2,7 +2,9 @@ package machineupdate
 
 import (
 	"context"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
@@ -82,4 +84,25 @@ func TestNothingHoldsWhatHasEnded(t *testing.T) {
 	w.reconcile()
 	st := w.requirePhase(refitv1.PhaseSucceeded)
 	require.Empty(t, st.HeldDigest)
+}
+
+// TestWhatWaitsForItsTurnDoesNotMissItsWindow: what an earlier version has shown may have its turn long after the window opens.
+func TestWhatWaitsForItsTurnDoesNotMissItsWindow(t *testing.T) {
+	w, _ := heldNightly(t)
+	mu := w.update()
+	mu.Status.HeldDigest = ""
+	require.NoError(t, w.Status().Update(t.Context(), mu))
+	opens := time.Date(2026, time.October, 3, 22, 0, 0, 0, time.UTC)
+	w.clock.SetTime(opens.Add(-time.Minute))
+	for i := range lateAtOnce + 3600*latePerSecond {
+		w.reconciler.late.turn(types.NamespacedName{Name: strconv.Itoa(i)}, w.clock.Now())
+	}
+	result := w.reconcile()
+	require.Empty(t, w.update().Status.HeldDigest, "it is not its turn")
+	require.LessOrEqual(t, result.RequeueAfter, time.Minute)
+	require.Positive(t, result.RequeueAfter)
+
+	w.clock.SetTime(opens)
+	w.reconcile()
+	w.requirePhase(refitv1.PhaseSucceeded)
 }
