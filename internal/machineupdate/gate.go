@@ -90,8 +90,12 @@ func (r *Reconciler) askGate(ctx context.Context, machine *clusterv1.Machine, mu
 // disturbs reports whether the node has said that an update disturbs it, by the rules that hold now.
 func (r *Reconciler) disturbs(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) bool {
 	p := mu.Status.Plan
-	return p != nil && p.Material && !r.planIsOld(ctx, machine)
+	return p != nil && p.Material && isWhole(p) && !r.planIsOld(ctx, machine)
 }
+
+// isWhole reports whether a plan says all that policies ask of it. That of an earlier version of refit does not: its node is asked again, else the update
+// might wait for ever for a window that is longer than it takes.
+func isWhole(p *refitv1.PlannedWork) bool { return p.WorstAction != "" }
 
 // showsReason reports whether a MachineUpdate shows that it is held back for the reason that there is now.
 func showsReason(d changemanagement.Decision, mu *refitv1.MachineUpdate) bool {
@@ -162,7 +166,7 @@ func (u *update) askPolicies(ctx context.Context) (*wait, error) {
 	if d.HoldsAll() {
 		u.seen.Window = flow.ClosedToAll
 	}
-	u.seen.Current = u.mu.Status.Plan != nil && !d.Undecided && !u.planIsOld(ctx, u.regarding)
+	u.seen.Current = u.mu.Status.Plan != nil && isWhole(u.mu.Status.Plan) && !d.Undecided && !u.planIsOld(ctx, u.regarding)
 	return nil, nil
 }
 

@@ -13,6 +13,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/changemanagement"
+	"github.com/capi-refit/refit/internal/node"
 )
 
 // rewords is a Gate that tells the same in other words.
@@ -104,5 +105,26 @@ func TestWhatWaitsForItsTurnDoesNotMissItsWindow(t *testing.T) {
 
 	w.clock.SetTime(opens)
 	w.reconcile()
+	w.requirePhase(refitv1.PhaseSucceeded)
+}
+
+// TestAPlanOfAnEarlierVersionIsMadeAgain: what is not known of it would have the update wait for ever for a window as long as expectedDuration.
+func TestAPlanOfAnEarlierVersionIsMadeAgain(t *testing.T) {
+	policy, seconds := nightly(), int64(600)
+	policy.Spec.ExpectedDuration = "2h" // no window is as long
+	w := under(t, restartA, policy)
+	policy.Status.Durations = []refitv1.MeasuredDuration{{Role: refitv1.WorkerRole, Disruption: "Restart", Seconds: &seconds}}
+	require.NoError(t, w.Status().Update(t.Context(), policy))
+	w.reconcile()
+	mu := w.update()
+	require.NotNil(t, mu.Status.Plan)
+	mu.Status.Plan.WorstAction, mu.Status.HeldDigest = "", ""
+	require.NoError(t, w.Status().Update(t.Context(), mu))
+	w.node.plans = []node.Plan{restartA, settled}
+	w.clock.SetTime(time.Date(2026, time.October, 3, 22, 1, 0, 0, time.UTC))
+	w.restart()
+	for range 3 {
+		w.reconcile()
+	}
 	w.requirePhase(refitv1.PhaseSucceeded)
 }
