@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/workload"
 )
 
@@ -55,4 +56,43 @@ func TestAnotherTryIsAbandonedWhileTheWorkloadClusterIsAway(t *testing.T) {
 	require.NotContains(t, st.Message, notAbandoned)
 	require.Nil(t, st.Slot)
 	w.requireFree(false)
+}
+
+// TestWhatIsAbandonedNoLongerHasNoDelayedEnd takes the request back, and lets the update go on. Nothing is told then of what was abandoned once.
+func TestWhatIsAbandonedNoLongerHasNoDelayedEnd(t *testing.T) {
+	for name, tc := range map[string]struct {
+		applied node.Status
+		ends    refitv1.Phase
+	}{
+		"it fails":    {node.Status{State: node.Failed, Token: 7, Message: "no space left"}, refitv1.PhaseFailed},
+		"it succeeds": {succeeded, refitv1.PhaseSucceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := failed(t, false)
+			w.hold(true)
+			w.annotate(refitv1.RetryAnnotation)
+			w.reconcile()
+			w.requireWaiting(refitv1.ReasonHold, "a failing disk")
+			w.workload.Err = workload.ErrUnavailable
+			w.annotate(refitv1.AbandonAnnotation)
+			w.reconcile()
+			require.NotNil(t, w.requireWaiting(refitv1.ReasonHold, notAbandoned).DelayedEnd)
+
+			mu := w.update()
+			delete(mu.Annotations, refitv1.AbandonAnnotation)
+			require.NoError(t, w.Update(t.Context(), mu))
+			w.workload.Err = nil
+			w.hold(false)
+			w.node.plans, w.node.applied = []node.Plan{drainA, settled}, []node.Status{tc.applied}
+			w.reconcile()
+			st := w.requirePhase(tc.ends)
+			require.Nil(t, st.DelayedEnd)
+			if tc.ends == refitv1.PhaseSucceeded {
+				return
+			}
+			w.annotate(refitv1.AbandonAnnotation)
+			w.reconcile()
+			require.Contains(t, w.requirePhase(refitv1.PhaseFailed).Message, "no space left")
+		})
+	}
 }

@@ -51,6 +51,9 @@ func (u *update) set(ctx context.Context, change func(*refitv1.MachineUpdateStat
 	before := u.written
 	change(&u.mu.Status)
 	forgetAtEnd(&u.mu.Status)
+	if !u.freed() { // who had asked for its end has taken that back
+		u.mu.Status.DelayedEnd = nil
+	}
 	fit(&u.mu.Status)
 	u.notePhase(was)
 	u.keepStanding(before)
