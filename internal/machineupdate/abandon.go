@@ -18,12 +18,21 @@ import (
 // notAbandoned is why an update that is being abandoned keeps its slot.
 const notAbandoned = "; it is not abandoned yet, and keeps its slot: " + notReleased
 
+// abandonsLater is the step of an update that has failed and is not abandoned yet.
+const abandonsLater = "abandon: release the node"
+
 // beforeAbandon returns what an update told before it told why it is not abandoned yet.
 func beforeAbandon(s *refitv1.MachineUpdateStatus) string {
 	if d := s.DelayedEnd; d != nil && d.Request == refitv1.EndAbandon {
 		return d.Message
 	}
-	return s.Message
+	before, _, _ := strings.Cut(s.Message, notAbandoned) // an earlier version of refit has kept it nowhere else
+	return before
+}
+
+// showsDelay reports whether an update that has failed shows as its step that it is not abandoned yet, also as an earlier version of refit has shown it.
+func showsDelay(s *refitv1.MachineUpdateStatus) bool {
+	return s.DelayedEnd != nil || strings.HasPrefix(s.Step, abandonsLater)
 }
 
 // abandoning returns what an update waits for that is being abandoned.
@@ -64,7 +73,7 @@ func (u *update) abandonLater(ctx context.Context) (ctrl.Result, error) {
 		return w.again(), nil
 	}
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
-		s.Step, s.Message, s.DelayedEnd = "abandon: release the node", w.message, w.delayed
+		s.Step, s.Message, s.DelayedEnd = abandonsLater, w.message, w.delayed
 	})
 	if err != nil {
 		return ctrl.Result{}, err
@@ -84,7 +93,7 @@ func (u *update) abandon(ctx context.Context) (ctrl.Result, error) {
 	}
 	at := u.now()
 	err := u.set(ctx, func(s *refitv1.MachineUpdateStatus) {
-		if s.DelayedEnd != nil && !waits { // which has shown that as its step
+		if !waits && showsDelay(s) {
 			s.Step = ""
 		}
 		s.Message, s.DelayedEnd = beforeAbandon(s), nil

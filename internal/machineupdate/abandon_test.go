@@ -96,3 +96,18 @@ func TestWhatIsAbandonedNoLongerHasNoDelayedEnd(t *testing.T) {
 		})
 	}
 }
+
+// TestAbandonedByAnEarlierVersion: what that has shown while the end waited goes with it.
+func TestAbandonedByAnEarlierVersion(t *testing.T) {
+	w := failed(t, false)
+	before := w.update().Status.Message
+	w.annotate(refitv1.AbandonAnnotation)
+	mu := w.update()
+	mu.Status.Step, mu.Status.Message = "abandon: release the node (Workload)", before+notAbandoned+"connection refused"
+	require.NoError(t, w.Status().Update(t.Context(), mu))
+	w.reconcile()
+	st := w.requirePhase(refitv1.PhaseFailed)
+	require.Nil(t, st.Slot)
+	require.Empty(t, st.Step)
+	require.Equal(t, before+"; it was abandoned: its slot is free, and nothing of refit is on the node", st.Message)
+}
