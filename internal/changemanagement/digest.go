@@ -29,7 +29,9 @@ type facts struct {
 type saidOverride struct {
 	Override
 
-	Since int64
+	Since   int64
+	Taken   rule
+	Allowed time.Duration
 }
 
 // readPolicy is a policy as it was read.
@@ -55,7 +57,7 @@ func (d *Decision) Digest() string {
 		f.Opens = d.Window.Start.Unix()
 	}
 	for _, o := range d.said {
-		f.Overrides = append(f.Overrides, saidOverride{o, o.since.Unix()})
+		f.Overrides = append(f.Overrides, saidOverride{o, o.since.Unix(), o.taken, o.allowed})
 	}
 	for _, p := range d.HeldBy {
 		f.Firm = append(f.Firm, p.Title())

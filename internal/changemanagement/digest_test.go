@@ -69,3 +69,28 @@ func TestDigest(t *testing.T) {
 	invalid.Policies[0].Generation++
 	require.NotEqual(t, before, invalid.Digest(), "a policy that can't be read tells another error when it was edited")
 }
+
+// TestTheDigestTellsHowAnOverrideIsTaken demands another digest for each thing that is told of the same override.
+func TestTheDigestTellsHowAnOverrideIsTaken(t *testing.T) {
+	value := outside.Add(10 * 24 * time.Hour).Format(time.RFC3339)
+	noted := Override{Kind: kindOf(refitv1.PermissiveUntilAnnotation), Object: "Machine m", Value: value, since: outside}
+	decide := func(now time.Time, o Override, edits ...edit) Decision {
+		return Decide(now, &Candidate{Overrides: Overrides{o}}, read(saturdays("a", edits...)), Change{})
+	}
+	ever := noted
+	ever.Value = always
+	firm := func(now time.Time) Decision {
+		policies := read(saturdays("a"))
+		policies[0].Firm = true
+		return Decide(now, &Candidate{Overrides: Overrides{ever}}, policies, Change{})
+	}
+	for name, of := range map[string][2]Decision{
+		"as far ahead as policies allow": {decide(outside, noted, maxOverride("24h")), decide(outside, noted, maxOverride("48h"))},
+		"which is over meanwhile":        {firm(outside.Add(time.Hour)), firm(outside.Add(defaultMaxOverride + time.Hour))},
+	} {
+		require.False(t, of[0].Open, name)
+		require.False(t, of[1].Open, name)
+		require.NotEqual(t, of[0].Message, of[1].Message, name)
+		require.NotEqual(t, of[0].Digest(), of[1].Digest(), "%s: %s", name, of[1].Message)
+	}
+}

@@ -28,7 +28,20 @@ type Override struct {
 
 	// since is when permissive-until was seen first with its value; zero if nobody has noted it yet.
 	since time.Time
+	// taken is the rule by which it is told of as ignored, or as read in another way than it is written, and allowed what policies allow where that is why.
+	taken   rule
+	allowed time.Duration
 }
+
+// rule is why an override is not taken as it is written.
+type rule string
+
+const (
+	takenUnread  rule = "unreadable"
+	takenUnnoted rule = "unnoted"
+	takenTooLong rule = "too long"
+	takenTooFar  rule = "too far"
+)
 
 // String returns the override as people read it.
 func (o Override) String() string {
@@ -108,20 +121,22 @@ func (f *force) permissive(now time.Time, o Override, limit time.Duration) {
 	if o.Value != always {
 		var err error
 		if until, err = time.Parse(time.RFC3339, o.Value); err != nil {
-			f.ignore(o, "is ignored: it is neither a time, as 2026-10-03T20:00:00Z, nor \"true\"")
+			f.ignore(o, takenUnread, "is ignored: it is neither a time, as 2026-10-03T20:00:00Z, nor \"true\"")
 			return
 		}
 	}
 	switch over := !now.Before(until); {
 	case over && o.Value != always:
 	case o.since.IsZero():
-		f.ignore(o, "is not in force yet: refit's leader has not noted yet since when it is there")
+		f.ignore(o, takenUnnoted, "is not in force yet: refit's leader has not noted yet since when it is there")
 	case over:
-		f.ignore(o, "is ignored: it has been there for longer than %s, which is the most that the policies allow; to set it again, "+
+		o.allowed = limit
+		f.ignore(o, takenTooLong, "is ignored: it has been there for longer than %s, which is the most that the policies allow; to set it again, "+
 			"give it a time instead, or take %s away with it first", limit, refitv1.PermissiveSinceAnnotation)
 	case until.Sub(now) > limit+clockSkew, until.Sub(o.since) > limit+clockSkew:
 		// One that was too far ahead when it was set must not open by itself when its end comes near.
-		f.ignore(o, "is ignored: the policies allow at most %s ahead", limit)
+		o.allowed = limit
+		f.ignore(o, takenTooFar, "is ignored: the policies allow at most %s ahead", limit)
 	default:
 		f.by = append(f.by, o)
 		if until.After(f.permissiveUntil) {
@@ -168,7 +183,7 @@ func (f *force) later(now time.Time, o Override) {
 	at, err := time.Parse(time.RFC3339, o.Value)
 	if err != nil {
 		at = endOfTime
-		f.ignore(o, "is not a time, as 2026-10-03T20:00:00Z, so that nothing starts; correct it, or take it away")
+		f.ignore(o, takenUnread, "is not a time, as 2026-10-03T20:00:00Z, so that nothing starts; correct it, or take it away")
 	}
 	if now.Before(at) {
 		f.wanted = append(f.wanted, o)
@@ -185,7 +200,7 @@ func (f *force) restrictive(now time.Time, o Override) {
 	}
 	if err != nil && o.Value != always {
 		// Who writes this wants changes to stop.
-		f.ignore(o, "is neither a time, as 2026-10-03T20:00:00Z, nor \"true\", and counts as \"true\"")
+		f.ignore(o, takenUnread, "is neither a time, as 2026-10-03T20:00:00Z, nor \"true\", and counts as \"true\"")
 	}
 	if now.Before(until) {
 		f.by = append(f.by, o)
@@ -195,8 +210,9 @@ func (f *force) restrictive(now time.Time, o Override) {
 	}
 }
 
-func (f *force) ignore(o Override, format string, args ...any) {
+func (f *force) ignore(o Override, by rule, format string, args ...any) {
 	f.ignored = append(f.ignored, o.String()+" "+fmt.Sprintf(format, args...))
+	o.taken = by
 	f.passedOver = append(f.passedOver, o)
 }
 
