@@ -81,6 +81,8 @@ type Decision struct {
 	// ClosedBy names the policies that close it, each with the reasons of its excludes that are in force, and for which changes it is open. Those that
 	// close it only together are one.
 	ClosedBy []string
+	// Otherwise is why there is no window, where something else is the reason: a stop, or that the change is not wanted yet.
+	Otherwise Reason
 	// Required is how long a window must be, where that is why it is closed.
 	Required time.Duration
 }
@@ -192,9 +194,9 @@ func (i *inquiry) none(some, stopped bool, required time.Duration) Decision {
 	d.Message = i.explain(d.Reason, required, by)
 	switch {
 	case stopped:
-		d.Reason, d.Message = Overridden, i.stopped(d.Message)
+		d.Reason, d.Otherwise, d.Message = Overridden, d.Reason, i.stopped(d.Message)
 	case i.early():
-		d.Reason, d.Message = NotBefore, i.wantedLater(d.Message)
+		d.Reason, d.Otherwise, d.Message = NotBefore, d.Reason, i.wantedLater(d.Message)
 	}
 	return d
 }

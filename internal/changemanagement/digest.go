@@ -14,6 +14,7 @@ import (
 // them is a write for all that wait.
 type facts struct {
 	Reason    schedule.Reason
+	Otherwise schedule.Reason
 	ClosedBy  []string
 	Required  time.Duration
 	Opens     int64
@@ -52,7 +53,7 @@ type saidDue struct {
 // Digest identifies what a decision that is closed rests on: reason, policies, overrides, instants, and the budget or the health gate. An update that
 // was held back by one with the same digest is told nothing else by this one.
 func (d *Decision) Digest() string {
-	f := facts{Reason: d.Reason, ClosedBy: d.ClosedBy, Required: d.Required, Due: saidOf(d.Due), Near: d.Near, Limits: d.limits}
+	f := facts{Reason: d.Reason, Otherwise: d.Otherwise, ClosedBy: d.ClosedBy, Required: d.Required, Due: saidOf(d.Due), Near: d.Near, Limits: d.limits}
 	if d.Window != nil {
 		f.Opens = d.Window.Start.Unix()
 	}

@@ -94,3 +94,17 @@ func TestTheDigestTellsHowAnOverrideIsTaken(t *testing.T) {
 		require.NotEqual(t, of[0].Digest(), of[1].Digest(), "%s: %s", name, of[1].Message)
 	}
 }
+
+// TestTheDigestTellsWhatComesAfterAStop demands another digest for each thing that holds a change back when a stop is over.
+func TestTheDigestTellsWhatComesAfterAStop(t *testing.T) {
+	for _, kind := range []string{refitv1.RestrictiveUntilAnnotation, refitv1.NotBeforeAnnotation} {
+		stop := Override{Kind: kindOf(kind), Object: "Machine m", Value: outside.Add(time.Hour).Format(time.RFC3339)}
+		seen := map[string]string{}
+		for _, p := range []*refitv1.ChangeManagementPolicy{never("a"), policy("a", schedule.ManualStrategy), saturdays("a", expects("30h"))} {
+			d := Decide(outside, &Candidate{Overrides: Overrides{stop}}, read(p), Change{})
+			require.False(t, d.Open)
+			require.Empty(t, seen[d.Digest()], d.Message)
+			seen[d.Digest()] = d.Message
+		}
+	}
+}
