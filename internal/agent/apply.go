@@ -48,6 +48,9 @@ func (a *Agent) Apply(ctx context.Context, req node.Request) (node.Status, error
 	if err := a.state.create(); err != nil {
 		return node.Status{}, err
 	}
+	if req.NoteFor != "" {
+		return a.noteFor(ctx, req)
+	}
 	adm, err := a.admit(ctx, req, want)
 	if err != nil {
 		return node.Status{}, err
@@ -119,6 +122,9 @@ func (a *Agent) follow(ctx context.Context, last *lastRun, req node.Request, wan
 // start begins a run, unless there is nothing to do after one that has succeeded.
 func (a *Agent) start(ctx context.Context, req node.Request, want desired, succeeded bool) (admission, error) {
 	p, err := a.plan(ctx, req, want)
+	if err == nil {
+		p.work.Updaters, err = a.pendingUpdaters()
+	}
 	if err != nil {
 		return admission{}, err
 	}
@@ -128,14 +134,14 @@ func (a *Agent) start(ctx context.Context, req node.Request, want desired, succe
 	if missing := p.work.Plan.Stage; len(missing) > 0 {
 		return admission{}, reasonf(node.ReasonBlocked, "nothing was changed: %s must be brought to the node first", strings.Join(missing, ", "))
 	}
-	if succeeded && p.settled() {
+	if succeeded && p.settled() && p.work.Updaters == nil {
 		return admission{next: answer}, nil
 	}
 	if err := permitted(req, p.work.Plan); err != nil {
 		return admission{}, err
 	}
 	next := launch
-	if len(p.work.Plan.Changes)+len(p.work.Plan.Actions) == 0 {
+	if p.work.isEmpty() {
 		next = inline
 	}
 	p.work.WayIn, p.work.Acts = a.wayIn(&p.work), acts(&p.work)

@@ -28,7 +28,12 @@ func (a *Agent) askedBefore(w *work) []probe.Probe {
 
 // askedAfter returns the probes of what is noted, by the keys that it is noted under. What a policy does not ask any more is not asked.
 func (a *Agent) askedAfter(w *work, noted []string) []probe.Probe {
-	all := slices.Concat(a.probes(w.Plan.Interrupts()), probe.Own(a.host(), w.Rules.Probes), probe.Names(a.host(), noted), a.reportedSince(w))
+	return a.askedOf(w, noted, w.Plan.Interrupts(), a.reportedSince(w)...)
+}
+
+// askedOf returns those of the probes and of more that are noted. With renewed the Node object has to be one that was renewed since.
+func (a *Agent) askedOf(w *work, noted []string, renewed bool, more ...probe.Probe) []probe.Probe {
+	all := slices.Concat(a.probes(renewed), probe.Own(a.host(), w.Rules.Probes), probe.Names(a.host(), noted), more)
 	all = append(all, probe.Network(a.host(), true))
 	if !stopsTime(w) {
 		all = append(all, probe.Time(a.host()))
@@ -93,15 +98,15 @@ func stopsTime(w *work) bool {
 }
 
 // asks reports whether what works is asked of the node before and after a run: if it disturbs the node, changes what programs read again by
-// themselves, such as resolv.conf, or if the agent itself brings something into effect.
+// themselves, such as resolv.conf, if the agent itself brings something into effect, or if registered updaters did their part before.
 func (a *Agent) asks(w *work) bool {
-	return w.Plan.Disturbs() || slices.ContainsFunc(w.Plan.Changes, takesEffect) || a.touchesAny(w, namePaths, nameUnits) || a.touchesTime(w)
+	return w.Updaters != nil || w.Plan.Disturbs() || slices.ContainsFunc(w.Plan.Changes, takesEffect) || a.touchesAny(w, namePaths, nameUnits) || a.touchesTime(w)
 }
 
 // patience returns how long what worked before may take to work again. Probes of policies may each have a longer time of their own.
 func (a *Agent) patience(w *work, expected []probe.Probe) time.Duration {
 	patience := a.cfg.ActionTimeout
-	if reboots(w.Plan.Actions) || a.bootedSince() {
+	if reboots(w.Plan.Actions) || a.bootedSince() || a.bootedSinceUpdaters(w) {
 		patience = max(patience, bootPatience)
 	}
 	var own time.Duration

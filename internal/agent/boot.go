@@ -65,9 +65,10 @@ func (a *Agent) justBooted() bool {
 
 // awaitBoot waits, where the node was booted in the middle of the run or just before it, until that boot has started all that it starts:
 // what comes up yet does not work yet, and says nothing of the change. That the boot does not end is no failure of the run. What is looked
-// at next tells. A run that changes nothing is worked on while somebody waits for the answer, and looks at nothing that comes up.
+// at next tells. A run that changes nothing is worked on while somebody waits for the answer, and looks at nothing that comes up, unless it
+// looks at what registered updaters have left.
 func (r *runner) awaitBoot(ctx context.Context) error {
-	if r.waited || r.cfg.Units == nil || len(r.work.Plan.Changes)+len(r.work.Plan.Actions) == 0 || !r.justBooted() {
+	if r.waited || r.cfg.Units == nil || r.work.isEmpty() || !r.justBooted() {
 		return nil
 	}
 	r.waited = true

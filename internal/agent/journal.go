@@ -30,6 +30,7 @@ const (
 const (
 	eventClaimed    = "claimed"
 	eventAdopted    = "adopted"
+	eventNoted      = "works-noted"
 	eventRunStarted = "run-started"
 	eventStarted    = "step-started"
 	eventAsked      = "reboot-asked"

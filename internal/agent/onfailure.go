@@ -66,7 +66,7 @@ func (r *runner) stopHere() outcome {
 	message := fmt.Sprintf("%s failed: %s; ", r.progress.failed.Step, r.progress.failed.Error)
 	changes, actions := r.begun()
 	if len(changes)+len(actions) == 0 {
-		return outcome{complete: r.last.Debt == nil, message: message + "nothing was changed on the node"}
+		return outcome{complete: r.last.Debt == nil, message: message + r.nothingBegun()}
 	}
 	message += "the node was left as it is, as the policy says; begun: " + strings.Join(r.names(r.progress.started), ", ")
 	boot, _ := bootOf(r.root) // without it the actions are owed until they are done
@@ -80,7 +80,7 @@ func (r *runner) stopHere() outcome {
 func (r *runner) names(of map[string]bool) []string {
 	var names []string
 	for _, s := range r.steps(r.work) {
-		if of[s.name] && !slices.Contains([]string{stepArm, stepPrepare, stepVerify, stepConfirm, stepSoak, stepRecord}, s.name) {
+		if of[s.name] && !slices.Contains([]string{stepUpdaters, stepArm, stepPrepare, stepVerify, stepConfirm, stepSoak, stepRecord}, s.name) {
 			names = append(names, s.name)
 		}
 	}
@@ -98,7 +98,7 @@ func (r *runner) rebootHelps() bool {
 			return false
 		}
 	}
-	return r.progress.failed.Step != stepPrepare && r.progress.failed.Step != stepRecord
+	return r.progress.done[stepPrepare] && r.progress.failed.Step != stepRecord
 }
 
 // leaveToReboot leaves what was written, for the node to read it when it boots. Its pods are moved away before: that is for the
@@ -137,5 +137,5 @@ func (r *runner) leftBehind() string {
 	if r.last.Debt != nil {
 		return "what an earlier run has changed stays on the node, and the node has not come to run with it; look at it before anything else is done to it"
 	}
-	return "nothing was changed on the node"
+	return r.nothingBegun()
 }

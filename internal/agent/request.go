@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"strings"
 
 	"github.com/capi-refit/refit/internal/agent/host"
 	"github.com/capi-refit/refit/internal/disruption"
@@ -80,6 +81,8 @@ func (a *Agent) validate(req node.Request) (desired, error) {
 		return desired{}, invalidf("digest %q is not of the form %s, or longer than %d", req.Digest, digestForm, maxDigest)
 	case req.OnConflict != node.Overwrite && req.OnConflict != node.Refuse:
 		return desired{}, invalidf("onConflict %q is neither %s nor %s", req.OnConflict, node.Overwrite, node.Refuse)
+	case !validName(req.NoteFor):
+		return desired{}, invalidf("noteFor %.40q is not the name of an UpdaterRegistration", req.NoteFor)
 	case req.WaitSeconds < 0 || req.Token < 0:
 		return desired{}, invalidf("waitSeconds and token can't be negative")
 	}
@@ -123,6 +126,11 @@ func (a *Agent) validateResources(resources []node.Resource) (desired, error) {
 		}
 	}
 	return want, nil
+}
+
+// validName reports whether a name can be that of a Kubernetes object, or is empty. It comes into messages.
+func validName(name string) bool {
+	return len(name) <= 253 && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789.-") == ""
 }
 
 // validFile fills in the defaults.

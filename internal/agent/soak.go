@@ -17,11 +17,18 @@ const stepSoak = node.StepSoak
 
 // soak returns how long the node is watched before the run has succeeded.
 func (w *work) soak() time.Duration {
-	if w.Rules.Soak == nil || !w.Plan.Interrupts() {
+	if w.Rules.Soak == nil || !w.Plan.Interrupts() && w.Updaters == nil {
 		return 0
 	}
 	return *w.Rules.Soak
 }
+
+// soaksFirst reports whether the node is watched before refit's own part, for what registered updaters have done: that part is nothing to be
+// watched for then, and stays out of it. Where it is, the node is watched once, for both.
+func (w *work) soaksFirst() bool { return w.soak() > 0 && w.looksFirst() && !w.Plan.Interrupts() }
+
+// soaksLast reports whether the node is watched when all is done.
+func (w *work) soaksLast() bool { return w.soak() > 0 && !w.soaksFirst() }
 
 // watch looks for as long as the rules say whether the node goes on to work, and units stay up. Who takes the run up, maybe after the
 // loss of power, first waits until it does, and watches for all of that time.

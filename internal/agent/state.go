@@ -73,6 +73,8 @@ type work struct {
 	Owners map[string]string `json:"owners,omitempty"`
 	// Others are the changes of other kinds, by what they are called.
 	Others map[string]kind.Change `json:"others,omitempty"`
+	// Updaters is what worked before registered updaters did their part on the node. Nil: none did.
+	Updaters *beforeUpdaters `json:"updaters,omitempty"`
 	// Next is the record when all is done.
 	Next record `json:"next"`
 }

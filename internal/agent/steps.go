@@ -22,7 +22,7 @@ const (
 // steps returns what a run does, in order. They follow from the work alone, so each process that works on the run has the
 // same.
 func (a *Agent) steps(w *work) []step {
-	var steps []step
+	steps := a.stepsFirst(w)
 	if w.guarded() {
 		steps = append(steps, step{stepArm, func(ctx context.Context) (string, error) { return "", a.arm(ctx) }})
 	}
@@ -42,7 +42,7 @@ func (a *Agent) steps(w *work) []step {
 	if w.guarded() {
 		steps = append(steps, step{name: stepConfirm}) // which the runner does
 	}
-	if w.soak() > 0 {
+	if w.soaksLast() {
 		steps = append(steps, step{stepSoak, func(ctx context.Context) (string, error) { return a.watch(ctx, w) }})
 	}
 	return append(steps, step{stepRecord, func(context.Context) (string, error) { return "", a.record(w) }})
@@ -201,7 +201,7 @@ func (a *Agent) verify(ctx context.Context, w *work) (note string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err := a.awaitWorks(ctx, w); err != nil || w.soak() > 0 {
+	if err := a.awaitWorks(ctx, w); err != nil || w.soaksLast() {
 		return joined(note, more), err
 	}
 	return joined(note, more), a.probedSettle(ctx, w) // what soaks is watched for longer

@@ -35,6 +35,8 @@ type works struct {
 	Owed []string `json:"owed,omitempty"`
 	// Units says which of the units that are acted on had worked, by the names that the actions have.
 	Units map[string]bool `json:"units,omitempty"`
+	// Updaters is what worked before registered updaters began, of which no run has seen yet that it still does.
+	Updaters *beforeUpdaters `json:"updaters,omitempty"`
 }
 
 // noteWorks notes what works, before anything is changed. What an earlier run has broken, and could not put back, has to work too: else
@@ -55,7 +57,10 @@ func (a *Agent) noteWorks(ctx context.Context, w *work) ([]string, error) {
 	if known.Units, err = a.noteUnits(ctx, w.Plan, known.Units); err != nil {
 		return nil, err
 	}
-	known.Before = slices.Compact(slices.Sorted(slices.Values(slices.Concat(found, known.Owed))))
+	known.Before = union(found, known.Owed)
+	if w.Updaters != nil {
+		known.Before = union(known.Before, w.Updaters.Before)
+	}
 	if len(known.Before)+len(known.Units) == 0 {
 		return brokenBefore(broken, known), nil
 	}
@@ -209,12 +214,20 @@ func (r *runner) endWorks(end node.Status) {
 		return
 	}
 	nothing := r.begunNothing()
+	if !r.keepUpdaters(end) {
+		noted.Updaters = nil
+	}
 	switch {
-	case end.State == node.Succeeded || end.RolledBack && !nothing || nothing && len(noted.Owed) == 0 && r.last.Debt == nil:
+	case nothing && !r.owesWorks(noted), !nothing && end.RolledBack, end.State == node.Succeeded:
 		_ = r.disk.Remove(r.state.path(worksFile)) // as long as it is there more has to work, which is the safe side
 	case nothing:
-		_ = r.state.save(worksFile, works{Before: noted.Owed, Owed: noted.Owed, Units: noted.Units})
+		_ = r.state.save(worksFile, works{Before: noted.Owed, Owed: noted.Owed, Units: noted.Units, Updaters: noted.Updaters})
 	default:
 		_ = r.state.save(worksFile, works{Before: noted.Before, Owed: noted.Before, Units: noted.Units})
 	}
+}
+
+// owesWorks reports whether something from before a run that has begun nothing still has to work.
+func (r *runner) owesWorks(noted works) bool {
+	return len(noted.Owed) > 0 || r.last.Debt != nil || noted.Updaters != nil
 }

@@ -50,6 +50,7 @@ func init() { //nolint:gochecknoinits // commands run, and run has them done
 		flow.Connect:         gathers((*update).connect),
 		flow.Look:            gathers((*update).look),
 		flow.AskNode:         gathers((*update).askNode),
+		flow.NoteWorks:       gathers((*update).noteWorks),
 		flow.CallUpdater:     (*update).callUpdater,
 		flow.AwaitNode:       gathers((*update).awaitNode),
 		flow.RefuseDrift:     gathers((*update).refuseDrift),

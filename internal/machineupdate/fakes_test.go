@@ -1,6 +1,7 @@
 package machineupdate
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -67,6 +68,8 @@ type fakeNode struct {
 	repairs  []bool   // of each plan and apply, whether it is to repair
 	kept     []string // by what each connection is kept
 	digest   string
+	noted    []string // before which updaters it has noted what works
+	noteErr  error    // what is met instead of that
 	// before is called before a command is answered.
 	before func(verb string)
 }
@@ -94,6 +97,17 @@ func (f *fakeNode) Run(ctx context.Context, command string, stdin io.Reader, std
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	verb := verbOf(ctx)
+	if verb == "apply" {
+		input, err := io.ReadAll(stdin)
+		if err != nil {
+			return err
+		}
+		var noted struct{ NoteFor string }
+		if stdin = bytes.NewReader(input); json.Unmarshal(input, &noted) == nil && noted.NoteFor != "" {
+			verb = "note"
+			f.noted = append(f.noted, noted.NoteFor)
+		}
+	}
 	f.calls = append(f.calls, verb)
 	if f.before != nil {
 		f.before(verb)
@@ -125,6 +139,11 @@ func (f *fakeNode) Run(ctx context.Context, command string, stdin io.Reader, std
 		}
 		f.tokens, f.digest, f.repairs = append(f.tokens, r.Token), r.Digest, append(f.repairs, r.Repair)
 		return json.NewEncoder(stdout).Encode(node.Answer{Status: f.status()})
+	case "note":
+		if f.noteErr != nil {
+			return f.noteErr
+		}
+		return json.NewEncoder(stdout).Encode(node.Answer{Status: &node.Status{State: node.Idle}})
 	case "stage":
 		return json.NewEncoder(stdout).Encode(node.Answer{Stage: ptr.To(next(&f.staged))})
 	case "status":

@@ -124,19 +124,17 @@ func (u *update) callUpdater(ctx context.Context) (ctrl.Result, bool, error) {
 func (u *update) forgetNode() {
 	u.disconnect()
 	s := &u.seen
-	s.Connected, s.Last, s.Busy, s.Plan, s.Noted, s.Admitted, s.Allowed, s.Spared = false, "", false, flow.Plan{}, false, false, false, false
+	s.Connected, s.Last, s.Busy, s.Plan, s.Noted, s.Admitted, s.Allowed, s.Spared, s.Works = false, "", false, flow.Plan{}, false, false, false, false, false
 	s.Due = u.isDue()
 }
 
 // callNext calls one updater: one that is at work before others begin. It returns what it waits for, or when to ask again; neither when it is done.
 // What an updater has said is recorded before anything else is done, so that whoever goes on after a crash asks the one whose turn it is.
 func (u *update) callNext(ctx context.Context) (*wait, time.Duration, error) {
-	atWork := u.mu.Status.AtWork()
-	for _, r := range u.registered {
-		if run := u.runOfRegistered(r.Name()); slices.Contains(atWork, run.Name) || len(atWork) == 0 && !run.Done {
-			return u.callRegistered(ctx, r, run)
-		}
+	if r := u.nextRegistered(); r != nil {
+		return u.callRegistered(ctx, r, u.runOfRegistered(r.Name()))
 	}
+	atWork := u.mu.Status.AtWork()
 	if len(atWork) == 0 {
 		return nil, 0, nil
 	}
@@ -145,6 +143,34 @@ func (u *update) callNext(ctx context.Context) (*wait, time.Duration, error) {
 		why = "it has begun its part and not said that it is done, and refit runs without --registered-updaters: start it with that"
 	}
 	return u.updaterWaits(atWork[0], why), 0, nil
+}
+
+// nextRegistered returns the updater whose turn it is, or nil.
+func (u *update) nextRegistered() *registered.Remote {
+	atWork := u.mu.Status.AtWork()
+	for _, r := range u.registered {
+		if slices.Contains(atWork, r.Name()) || len(atWork) == 0 && !u.runOfRegistered(r.Name()).Done {
+			return r
+		}
+	}
+	return nil
+}
+
+// noteWorks has the node note what of it works, before an updater is called for the first time. The node keeps that over crashes and boots until its
+// own part has begun, which it begins by looking whether all of that still works: what an updater has broken is found then, and its name told.
+func (u *update) noteWorks(ctx context.Context) (*wait, error) {
+	r := u.nextRegistered()
+	if r == nil {
+		u.seen.Works = true
+		return nil, nil
+	}
+	request := *u.request
+	request.NoteFor = r.Name()
+	if _, err := u.agent.Apply(ctx, request); err != nil {
+		return u.nodeError(ctx, err)
+	}
+	u.seen.Works = true
+	return nil, nil
 }
 
 // callRegistered calls an updater when it is time, and records what it says.

@@ -38,6 +38,8 @@ type walkNode struct {
 	due       bool // it was asked to reboot
 	away      int  // for how many dials it does not answer
 	units     []string
+	lasts     []string // the units that stay active
+	failed    map[string]bool
 	// restarting is closed when the work of a run comes to its restart, which goes on when goOn is closed. ended is when it has
 	// ended. Meanwhile waits tells that it waits for something.
 	restarting, goOn, ended, waits chan struct{}
@@ -230,12 +232,36 @@ func (n *walkNode) requireClean(where string) {
 	}))
 }
 
-// walkUnits is the node's systemd. All of its units are well.
+// breakUnit has a unit fail, or be well again.
+func (n *walkNode) breakUnit(unit string, broken bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.failed = map[string]bool{unit: broken}
+}
+
+// walkUnits is the node's systemd. All of its units are well that nobody breaks.
 type walkUnits struct{ n *walkNode }
 
 // Show implements host.Units.
-func (walkUnits) Show(context.Context, string) (host.UnitState, error) {
-	return host.UnitState{LoadState: "loaded", ActiveState: "active", Type: "simple", InvocationID: "1"}, nil
+func (u walkUnits) Show(_ context.Context, unit string) (host.UnitState, error) {
+	state := host.UnitState{LoadState: "loaded", ActiveState: "active", Type: "simple", InvocationID: "1"}
+	if u.n.failed[unit] {
+		state.ActiveState = "failed"
+	}
+	return state, nil
+}
+
+// List implements host.Lister.
+func (u walkUnits) List(ctx context.Context, names ...string) ([]host.LoadedUnit, error) {
+	if len(names) == 0 {
+		names = u.n.lasts
+	}
+	units := make([]host.LoadedUnit, len(names))
+	for i, name := range names {
+		state, _ := u.Show(ctx, name)
+		units[i] = host.LoadedUnit{Name: name, UnitState: state, Lasting: true}
+	}
+	return units, nil
 }
 
 // System implements host.Units.

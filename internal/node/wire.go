@@ -60,6 +60,9 @@ type Request struct {
 	Permitted []disruption.Action `json:"permitted,omitzero"`
 	// Quiet reports that nothing which disturbs the node is permitted. Not read by plan.
 	Quiet bool `json:"quiet,omitempty"`
+	// NoteFor is the name of the UpdaterRegistration that is about to be called: the node notes what of it works, for the run that comes after,
+	// and apply does nothing else. Its answer is Idle. Not read by plan.
+	NoteFor string `json:"noteFor,omitempty"`
 	// WaitSeconds is how long apply waits for the end before it answers with what is under way. 0: not at all.
 	WaitSeconds int `json:"waitSeconds,omitempty"`
 }
@@ -280,7 +283,7 @@ type JournalEntry struct {
 	Time   time.Time `json:"time"`
 	Token  int64     `json:"token"`
 	Digest string    `json:"digest"`
-	// Event is "claimed", "adopted", "run-started", "step-started", "reboot-asked", "login-awaited", "step-done", "step-failed",
+	// Event is "claimed", "adopted", "works-noted", "run-started", "step-started", "reboot-asked", "login-awaited", "step-done", "step-failed",
 	// "rolled-back" or "run-done".
 	Event string `json:"event"`
 	Step  string `json:"step,omitempty"`

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"testing"
@@ -174,4 +175,35 @@ func (u *suite) madeByLiar(ctx context.Context, t *testing.T, liar *system.Liar,
 	for _, name := range u.workers(ctx, t) {
 		require.Equal(t, domain, liar.Made(name))
 	}
+}
+
+// besideUnit runs beside the kubelet, and is none of refit's.
+const besideUnit = `printf '[Service]\nExecStart=/bin/sleep infinity\n' > /etc/systemd/system/beside.service && systemctl daemon-reload && systemctl start beside.service`
+
+// breakAtWork has a unit of a node fail while the extension is at work there. Its update fails by the extension's name before refit has begun its own part,
+// though that disturbs nothing; when the unit runs again another try makes it.
+func (u *suite) breakAtWork(ctx context.Context, t *testing.T) {
+	u.needsSystemd(t)
+	liar, stop := u.liar(ctx, t)
+	defer stop()
+	before, name := u.identities(ctx, t), u.workers(ctx, t)[0]
+	u.exec(ctx, t, name, "sh", "-c", besideUnit)
+	liar.Work(system.GoesOn, name)
+	f := file(app+"/breaks", "one\n")
+	u.changeBoth(ctx, t, f, "broken")
+	u.workedOn(ctx, t, name, "UpdaterRegistration liar: moving it to broken")
+	u.exec(ctx, t, name, "systemctl", "kill", "--signal=SIGSEGV", "beside.service")
+	liar.Confess()
+	failed, err := u.AwaitUpdate(ctx, name, hasFailed)
+	require.NoError(t, err)
+	require.Contains(t, failed.Status.Message, "after the part of UpdaterRegistration liar, which refit can't take back")
+	require.Contains(t, failed.Status.Message, "beside.service has failed")
+	_, err = u.Fleet.Node(name).ReadFile(ctx, f.Path)
+	require.ErrorIs(t, err, fs.ErrNotExist, "refit's own part was begun")
+
+	u.exec(ctx, t, name, "systemctl", "start", "beside.service")
+	t.Log(u.refit(ctx, t, "retry", failed.Name))
+	u.rollOut(ctx, t, before)
+	u.onWorkers(ctx, t, f)
+	u.madeByLiar(ctx, t, liar, "broken")
 }

@@ -46,6 +46,7 @@ func TestOthers(t *testing.T) {
 		{"one edit is made in place by refit and by Cluster API's reference extension, and waits while that is down", (*suite).madeByReference},
 		{"an extension that lies about what it can has nothing replaced, and is named", (*suite).lieAboutClaims},
 		{"an extension that lies while it is at work has nothing replaced, and is named", (*suite).lieAtWork},
+		{"an extension that breaks a unit on a node has the update fail by its name, before refit begins its own part", (*suite).breakAtWork},
 	})
 }
 

@@ -64,6 +64,8 @@ const (
 	Connect Command = "Connect"
 	// Look has the node compare itself with what is desired.
 	Look Command = "Look"
+	// NoteWorks has the node note what of it works, before a registered updater changes the machine.
+	NoteWorks Command = "NoteWorks"
 	// CallUpdater calls the registered updater whose turn it is, or finds out why it can't be.
 	CallUpdater Command = "CallUpdater"
 	// AwaitNode has the update wait for the end of the node's work for other specs.
@@ -322,12 +324,16 @@ func worked(s *State) Command { //nolint:cyclop // a table: one question after t
 	return next(s)
 }
 
-// next has the node do its part when the registered updaters have done theirs. They begin nothing while it is at work.
+// next has the node do its part when the registered updaters have done theirs. They begin nothing while it is at work, nor before it is known what
+// of the node works: what one of them breaks would be taken for broken before.
 func next(s *State) Command {
-	if s.Due && s.Last != Running {
-		return CallUpdater
+	switch {
+	case !s.Due || s.Last == Running:
+		return work(s)
+	case !s.Works:
+		return NoteWorks
 	}
-	return work(s)
+	return CallUpdater
 }
 
 func work(s *State) Command {

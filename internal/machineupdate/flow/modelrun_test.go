@@ -13,7 +13,7 @@ func (m *model) step(w *work) (broken string) {
 	if (c == flow.Wait || c == flow.Fail) && reason == "" {
 		return fmt.Sprintf("%s without a reason: %+v", c, s)
 	}
-	if c == flow.Wait && s.Updaters == flow.AtWork && s.Asked && s.Waits == "" {
+	if c == flow.Wait && s.Updaters == flow.AtWork && s.Asked && s.Waits == "" && s.Work != flow.Unreleased { // who gives it up waits until the node can be released
 		return fmt.Sprintf("an updater that is at work is held back by a policy: %+v", s)
 	}
 	if w.commands++; w.commands > 100 {
@@ -55,6 +55,8 @@ func (m *model) step(w *work) (broken string) {
 	case flow.ReadSpecs:
 		w.registered = n.registered
 		w.seen.Specs, w.seen.Due = true, m.due(w)
+	case flow.NoteWorks:
+		broken = m.noteWorks(w)
 	case flow.CallUpdater:
 		ok, ends, broken = m.callUpdater(w)
 	case flow.AwaitNode:

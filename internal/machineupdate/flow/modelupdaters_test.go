@@ -22,6 +22,7 @@ type extensions struct {
 	takesDown  [updaters]bool // the node does not answer from its beginning to its end
 	working    [updaters]bool // it has begun something, and not ended it
 	silent     bool           // they do not answer
+	noted      [updaters]int  // the specs for which the node has noted what works, before they are called
 	left       string         // the law that was broken when the lease was released
 }
 
@@ -149,9 +150,31 @@ func (m *model) callUpdater(w *work) (ok, ends bool, broken string) {
 	}
 	ok = m.write(w, func(r *record) { r.updaters[i] = done })
 	s := &w.seen
-	s.Connected, s.Last, s.Busy, s.Plan, s.Noted, s.Admitted, s.Allowed, s.Spared = false, "", false, flow.Plan{}, false, false, false, false
+	s.Connected, s.Last, s.Busy, s.Plan, s.Noted, s.Admitted, s.Allowed, s.Spared, s.Works = false, "", false, flow.Plan{}, false, false, false, false, false
 	s.Due = m.due(w)
 	return ok, false, ""
+}
+
+// noteWorks has the node note what works. It returns the law that this breaks.
+func (m *model) noteWorks(w *work) string {
+	n := &m.machines[w.machine]
+	i, registered := m.turn(w)
+	switch {
+	case !registered || w.rec.updaters[i] == atWork:
+		return "what works was to be noted, and no updater is about to begin"
+	case !w.seen.Leased || !w.seen.Allowed:
+		return "what works was noted without the lease, or without the question whether somebody holds the node"
+	case !m.answers(n) || m.loses():
+		w.seen.Waits = flow.Unreachable
+	case w.token < n.claimed:
+		w.seen.Waits = "SSH" // the node refuses who is not the last
+	case n.run == flow.Running:
+		n.claimed = w.token
+		w.seen.Waits = "Busy"
+	default:
+		n.claimed, n.noted[i], w.seen.Works = w.token, w.rec.asked, true
+	}
+	return ""
 }
 
 // mayNotCall returns the law that a call breaks.
@@ -169,6 +192,8 @@ func (m *model) mayNotCall(w *work, i int) string {
 		return "an updater was called without the question whether somebody holds the node"
 	case !begins:
 		return ""
+	case n.noted[i] != w.rec.asked:
+		return "an updater was called before the node had noted what works"
 	case n.run == flow.Running && !n.freed:
 		return "an updater was called while the node was at work"
 	case w.rec.atWork():

@@ -86,6 +86,8 @@ type Seen struct {
 	// Last is how the last work on the node for these specs stands, and Busy reports whether work for others is under way there.
 	Last Run
 	Busy bool
+	// Works reports whether the node has noted what of it works, for the registered updater whose turn it is.
+	Works bool
 	// Noted reports whether the plan is recorded.
 	Noted bool
 	// Admitted reports whether it is recorded that the work starts.
