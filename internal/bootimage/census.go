@@ -69,7 +69,7 @@ func (s *Status) count(ctx context.Context, p *Policy) (*census, error) {
 		}
 	}
 	for kind, of := range byKind {
-		if err := s.readKind(ctx, kind, of); err != nil {
+		if err := readKind(ctx, s.Live, kind, of); err != nil {
 			return nil, err
 		}
 	}
@@ -121,7 +121,7 @@ func (s *Status) machines(ctx context.Context, p *Policy) ([]*machine, error) {
 }
 
 // readKind reads the infrastructure machines of Machines, which are all of a kind and in a namespace.
-func (s *Status) readKind(ctx context.Context, kind schema.GroupKind, of []*machine) error {
+func readKind(ctx context.Context, live client.Reader, kind schema.GroupKind, of []*machine) error {
 	var first *unstructured.Unstructured
 	byName := map[string]*machine{}
 	for _, m := range of {
@@ -129,7 +129,7 @@ func (s *Status) readKind(ctx context.Context, kind schema.GroupKind, of []*mach
 		if first != nil {
 			continue
 		}
-		one, err := readMachine(ctx, s.Live, m.Machine)
+		one, err := readMachine(ctx, live, m.Machine)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
@@ -139,7 +139,7 @@ func (s *Status) readKind(ctx context.Context, kind schema.GroupKind, of []*mach
 		ctrl.LoggerFrom(ctx).Info("No Machine has its infrastructure machine", "kind", kind.String(), "machines", len(of))
 		return nil
 	}
-	return eachMachine(ctx, s.Live, first, func(obj *unstructured.Unstructured) {
+	return eachMachine(ctx, live, first, func(obj *unstructured.Unstructured) {
 		m := byName[obj.GetName()]
 		if m == nil {
 			return

@@ -13,6 +13,8 @@ import (
 const (
 	// separator stands between the fields of an image's name.
 	separator = ", "
+	// implicit is what the name begins with where the provider finds the image.
+	implicit = "implicit: "
 	// unknownImage is what is recorded where nothing tells from what a machine has booted.
 	unknownImage = "unknown"
 	// maxName is how long a name may be, in bytes: as long as the status of a policy takes it.
@@ -28,7 +30,7 @@ func nameOf(spec any, paths []string, kubernetes string) string {
 		collect(&fields, p, spec, strings.Split(p, "."))
 	}
 	if len(fields) == 0 {
-		return "implicit: " + kubernetes
+		return implicit + kubernetes
 	}
 	name := strings.Join(fields, separator)
 	if len(name) <= maxName {

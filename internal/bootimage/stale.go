@@ -36,10 +36,7 @@ func (c *census) compare(p *Policy, m *machine, image string) {
 	if has.compare(runs) >= 0 {
 		return
 	}
-	name := "a template of a " + m.Spec.InfrastructureRef.Kind
-	if m.infra.template != "" {
-		name = m.Spec.InfrastructureRef.Kind + "Template " + m.infra.template
-	}
+	name := m.template()
 	one := stale{image, m.Name, m.Spec.Version}
 	before, there := c.stale[name]
 	newest, _ := parseVersion(before.version)

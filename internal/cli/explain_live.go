@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -32,6 +31,8 @@ type liveExplainer struct {
 	*explain.Explainer
 	client  client.Client
 	cluster *live.Cluster
+	// by has the policies of the management cluster.
+	by judges.ByPolicy
 	// note is what is not known of the server; empty if all is.
 	note string
 }
@@ -68,6 +69,7 @@ func (f *explainFlags) live(ctx context.Context, others ...updaters.Constructor)
 	return &liveExplainer{
 		Explainer: &explain.Explainer{Judge: judge, Timetable: &liveTimetable{windows}, Now: now},
 		client:    c,
+		by:        by,
 		note:      server.note,
 		cluster:   &live.Cluster{Client: c, Writer: c, Differences: &rollback.Rollback{Writer: c, Live: c}},
 	}, nil
@@ -161,7 +163,7 @@ func (e *liveExplainer) change(ctx context.Context, namespace, cluster, kind, na
 
 // waitsAt adds what waits at the Cluster itself: an upgrade that Cluster API has not asked of its owners yet.
 func (e *liveExplainer) waitsAt(ctx context.Context, f *explain.Forecast, namespace, name string) error {
-	if err := e.stale(ctx, f, namespace); err != nil {
+	if err := e.stale(ctx, f, namespace, name); err != nil {
 		return err
 	}
 	change, err := e.change(ctx, namespace, name, "Cluster", name)
@@ -175,21 +177,6 @@ func (e *liveExplainer) waitsAt(ctx context.Context, f *explain.Forecast, namesp
 	}
 	if done := change.Status.LastDone; done != nil {
 		f.Notes = append(f.Notes, "all of the Cluster would be done at about "+done.UTC().Format(time.RFC3339))
-	}
-	return nil
-}
-
-// stale adds what BootImagePolicies have found of templates that would make machines which are older than those that run.
-func (e *liveExplainer) stale(ctx context.Context, f *explain.Forecast, namespace string) error {
-	var list refitv1.BootImagePolicyList
-	if err := e.client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-		return fmt.Errorf("list the BootImagePolicies of namespace %s: %w", namespace, err)
-	}
-	for i := range list.Items {
-		p := &list.Items[i]
-		if c := meta.FindStatusCondition(p.Status.Conditions, refitv1.StaleTemplatesCondition); c != nil && c.Status == metav1.ConditionTrue {
-			f.Notes = append(f.Notes, fmt.Sprintf("stale templates, by BootImagePolicy %s: %s", p.Name, c.Message))
-		}
 	}
 	return nil
 }

@@ -127,6 +127,12 @@ func TestExplainWhatWaits(t *testing.T) {
 		return out
 	}
 	require.NotContains(t, notes(), "stale templates")
+	require.Contains(t, notes(), "Unknown: whether a machine that is made now from", "no policy selects them")
+	source := &refitv1.KubernetesSource{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: "mirror"}}
+	source.Spec.Packages, source.Spec.Versions = &refitv1.PackagesSource{Manager: refitv1.APTPackages}, []refitv1.SourceVersion{{Version: "v1.30.0"}}
+	require.NoError(t, c.Create(t.Context(), source))
+	require.Contains(t, notes(), "a machine that comes up older could not be brought to what Machine w1 runs: KubernetesSource mirror does not have")
+	require.NoError(t, c.Delete(t.Context(), source))
 	policy.Status.Conditions[0].Status, policy.Status.Conditions[0].Message = metav1.ConditionTrue, "AcmeMachineTemplate a is old"
 	require.NoError(t, c.Status().Update(t.Context(), policy))
 	require.Contains(t, notes(), "stale templates, by BootImagePolicy images: AcmeMachineTemplate a is old")
