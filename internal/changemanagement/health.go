@@ -90,7 +90,7 @@ func (g *Gate) gateCloses(p *Policy, one *health.Gate, cluster string) *unhealth
 		u.told = told
 	}
 	switch {
-	case a.State == refitv1.GatePassing && fresh, a.State == refitv1.GateUnknown && fresh && one.IgnoresErrors:
+	case fresh && one.Passes(a.State):
 		return nil
 	case a.At.IsZero():
 	case told.State == refitv1.GateFailing:

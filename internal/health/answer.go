@@ -29,8 +29,8 @@ const (
 	leastTellEvery, mostTellEvery, tellsLess = time.Minute, 10 * time.Minute, 3
 )
 
-// lets reports whether updates start by an answer.
-func (g *Gate) lets(s refitv1.GateState) bool {
+// Passes reports whether updates start by an answer.
+func (g *Gate) Passes(s refitv1.GateState) bool {
 	return s == refitv1.GatePassing || s == refitv1.GateUnknown && g.IgnoresErrors
 }
 
@@ -56,7 +56,7 @@ func (a *Asker) answer(k *kept, now Answer) (was refitv1.GateState, changed bool
 
 // tell decides what those that wait are told of an answer, and reports whether it is something else than before.
 func (k *kept) tell(before Answer, now *Answer) bool {
-	held, stood := before.State != "" && !k.gate.lets(before.State) && !k.gate.lets(now.State), now.At.Sub(k.told)
+	held, stood := before.State != "" && !k.gate.Passes(before.State) && !k.gate.Passes(now.State), now.At.Sub(k.told)
 	if now.told = before.told; !held || stood >= k.toldFor {
 		now.told = Told{now.State, now.Since, now.Says}
 	}

@@ -131,7 +131,7 @@ func (s *Shared) join(ctx context.Context, of what, out runtime.Object, ask func
 	}
 	if all.next == nil {
 		all.next = &read{ask: ask, into: out.DeepCopyObject(), began: make(chan struct{}), done: make(chan struct{})}
-		all.next.ctx, all.next.cancel = context.WithCancel(context.WithoutCancel(ctx)) // others wait for it, too
+		all.next.ctx, all.next.cancel = context.WithCancel(context.WithoutCancel(ctx)) //nolint:gosec // others wait for it, too, and leave calls cancel
 	}
 	r := all.next
 	r.waiting++

@@ -25,13 +25,13 @@ var open = []refitv1.Phase{
 // endsIn has the server end while the update shows a phase, and returns the phases that the next one enters.
 func (w *world) endsIn(phase refitv1.Phase) *[]refitv1.Phase {
 	mu := w.update()
-	real := mu.Status.Phase == phase
+	genuine := mu.Status.Phase == phase
 	mu.Status.Phase, mu.Status.Reason = phase, ""
 	require.NoError(w.t, w.Status().Update(w.t.Context(), mu))
 	shown := []refitv1.Phase{phase}
 	w.reconciler.Client = w.Client
 	w.reconciler.enters = func(from, next refitv1.Phase) {
-		if real {
+		if genuine {
 			entered.note(from, next)
 		}
 		if next != shown[len(shown)-1] {

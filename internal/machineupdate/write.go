@@ -42,6 +42,13 @@ func (u *update) told(ctx context.Context) error {
 	return u.set(ctx, func(*refitv1.MachineUpdateStatus) {})
 }
 
+// forgetDelay has the status no longer tell that an end is delayed when who had asked for it has taken that back.
+func (u *update) forgetDelay() {
+	if !u.freed() {
+		u.mu.Status.DelayedEnd = nil
+	}
+}
+
 // set changes the status, and writes it. It fails with a conflict when somebody else has written in between: another leader, say.
 func (u *update) set(ctx context.Context, change func(*refitv1.MachineUpdateStatus)) error {
 	was := u.mu.Status.DeepCopy()
@@ -51,9 +58,7 @@ func (u *update) set(ctx context.Context, change func(*refitv1.MachineUpdateStat
 	before := u.written
 	change(&u.mu.Status)
 	forgetAtEnd(&u.mu.Status)
-	if !u.freed() { // who had asked for its end has taken that back
-		u.mu.Status.DelayedEnd = nil
-	}
+	u.forgetDelay()
 	fit(&u.mu.Status)
 	u.notePhase(was)
 	u.keepStanding(before)
