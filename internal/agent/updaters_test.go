@@ -79,7 +79,7 @@ func TestWhatAnUpdaterHasBrokenIsNotTakenForBrokenBefore(t *testing.T) {
 
 				req.Token = 2
 				n.note(req, "memory")
-				require.Equal(t, blamed, n.fail(req).Message, "what is noted is not noted anew for the same specs")
+				require.Equal(t, blamed, n.fail(req).Message, "what is noted is not noted again for the same specs")
 				if name == "a reboot" {
 					return
 				}
@@ -91,7 +91,7 @@ func TestWhatAnUpdaterHasBrokenIsNotTakenForBrokenBefore(t *testing.T) {
 	}
 }
 
-// TestNoteOutlivesProcessesAndBoots, and the second updater does not have it taken anew.
+// TestNoteOutlivesProcessesAndBoots, and the second updater does not have it taken again.
 func TestNoteOutlivesProcessesAndBoots(t *testing.T) {
 	n := newSharedNode(t)
 	req := request(1, "/etc/quiet/a", "new")

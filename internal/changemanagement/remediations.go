@@ -95,7 +95,7 @@ func (r *Remediations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 }
 
 // protectionOf returns what protects a Machine from being replaced at an instant, and says by which of its policies; nothing if none does. Who has stopped changes
-// by an override has not asked for that, and who has let them go has.
+// by an override has not asked for that, and who has let them start has.
 func protectionOf(s *Candidate, policies []*Policy, at time.Time) (kind, by string) {
 	for _, p := range policies {
 		if p.Forbid {

@@ -196,7 +196,7 @@ func TestRequestsForAnUpdate(t *testing.T) {
 	require.LessOrEqual(t, workload.all(), 15)
 }
 
-// TestRequestsUntilAnUpdateStarts counts what an update costs from when a policy lets it go until its node may be changed, where it changes a file and
+// TestRequestsUntilAnUpdateStarts counts what an update costs from when a policy lets it start until its node may be changed, where it changes a file and
 // another one of its Cluster was before: figures of docs/scale.md. All that an edit of a policy lets go ask for that at once.
 func TestRequestsUntilAnUpdateStarts(t *testing.T) {
 	w := under(t, writeA, holdsAll())

@@ -112,7 +112,7 @@ type version struct {
 
 // made returns what is kept of a cluster, and makes it if it was not made from the same. Of many who come at once one does: a client of each would have a
 // connection of its own, and ask the API server what it serves.
-func (c *Clusters) made(cluster client.ObjectKey, from any, anew func() (*kept, error)) (*kept, error) {
+func (c *Clusters) made(cluster client.ObjectKey, from any, build func() (*kept, error)) (*kept, error) {
 	if k := c.keptFor(cluster, from); k != nil {
 		return k, nil
 	}
@@ -121,7 +121,7 @@ func (c *Clusters) made(cluster client.ObjectKey, from any, anew func() (*kept, 
 	if k := c.keptFor(cluster, from); k != nil {
 		return k, nil
 	}
-	k, err := anew()
+	k, err := build()
 	if err != nil {
 		return nil, err
 	}

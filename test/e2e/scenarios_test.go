@@ -43,7 +43,7 @@ var disturbances = []scenario{
 // conditions are the scenarios of what an update waits for, policies aside. For them it does not matter what the machines are. What replaces a
 // Machine, whose node the lab does not know, comes last.
 var conditions = []scenario{
-	{"an admin's hold stops an update and release lets it go", (*suite).holdStops},
+	{"an admin's hold stops an update, and release has it go on", (*suite).holdStops},
 	{"a foreign lease is waited for", (*suite).foreignLeaseWaits},
 	{"a wrong host key is refused and nothing is sent", (*suite).wrongHostKey},
 	{"a NodeAccess that is deleted and made again between two changes replaces nothing", (*suite).accessMadeAgain},
@@ -51,7 +51,7 @@ var conditions = []scenario{
 	{"of a control plane of three never two are out", (*suite).oneControlPlane},
 	{"a NodeDisruptionPolicy says what a change takes, and drift is repaired", (*suite).policySays},
 	{"the guard refuses edits that replace protected machines, and what is made in place goes on", (*suite).theGuardRefuses},
-	{"a held Machine is not scaled down and release lets it go", (*suite).heldIsNotScaledDown},
+	{"a held Machine is not scaled down, and release ends that", (*suite).heldIsNotScaledDown},
 }
 
 // windows are the scenarios of ChangeManagementPolicies. The first comes before changes that disturb.
@@ -63,7 +63,7 @@ var windows = []scenario{
 	{"a manual policy has each change wait until somebody permits it", (*suite).manualWaitsForAPerson},
 	{"a policy that is deleted counts until another one is in its place", (*suite).aDeletedPolicyCounts},
 	{"restrictive-until holds back what disturbs no node and what is permissive elsewhere, and a bypass passes it", (*suite).aStopHoldsEverything},
-	{"a health gate holds new starts, says by which value, and lets them go when it holds", (*suite).aGateHoldsNewStarts},
+	{"a health gate holds new starts, says by which value, and they begin when it holds", (*suite).aGateHoldsNewStarts},
 	{"a policy that turns invalid closes", (*suite).invalidCloses},
 	{"a tenant does not weaken what the platform holds back", (*suite).tenantsDontWeakenThePlatform},
 	{"the API server refuses policies that can't be read or never open", (*suite).whatNeverOpensIsRefused},
