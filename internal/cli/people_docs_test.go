@@ -42,7 +42,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 	require.NoError(t, err)
 	failed := 0
 	for _, source := range sources {
-		for _, m := range regexp.MustCompile(`\bu\.fail\(ctx, "(\w+)"`).FindAllStringSubmatch(readPage(t, source), -1) {
+		for _, m := range regexp.MustCompile(`\bfails: +"(\w+)"`).FindAllStringSubmatch(readPage(t, source), -1) {
 			failed++
 			require.True(t, strings.Contains(page, "\n| "+m[1]+" |"), "updates fail with the reason %s, which is not in the table", m[1])
 		}
