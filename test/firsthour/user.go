@@ -148,6 +148,9 @@ func (u *user) install(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := u.management.Publish(ctx, client.ObjectKey{Namespace: "refit-system", Name: "refit"}); err != nil {
+		return err
+	}
 	return u.management.Lab.WaitForExtension(ctx, "refit")
 }
 

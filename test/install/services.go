@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -134,4 +135,19 @@ func isReady(pod *corev1.Pod) bool {
 		}
 	}
 	return false
+}
+
+// Publish has a Service have an endpoint that is ready, as a cluster's own controller does where a Pod is. Its address is one for documents, which nobody
+// connects to: the API server takes none of the loopback, where Pods are here.
+func (m *Management) Publish(ctx context.Context, service client.ObjectKey) error {
+	var of corev1.Service
+	if err := m.Client.Get(ctx, service, &of); err != nil {
+		return fmt.Errorf("reading the Service whose endpoint is made: %w", err)
+	}
+	slice := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}}}
+	slice.Namespace, slice.Name, slice.Labels = of.Namespace, of.Name, map[string]string{discoveryv1.LabelServiceName: of.Name}
+	for _, p := range of.Spec.Ports {
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &p.Name, Port: &p.Port})
+	}
+	return client.IgnoreAlreadyExists(m.Client.Create(ctx, slice))
 }
