@@ -32,8 +32,9 @@ func TestAbandonedWhileTheWorkloadClusterIsAway(t *testing.T) {
 	w.requireFree(false)
 }
 
-// TestAnotherTryIsAbandonedWhileTheWorkloadClusterIsAway does the same while another try waits for the node.
-func TestAnotherTryIsAbandonedWhileTheWorkloadClusterIsAway(t *testing.T) {
+// anotherTryAbandoned is another try of an update that has failed, which waits for a hold and is abandoned while the workload cluster is away.
+func anotherTryAbandoned(t *testing.T) *world {
+	t.Helper()
 	w := failed(t, false)
 	w.hold(true)
 	w.annotate(refitv1.RetryAnnotation)
@@ -41,6 +42,12 @@ func TestAnotherTryIsAbandonedWhileTheWorkloadClusterIsAway(t *testing.T) {
 	w.requireWaiting(refitv1.ReasonHold, "a failing disk")
 	w.workload.Err = workload.ErrUnavailable
 	w.annotate(refitv1.AbandonAnnotation)
+	return w
+}
+
+// TestAnotherTryIsAbandonedWhileTheWorkloadClusterIsAway does the same while another try waits for the node.
+func TestAnotherTryIsAbandonedWhileTheWorkloadClusterIsAway(t *testing.T) {
+	w := anotherTryAbandoned(t)
 	for range 3 {
 		require.Equal(t, retryDefault, w.reconcile().RequeueAfter)
 		st := w.requireWaiting(refitv1.ReasonHold, notAbandoned)
@@ -68,13 +75,7 @@ func TestWhatIsAbandonedNoLongerHasNoDelayedEnd(t *testing.T) {
 		"it succeeds": {succeeded, refitv1.PhaseSucceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := failed(t, false)
-			w.hold(true)
-			w.annotate(refitv1.RetryAnnotation)
-			w.reconcile()
-			w.requireWaiting(refitv1.ReasonHold, "a failing disk")
-			w.workload.Err = workload.ErrUnavailable
-			w.annotate(refitv1.AbandonAnnotation)
+			w := anotherTryAbandoned(t)
 			w.reconcile()
 			require.NotNil(t, w.requireWaiting(refitv1.ReasonHold, notAbandoned).DelayedEnd)
 

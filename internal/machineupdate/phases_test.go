@@ -106,6 +106,7 @@ func TestAWithdrawalOfWhatWasBegunInEachPhase(t *testing.T) {
 func TestSomethingElseIsToBeFetched(t *testing.T) {
 	for name, from := range map[string]func(*world) refitv1.Phase{
 		"in a drain": func(w *world) refitv1.Phase {
+			w.withPod()
 			w.reconcile()
 			return refitv1.PhaseDraining
 		},
@@ -116,9 +117,6 @@ func TestSomethingElseIsToBeFetched(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := under(t, drainA)
-			if name == "in a drain" {
-				w.withPod()
-			}
 			phase := from(w)
 			w.requirePhase(phase)
 			w.sourced(mirror(refitv1.EarlyStaging))
@@ -183,47 +181,4 @@ func TestAWithdrawalOfWhatHasFailedWaits(t *testing.T) {
 	w.workload.Err = nil
 	w.reconcile()
 	require.Equal(t, refitv1.ReasonWithdrawn, w.requirePhase(refitv1.PhaseFailed).Reason)
-}
-
-// TestAWithdrawalAfterAFailureWaitsForTheWorkloadCluster: only there it is known whether the node's work has ended.
-func TestAWithdrawalAfterAFailureWaitsForTheWorkloadCluster(t *testing.T) {
-	w := failed(t, false)
-	w.change()
-	w.ask()
-	w.mark(false)
-	w.workload.Err = workload.ErrUnavailable
-	shown := w.endsIn(refitv1.PhaseFailed)
-	w.reconcile()
-	requireNext(t, refitv1.PhaseWaiting, *shown)
-
-	w.workload.Err = nil
-	w.reconcile()
-	require.Equal(t, refitv1.ReasonWithdrawn, w.requirePhase(refitv1.PhaseFailed).Reason)
-}
-
-// TestAServerThatEndsWhileItCompares leaves a node that has lost what was fetched when the next one asks it.
-func TestAServerThatEndsWhileItCompares(t *testing.T) {
-	w := under(t, drainA)
-	w.sourced(mirror(refitv1.EarlyStaging))
-	ctx, end := context.WithCancel(t.Context())
-	w.node.before = func(verb string) {
-		switch {
-		case verb == "apply":
-			w.clock.Step(tellEvery)
-		case verb == "plan" && slices.Contains(w.node.calls, "apply"):
-			end()
-			w.node.err = &node.AgentError{Reason: node.ReasonBusy, Message: "the connection is lost"}
-		}
-	}
-	_, err := w.reconciler.Reconcile(ctx, ctrl.Request{NamespacedName: key})
-	require.Error(t, err)
-	w.node.before, w.node.err = nil, nil
-	w.requirePhase(refitv1.PhaseVerifying)
-
-	again := drainA
-	again.Stage = unstaged.Stage
-	w.node.plans, w.node.staged = []node.Plan{again}, []node.StageStatus{fetching}
-	shown := w.endsIn(refitv1.PhaseVerifying)
-	w.reconcile()
-	requireNext(t, refitv1.PhaseStaging, *shown)
 }
