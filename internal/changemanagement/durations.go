@@ -82,7 +82,7 @@ func (g *Gate) expected(ctx context.Context, r record, mu *refitv1.MachineUpdate
 	}
 	var longest time.Duration
 	for _, p := range r.policies {
-		longest = max(longest, known[work{p.NamespacedName, r.candidate.Role, typeOf(mu.Status.Plan.WorstAction)}])
+		longest = max(longest, known[work{p.NamespacedName, r.candidate.Role, disruption.ActionType(mu.Status.Plan.WorstAction).OrReplace()}])
 	}
 	return longest, nil
 }
@@ -136,7 +136,7 @@ func (l *learner) see(mu *refitv1.MachineUpdate) {
 		Machine: mu.Name, FinishedAt: *st.FinishedAt,
 		Seconds: int64(max(time.Second, st.FinishedAt.Sub(st.Admission.AdmittedAt.Time)) / time.Second),
 	}
-	w := work{role: st.Admission.Role, worst: typeOf(st.WorstAction)}
+	w := work{role: st.Admission.Role, worst: disruption.ActionType(st.WorstAction).OrReplace()}
 	known := func(o refitv1.DurationSample) bool {
 		return o.Machine == s.Machine && o.FinishedAt.Equal(&s.FinishedAt)
 	}
@@ -179,12 +179,4 @@ func estimate(samples []refitv1.DurationSample, prior time.Duration) *int64 {
 	slices.Sort(took)
 	limit := outlier * max(took[n/2], int64(prior/time.Second))
 	return new(min(took[(n*95+99)/100-1], limit))
-}
-
-// typeOf returns the type of an action as a status names it. Of what is not known the worst is assumed.
-func typeOf(action string) disruption.ActionType {
-	if t := disruption.ActionType(action); t.Known() {
-		return t
-	}
-	return disruption.Replace
 }

@@ -17,6 +17,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -179,7 +180,7 @@ func (g *Gate) record(ctx context.Context, machine *clusterv1.Machine, mu *refit
 	}
 	r.running, r.failed, r.waiting = Runs(mu), HasFailed(mu), Holds(mu)
 	if st.Plan != nil {
-		r.worst = typeOf(st.Plan.WorstAction)
+		r.worst = disruption.ActionType(st.Plan.WorstAction).OrReplace()
 	}
 	return r, nil
 }

@@ -129,6 +129,14 @@ func Worst(types ...ActionType) ActionType {
 // Known reports whether it is one of the types that there are.
 func (t ActionType) Known() bool { return slices.Contains(severity, t) }
 
+// OrReplace returns the type, and Replace in the place of one that refit does not know: the worst is assumed.
+func (t ActionType) OrReplace() ActionType {
+	if !t.Known() {
+		return Replace
+	}
+	return t
+}
+
 // place is where a type is in the sequence. One that is not known is last, so that nothing includes it.
 func (t ActionType) place() int {
 	if i := slices.Index(sequence, t); i >= 0 {

@@ -24,11 +24,7 @@ func worstOf(actions []disruption.Action) string {
 	for i, a := range actions {
 		types[i] = a.Type
 	}
-	worst := disruption.Worst(types...)
-	if !worst.Known() {
-		return string(disruption.Replace) // a node says what refit does not know: the worst is assumed
-	}
-	return string(worst)
+	return string(disruption.Worst(types...).OrReplace())
 }
 
 // kinds returns what the plan is of: another version of Kubernetes, and configuration if anything else changes. What changes nothing is
