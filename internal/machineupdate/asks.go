@@ -61,7 +61,7 @@ func (a *asks) add(machine *clusterv1.Machine, digest string, now time.Time) (qu
 	case there && len(of.digests) >= maxDigests, !there && len(a.of) >= maxAsks:
 		return 0, false, false
 	case !there:
-		of = &ask{key: key, cluster: types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.ClusterName}, since: now}
+		of = &ask{key: key, cluster: clusterOf(machine), since: now}
 		a.of[key] = of
 	}
 	of.digests = append(of.digests, digest)

@@ -28,7 +28,7 @@ func (r *Reconciler) heldAtOnce(ctx context.Context, cached *refitv1.MachineUpda
 		return ctrl.Result{}, false, nil // whoever looks closer tells why
 	}
 	d, err := r.Gate.Ask(ctx, &machine, cached)
-	if err != nil || d.Open || !d.HoldsAll() {
+	if err != nil || d.Open || !d.HoldsAll() || !r.hasArrived(ctx, &machine) {
 		return ctrl.Result{}, false, nil
 	}
 	result, err = r.showHeld(ctx, cached, &machine, d)
@@ -60,10 +60,27 @@ func untouched(mu *refitv1.MachineUpdate) bool {
 // mayWait reports whether nothing but policies can be in the way of a Machine's update, by what caches say.
 func (r *Reconciler) mayWait(ctx context.Context, machine *clusterv1.Machine) bool {
 	var cluster clusterv1.Cluster
-	key := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.ClusterName}
-	if !asked(machine) || taken(machine) != nil || beingMoved(machine) || r.Client.Get(ctx, key, &cluster) != nil {
+	return asked(machine) && taken(machine) == nil && !beingMoved(machine) && r.Client.Get(ctx, clusterOf(machine), &cluster) == nil && !annotations.IsPaused(&cluster, machine)
+}
+
+// hasArrived reports whether all policies are known that have come with a Machine's Cluster. The first updates of a Cluster are many that come together, so
+// that this is found out here, too: whoever looks closer makes a dozen requests for each.
+func (r *Reconciler) hasArrived(ctx context.Context, machine *clusterv1.Machine) bool {
+	var cached, cluster clusterv1.Cluster
+	key := clusterOf(machine)
+	if r.Client.Get(ctx, key, &cached) != nil {
 		return false
 	}
-	_, arrived := r.arrived.Load(cluster.UID)
-	return arrived && !annotations.IsPaused(&cluster, machine)
+	if _, ok := r.arrived.Load(cached.UID); ok {
+		return true
+	}
+	if err := r.Live.Get(ctx, key, &cluster); err != nil || annotations.IsPaused(&cluster, machine) {
+		return false
+	}
+	missing, err := r.missing(ctx, &cluster)
+	return err == nil && len(missing) == 0
+}
+
+func clusterOf(machine *clusterv1.Machine) types.NamespacedName {
+	return types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.ClusterName}
 }

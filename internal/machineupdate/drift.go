@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,7 +33,7 @@ func (r *Reconciler) SkipsDrift(ctx context.Context, mu *refitv1.MachineUpdate) 
 // offNode reports by what caches say whether refit does not even look at the node of a Machine: it is paused, or goes, or a policy keeps refit off.
 func (r *Reconciler) offNode(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) (bool, error) {
 	var cluster clusterv1.Cluster
-	if err := r.Client.Get(ctx, types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.ClusterName}, &cluster); err != nil {
+	if err := r.Client.Get(ctx, clusterOf(machine), &cluster); err != nil {
 		return false, err
 	}
 	if !machine.DeletionTimestamp.IsZero() || annotations.IsPaused(&cluster, machine) || annotations.HasPaused(mu) {

@@ -69,21 +69,32 @@ func (u *update) paused(ctx context.Context, cluster *clusterv1.Cluster, machine
 		}
 		return &wait{reason: refitv1.ReasonPaused, message: message, releases: true}, nil
 	}
-	if _, ok := u.arrived.Load(cluster.UID); ok {
-		return nil, nil
-	}
-	var missing []string
-	for _, of := range u.Arrivals {
-		names, err := of.Missing(ctx, u.Live, cluster.Namespace)
-		if err != nil {
-			return nil, err
-		}
-		missing = append(missing, names...)
+	missing, err := u.missing(ctx, cluster)
+	if err != nil {
+		return nil, err
 	}
 	if len(missing) > 0 {
 		message := fmt.Sprintf("the Cluster is new here, or was paused, and this server has not read all of its policies yet: %s; they are read in a moment", strings.Join(missing, ", "))
 		return &wait{reason: refitv1.ReasonPaused, message: message, retry: retryArrivals}, nil
 	}
-	u.arrived.Store(cluster.UID, true)
 	return nil, nil
+}
+
+// missing returns the policies of a Cluster that have come with it and are not known yet, as messages name them. The Cluster is as the API server has it, and
+// not paused.
+func (r *Reconciler) missing(ctx context.Context, cluster *clusterv1.Cluster) (missing []string, err error) {
+	if _, ok := r.arrived.Load(cluster.UID); ok {
+		return nil, nil
+	}
+	for _, of := range r.Arrivals {
+		names, err := of.Missing(ctx, r.Live, cluster.Namespace)
+		if err != nil {
+			return nil, err
+		}
+		missing = append(missing, names...)
+	}
+	if len(missing) == 0 {
+		r.arrived.Store(cluster.UID, true)
+	}
+	return missing, nil
 }

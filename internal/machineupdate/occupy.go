@@ -132,7 +132,7 @@ func (u *update) facts(ctx context.Context) (lease.Facts, error) {
 	if w := taken(machine); w != nil && machine.DeletionTimestamp.IsZero() {
 		return facts, standsOff{w}
 	}
-	key := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.ClusterName}
+	key := clusterOf(machine)
 	if err := u.Live.Get(ctx, key, cluster); err != nil {
 		return facts, fmt.Errorf("read Cluster %s: %w", key, err)
 	}

@@ -278,7 +278,7 @@ func (u *update) machine(ctx context.Context) (*clusterv1.Machine, *wait, error)
 		return machine, machineDeleted(), nil
 	}
 	var cluster clusterv1.Cluster
-	clusterKey := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.ClusterName}
+	clusterKey := clusterOf(machine)
 	if err := u.Live.Get(ctx, clusterKey, &cluster); err != nil {
 		return machine, nil, fmt.Errorf("read Cluster %s: %w", clusterKey, err)
 	}

@@ -172,6 +172,20 @@ func TestRequestsUntilAClusterWaits(t *testing.T) {
 	}, c)
 }
 
+// TestRequestsUntilAClustersFirstWaits counts the same of the first update of a Cluster, beside which others are that are looked at in the same moment.
+func TestRequestsUntilAClustersFirstWaits(t *testing.T) {
+	w := under(t, restartA, holdsAll())
+	c := tally{}
+	w.countsManagement(c)
+	w.eventsWith("")
+	w.reconcile()
+	w.requireWaiting(refitv1.ReasonWindow, "policy nightly: OutsideWindow")
+	require.Empty(t, w.events.Events)
+	require.Zero(t, c["get v1alpha1.MachineUpdate"]+c["get unstructured.Unstructured"], c)
+	require.Equal(t, 1, c["get v1beta2.Cluster"], c)
+	require.Equal(t, 1, c["update status of v1alpha1.MachineUpdate"], c)
+}
+
 // TestRequestsForAnUpdate counts what an update costs the API servers that restarts a unit, the first one of its namespace and Cluster: figures of
 // docs/scale.md. They may become less.
 func TestRequestsForAnUpdate(t *testing.T) {
