@@ -392,6 +392,10 @@ func TestRetryAfter(t *testing.T) {
 		mu := &refitv1.MachineUpdate{Status: refitv1.MachineUpdateStatus{Phase: refitv1.PhaseWaiting, StartedAt: ptr.To(metav1.NewTime(managementtest.Start))}}
 		require.Equal(t, want, progressOf(mu, managementtest.Start.Add(waited)).RetryAfter, waited)
 	}
+	for waited, want := range map[time.Duration]time.Duration{0: retryWaiting, 30 * time.Second: retryWaiting, time.Minute: 30 * time.Second, 2 * time.Minute: retryWaitingAtMost} {
+		mu := &refitv1.MachineUpdate{Status: refitv1.MachineUpdateStatus{Phase: refitv1.PhaseWaiting, Reason: refitv1.ReasonWindow, StartedAt: ptr.To(metav1.NewTime(managementtest.Start))}}
+		require.Equal(t, want, progressOf(mu, managementtest.Start.Add(waited)).RetryAfter, waited)
+	}
 	seen := map[time.Duration]bool{}
 	for i := range 50 {
 		mu := &refitv1.MachineUpdate{Status: refitv1.MachineUpdateStatus{Phase: refitv1.PhaseWaiting, Reason: refitv1.ReasonLease}}

@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/utils/lru"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,6 +31,8 @@ const (
 	knownFor = 5 * time.Second
 	// recordedEach is what those who wait are told to expect of the queue: so many are recorded in a second.
 	recordedEach = 300
+	// begunWithin is for how long an update that was recorded counts as one that is about to begin, if no cache shows that it has: it may be gone.
+	begunWithin = 5 * time.Minute
 )
 
 // Recorder records beside the hook what Cluster API asks for, so that a fleet that asks for all at once is answered at once. The hook says that an
@@ -38,6 +41,8 @@ type Recorder struct {
 	store *Store
 	asks  *asks
 	lists *lists
+	// begins are the Machines whose updates this process has recorded, and which have not begun as far as caches show.
+	begins *cache.Expiring
 	// known is how the last try for a Machine has ended, as *tried by its key.
 	known *lru.Cache
 	// turns are had by who makes the requests for an update.
@@ -65,7 +70,7 @@ type outcome struct {
 
 // NewRecorder returns what records the updates that a Store is asked for, which then does not do so itself. The manager runs it.
 func NewRecorder(s *Store) *Recorder {
-	s.recorder = &Recorder{store: s, asks: newAsks(), lists: newLists(s), known: lru.New(maxJudged), turns: make(chan struct{}, recorders)}
+	s.recorder = &Recorder{store: s, asks: newAsks(), lists: newLists(s), begins: cache.NewExpiring(), known: lru.New(maxJudged), turns: make(chan struct{}, recorders)}
 	return s.recorder
 }
 
@@ -91,7 +96,7 @@ func (r *Recorder) Start(ctx context.Context) error {
 func (r *Recorder) ask(mu *refitv1.MachineUpdate, machine *clusterv1.Machine, digest string) inplace.Progress {
 	key := client.ObjectKeyFromObject(machine)
 	if last := r.answered(key, mu, machine.UID, digest); last != nil {
-		return last.progress
+		return r.later(last.progress)
 	}
 	if r.store.specs.refuses(key, digest) {
 		return *otherSpecs()
@@ -103,12 +108,32 @@ func (r *Recorder) ask(mu *refitv1.MachineUpdate, machine *clusterv1.Machine, di
 			Message: "more updates are asked for than can be recorded now, and this one is not yet; refit waits to be asked again", RetryAfter: retryWaiting,
 		}
 	case failed:
-		p := recording(queued)
+		p := r.later(recording(queued))
 		p.Message = "the update could not be recorded in the management cluster yet, and refit tries again; its log says why"
 		return p
 	default:
-		return recording(queued)
+		return r.later(recording(queued))
 	}
+}
+
+// later has who asks about an update that has not begun ask later the more of them there are: the answers would be what delays them.
+func (r *Recorder) later(p inplace.Progress) inplace.Progress {
+	p.RetryAfter = recording(r.asks.number() + r.begins.Len()).RetryAfter
+	return p
+}
+
+// shown is the answer about an update that is recorded, as a cache shows it.
+func (r *Recorder) shown(mu *refitv1.MachineUpdate, p inplace.Progress) inplace.Progress {
+	if r == nil {
+		return p
+	}
+	key := client.ObjectKeyFromObject(mu)
+	r.known.Remove(key) // the cache tells from now on
+	if mu.Status.ObservedDigest != mu.Spec.Digest {
+		return r.later(p)
+	}
+	r.begins.Delete(key)
+	return p
 }
 
 // answered returns what was found out a moment ago about the same question; nil if there is nothing, or the cache has seen something since.
@@ -224,6 +249,7 @@ func (r *Recorder) record(ctx context.Context, c *candidate, w *want) error {
 	if err == nil && o.recorded {
 		r.store.traceHook(o.made, r.asks.since(c.key))
 		o.made = nil
+		r.begins.Set(c.key, nil, begunWithin)
 		r.known.Add(c.key, &tried{o, w.digest, r.store.Clock.Now()})
 	}
 	return err

@@ -271,3 +271,25 @@ func BenchmarkTheSameAsk(b *testing.B) {
 		}
 	}
 }
+
+// TestWhatHasNotBegunIsAskedAboutLater the more updates there are that are recorded and have not begun: who looks at them has no time for thousands of
+// questions a second.
+func TestWhatHasNotBegunIsAskedAboutLater(t *testing.T) {
+	w, r := recorded(t)
+	digest := w.digest()
+	for i := range 900 {
+		r.begins.Set(types.NamespacedName{Name: fmt.Sprint("m", i)}, nil, begunWithin)
+	}
+	later := func(of inplace.Progress) inplace.Progress {
+		of.RetryAfter = 4 * time.Second
+		return of
+	}
+	require.Equal(t, later(recording(1)), w.answer(digest))
+	w.one(r)
+	require.Equal(t, 901, r.begins.Len())
+	require.Equal(t, later(pending()), w.answer(digest))
+	require.Equal(t, later(pending()), w.answer(digest), "as the cache has it")
+	w.reconcile()
+	require.NotEqual(t, pending().Message, w.answer(digest).Message)
+	require.Equal(t, 900, r.begins.Len())
+}

@@ -71,10 +71,7 @@ func (s *Store) Update(ctx context.Context, namespace, name, digest string) (inp
 	}
 	known := controlledBy(mu, machine) && mu.Spec.Digest == digest
 	if known {
-		if s.recorder != nil {
-			s.recorder.known.Remove(key) // the cache tells from now on
-		}
-		if p := progressOf(mu, s.Clock.Now()); !p.Done {
+		if p := s.recorder.shown(mu, progressOf(mu, s.Clock.Now())); !p.Done {
 			return p, nil
 		}
 	}
@@ -201,12 +198,17 @@ func pending() inplace.Progress {
 }
 
 // waitingFor is until when Cluster API does not ask again about an update that waits: what has waited for long is asked about less often,
-// since a fleet that waits for a window is thousands of questions a second otherwise.
+// since a fleet that waits for a window is thousands of questions a second otherwise. Other waits end sooner, and the next Machine may wait for the end of
+// this one's update, which nobody sees before Cluster API asks.
 func waitingFor(st *refitv1.MachineUpdateStatus, now time.Time) time.Duration {
 	if st.StartedAt == nil {
 		return retryWaiting
 	}
-	return min(max(now.Sub(st.StartedAt.Time)/8, retryWaiting), retryWaitingAtMost).Truncate(time.Second)
+	part := time.Duration(8)
+	if st.Reason == refitv1.ReasonWindow {
+		part = 2
+	}
+	return min(max(now.Sub(st.StartedAt.Time)/part, retryWaiting), retryWaitingAtMost).Truncate(time.Second)
 }
 
 func progressOf(mu *refitv1.MachineUpdate, now time.Time) inplace.Progress {
