@@ -57,6 +57,7 @@ func addHidden(to *cobra.Command) {
 			Use: abuseCommand + " DIR PORT", Hidden: true, Args: cobra.ExactArgs(2),
 			RunE: func(cmd *cobra.Command, args []string) error { return abuse(cmd.Context(), args[0], args[1]) },
 		},
+		newFloorCommand(),
 	)
 }
 

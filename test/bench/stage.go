@@ -27,9 +27,10 @@ import (
 	"github.com/capi-refit/refit/webhook"
 )
 
-// stage is where both servers run: beside a real management cluster, which both of them need.
+// stage is where the servers run: beside a real management cluster, which two of them need.
 type stage struct {
 	refit, reference *contender
+	floor            *contender    // answers without a look at the request
 	client           client.Client // of the management cluster
 	undo             []func() error
 }
@@ -72,11 +73,20 @@ func (s *stage) start(ctx context.Context, out io.Writer, connections int) error
 	if s.refit, err = run("refit", "bin/refit", "serve", "--agent-dir=bin/agents", "--allow-paths=/etc/demo.conf"); err != nil {
 		return err
 	}
-	s.reference, err = run("reference extension", programs[lab.ReferenceExtension])
+	if s.reference, err = run("reference extension", programs[lab.ReferenceExtension]); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if s.floor, err = run("floor", self, floorCommand); err == nil {
+		s.floor.paths = s.refit.paths // it serves any
+	}
 	return err
 }
 
-// run starts a server with flags that both of them know.
+// run starts a server with flags that all of them know, or ignore.
 func (s *stage) run(ctx context.Context, launcher *process.Launcher, l *lab.Lab, name, path string, connections int, args ...string) (*contender, error) {
 	certs, err := os.MkdirTemp("", "refit-bench-")
 	if err != nil {
