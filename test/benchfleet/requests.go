@@ -22,6 +22,8 @@ const mostTold = 6
 type served struct {
 	at    time.Time
 	kinds map[string]float64 // such as "PATCH machineupdates/status 409"
+	// server and self are the seconds of processor time that kube-apiserver has taken, and this program, which is Cluster API and the nodes.
+	server, self float64
 }
 
 // served reads that from its metrics. Watches are left out.
@@ -30,7 +32,7 @@ func (m *management) served(ctx context.Context) (served, error) {
 	if err != nil {
 		return served{}, err
 	}
-	s := served{at: time.Now(), kinds: map[string]float64{}}
+	s := served{at: time.Now(), kinds: map[string]float64{}, self: cpuSeconds("self")}
 	text, err := set.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
 		return served{}, fmt.Errorf("read the metrics of kube-apiserver: %w", err)
@@ -39,6 +41,9 @@ func (m *management) served(ctx context.Context) (served, error) {
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
 	if err != nil {
 		return served{}, fmt.Errorf("read the metrics of kube-apiserver: %w", err)
+	}
+	for _, metric := range families["process_cpu_seconds_total"].GetMetric() {
+		s.server += metric.GetCounter().GetValue()
 	}
 	for _, metric := range families["apiserver_request_total"].GetMetric() {
 		of := map[string]string{}
@@ -60,7 +65,7 @@ func (m *management) served(ctx context.Context) (served, error) {
 	return s, nil
 }
 
-// since tells what was asked for most since before, a second.
+// since tells what was asked for most since before, a second, and what that took of who else is on the machine.
 func (s served) since(before served) string {
 	seconds := s.at.Sub(before.at).Seconds()
 	rate := map[string]float64{}
@@ -74,5 +79,6 @@ func (s served) since(before served) string {
 	for _, kind := range kinds[:min(len(kinds), mostTold)] {
 		parts = append(parts, fmt.Sprintf("%.1f %s", rate[kind], kind))
 	}
-	return strings.Join(parts, ", ")
+	share := func(now, then float64) float64 { return 100 * (now - then) / seconds }
+	return fmt.Sprintf("%s; kube-apiserver takes %.0f %% of a core, this program %.0f %%", strings.Join(parts, ", "), share(s.server, before.server), share(s.self, before.self))
 }
