@@ -241,7 +241,7 @@ func (all servers) awaitWaiting(ctx context.Context, out io.Writer, want int) er
 			said = time.Now()
 			say(out, "%.0f of %d updates wait", n, want)
 		}
-		if err := pause(ctx, 500*time.Millisecond); err != nil {
+		if err := pause(ctx, 2*time.Second); err != nil { // to be asked costs refit something, too
 			return err
 		}
 	}
