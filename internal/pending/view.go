@@ -91,6 +91,7 @@ func (v *View) see(ctx context.Context, namespace string) (*sight, error) {
 	if v.last == nil {
 		v.last = map[string]*sight{}
 	}
+	maps.DeleteFunc(v.last, func(_ string, s *sight) bool { return !now.Before(s.again) }) // each has the objects of its namespace
 	v.last[namespace] = sees
 	return sees, nil
 }

@@ -2,6 +2,8 @@ package pending
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -414,4 +416,18 @@ func TestADifferenceIsReadOnce(t *testing.T) {
 	st := w.show("MachineDeployment", "md").Status
 	require.Equal(t, 8, templates)
 	require.Contains(t, st.Conditions[0].Message, "spec.version of the machine can't be updated in place: no KubernetesSource")
+}
+
+// TestWhatWasSeenIsForgotten when nobody is told of it any more: it has copies of all that waits in a namespace.
+func TestWhatWasSeenIsForgotten(t *testing.T) {
+	w := newWorld(t, inside)
+	for _, namespace := range []string{"a", "b"} {
+		_, err := w.view.see(t.Context(), namespace)
+		require.NoError(t, err)
+	}
+	require.Len(t, w.view.last, 2)
+	w.Clock.Step(again)
+	_, err := w.view.see(t.Context(), "c")
+	require.NoError(t, err)
+	require.Equal(t, []string{"c"}, slices.Collect(maps.Keys(w.view.last)))
 }
