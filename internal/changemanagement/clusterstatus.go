@@ -8,8 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 )
 
@@ -27,7 +25,7 @@ func (s *Status) reconcileCluster(ctx context.Context, req ctrl.Request) (ctrl.R
 // countCluster counts what a policy of the platform selects in all namespaces. How long updates take, and what those of Machines that are gone have done,
 // is said of namespaces, which differ, and which the one who writes this status may not work on.
 func (s *Status) countCluster(ctx context.Context, now time.Time, p *Policy, st *refitv1.ChangeManagementPolicyStatus) error {
-	if err := s.tally(ctx, now, p, st, func(*clusterv1.Machine) {}, func(*refitv1.MachineUpdate) {}); err != nil {
+	if err := s.tally(ctx, now, p, st, func(*refitv1.MachineUpdate) {}); err != nil {
 		return err
 	}
 	return s.countUncommitted(ctx, p, st)

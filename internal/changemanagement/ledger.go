@@ -2,6 +2,7 @@ package changemanagement
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -127,12 +128,21 @@ func (l ledger) see(mu *refitv1.MachineUpdate, since time.Time) {
 }
 
 // settle forgets the failures of Machines that are there, but for those that were seen just now: what has become of them they say themselves, and one
-// that is no longer selected says nothing. made are when Machines were created, by their names: a new one of the name is another one.
-func (l ledger) settle(made map[string]time.Time, seen map[string]bool) {
-	maps.DeleteFunc(l.failures, func(update string, e refitv1.LedgerEntry) bool {
-		created, there := made[e.Machine]
-		return !seen[update] && there && !created.After(e.At.Time)
-	})
+// that is no longer selected says nothing. made returns when a Machine was created, and whether it is there: a new one of the name is another one.
+func (l ledger) settle(seen map[string]bool, made func(name string) (time.Time, bool, error)) error {
+	for update, e := range l.failures {
+		if seen[update] {
+			continue
+		}
+		created, there, err := made(e.Machine)
+		if err != nil {
+			return fmt.Errorf("read Machine %s: %w", e.Machine, err)
+		}
+		if there && !created.After(e.At.Time) {
+			delete(l.failures, update)
+		}
+	}
+	return nil
 }
 
 // status returns what is known as a status has it. now bounds how old a failure may be.

@@ -146,8 +146,8 @@ func (s *Status) count(ctx context.Context, now time.Time, p *Policy, policy *re
 	st, since := &policy.Status, p.since(now)
 	learn, keep := newLearner(now, st), ledgerOf(now, since, policy, s.Gate.departed.of(policy))
 	keep.soaked(now, policy, s.Gate.soaks.of(policy.UID))
-	made, seen := map[string]time.Time{}, map[string]bool{}
-	err := s.tally(ctx, now, p, st, func(m *clusterv1.Machine) { made[m.Name] = m.CreationTimestamp.Time }, func(mu *refitv1.MachineUpdate) {
+	seen := map[string]bool{}
+	err := s.tally(ctx, now, p, st, func(mu *refitv1.MachineUpdate) {
 		learn.see(mu)
 		keep.see(mu.Restored(), since)
 		seen[string(mu.UID)] = true
@@ -156,9 +156,18 @@ func (s *Status) count(ctx context.Context, now time.Time, p *Policy, policy *re
 		return err
 	}
 	learn.write(st, p.Schedule.ExpectedDuration())
-	keep.settle(made, seen)
+	if err := keep.settle(seen, func(name string) (time.Time, bool, error) { return s.made(ctx, policy.Namespace, name) }); err != nil {
+		return err
+	}
 	st.Ledger = keep.status(now, p.Budget)
 	return s.countUncommitted(ctx, p, st)
+}
+
+// made returns when a Machine was created, and whether it is there.
+func (s *Status) made(ctx context.Context, namespace, name string) (time.Time, bool, error) {
+	var m clusterv1.Machine
+	err := s.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &m)
+	return m.CreationTimestamp.Time, err == nil, client.IgnoreNotFound(err)
 }
 
 // show fills in what the policy means at an instant. Windows that had ended before it was made were none.

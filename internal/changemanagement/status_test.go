@@ -1,12 +1,16 @@
 package changemanagement
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/schedule"
@@ -199,4 +203,35 @@ func TestStatusOfWhatIsNotThere(t *testing.T) {
 	s.Policies = NewPolicies(nil, nil, nil)
 	_, again := w.show(s)
 	require.Equal(t, time.Second, again, "the policies were not read yet")
+}
+
+// looking keeps the names of the Machines that are listed.
+type looking struct {
+	client.Client
+	at map[string]bool
+}
+
+func (l looking) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	err := l.Client.List(ctx, list, opts...)
+	if machines, ok := list.(*clusterv1.MachineList); ok {
+		for i := range machines.Items {
+			l.at[machines.Items[i].Name] = true
+		}
+	}
+	return err
+}
+
+// TestAPolicyLooksAtMachinesOfItsClusters only, and at those whose label says nothing or something else: there are many policies in a namespace.
+func TestAPolicyLooksAtMachinesOfItsClusters(t *testing.T) {
+	unlabelled := func(m *clusterv1.Machine) { delete(m.Labels, clusterv1.ClusterNameLabel) }
+	w := newWorld(t, saturdays("a", func(s *spec) { s.Selector.Clusters.MatchLabels = map[string]string{"env": "prod"} }),
+		cluster("c1", map[string]string{"env": "prod"}, nil), cluster("c2", map[string]string{"env": "test"}, nil),
+		worker("m1"), worker("m2", unlabelled), worker("m3", inCluster("c2")), worker("m4", inCluster("c2"), unlabelled),
+	)
+	s := w.status()
+	looked := looking{s.Client, map[string]bool{}}
+	s.Client = looked
+	st, _ := w.show(s)
+	require.EqualValues(t, 2, *st.SelectedMachines)
+	require.Equal(t, map[string]bool{"m1": true, "m2": true}, looked.at)
 }

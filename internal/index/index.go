@@ -5,6 +5,7 @@ package index
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,12 +30,15 @@ func Indexed() []client.Object {
 	return []client.Object{&clusterv1.Machine{}, &refitv1.MachineUpdate{}}
 }
 
-// ByCluster returns the value of the field.
-func ByCluster(obj client.Object) []string {
+// ByCluster returns the values of the field. A Machine is of the Cluster that its spec names, whatever its labels say.
+func ByCluster(obj client.Object) (names []string) {
 	if name := obj.GetLabels()[clusterv1.ClusterNameLabel]; name != "" {
-		return []string{name}
+		names = append(names, name)
 	}
-	return nil
+	if m, ok := obj.(*clusterv1.Machine); ok && m.Spec.ClusterName != "" && !slices.Contains(names, m.Spec.ClusterName) {
+		names = append(names, m.Spec.ClusterName)
+	}
+	return names
 }
 
 // Setup adds the fields to a cache, before it is read.
