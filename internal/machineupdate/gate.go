@@ -106,7 +106,12 @@ func showsReason(d changemanagement.Decision, mu *refitv1.MachineUpdate) bool {
 // waitsForPolicyOnly reports whether a policy is all that can make an update go on: nothing of refit's is on the node any more, and
 // nobody has asked for another try, for other specs or for its deletion.
 func waitsForPolicyOnly(mu *refitv1.MachineUpdate) bool {
-	return mu.DeletionTimestamp.IsZero() && changemanagement.Holds(mu) && mu.Status.ObservedDigest == mu.Spec.Digest && !retryAsked(mu) && !rollbackAsked(mu) && !abandonAsked(mu) &&
+	return changemanagement.Holds(mu) && nothingAsked(mu)
+}
+
+// nothingAsked reports whether nothing of refit's is on the node any more, and nobody has asked for another try, for other specs or for the deletion.
+func nothingAsked(mu *refitv1.MachineUpdate) bool {
+	return mu.DeletionTimestamp.IsZero() && mu.Status.ObservedDigest == mu.Spec.Digest && !retryAsked(mu) && !rollbackAsked(mu) && !abandonAsked(mu) &&
 		mu.Status.Node == nil && mu.Status.Slot == nil && mu.Status.ApplyingSince == nil
 }
 

@@ -159,7 +159,16 @@ func (u *update) retryAfter(w *wait) time.Duration {
 	case u.mu.Status.ApplyingSince != nil || u.started() || u.mu.Status.Node != nil:
 		return w.again().RequeueAfter
 	}
-	return min(max(u.waitedSince(&u.silent)/4, retryDefault), retrySilent)
+	silent := u.waitedSince(&u.silent)
+	if since := u.mu.Status.PhaseSince; since != nil && w.also == "" { // another process may have found it silent before
+		silent = max(silent, u.Clock.Since(since.Time))
+	}
+	return askSilent(silent)
+}
+
+// askSilent is when to ask again what has been silent for so long.
+func askSilent(since time.Duration) time.Duration {
+	return min(max(since/4, retryDefault), retrySilent)
 }
 
 func (u *update) tellWait(w *wait) {

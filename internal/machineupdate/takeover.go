@@ -1,0 +1,40 @@
+package machineupdate
+
+import (
+	"context"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+)
+
+// takenOver returns in how long an update is looked at that this process has not looked at yet, and that another one has found to wait for a node or an API
+// server that does not answer. Who takes over a fleet would ask all that are silent at once, and again after seconds, and those that may start would
+// wait behind them: each is asked within the time after which the other process would have asked it.
+func (r *Reconciler) takenOver(ctx context.Context, cached *refitv1.MachineUpdate) time.Duration {
+	key, now := client.ObjectKeyFromObject(cached), r.Clock.Now()
+	if !r.isSilent(ctx, cached) {
+		r.firstLooks.Store(key, time.Time{})
+		return 0
+	}
+	at, _ := r.firstLooks.LoadOrStore(key, now.Add(spread(cached, askSilent(now.Sub(cached.Status.PhaseSince.Time)))))
+	if after := at.(time.Time).Sub(now); after > 0 {
+		return after
+	}
+	r.firstLooks.Store(key, time.Time{})
+	return 0
+}
+
+// isSilent reports whether an update waits for an answer, and for nothing that anybody may have brought about meanwhile.
+func (r *Reconciler) isSilent(ctx context.Context, mu *refitv1.MachineUpdate) bool {
+	s := &mu.Status
+	if s.Phase != refitv1.PhaseWaiting || s.Reason != refitv1.ReasonUnreachable && s.Reason != refitv1.ReasonWorkload {
+		return false
+	}
+	var machine clusterv1.Machine
+	return s.PhaseSince != nil && nothingAsked(mu) && !mu.Behind() && len(s.AtWork()) == 0 && !leftAlone(mu) &&
+		r.Client.Get(ctx, client.ObjectKeyFromObject(mu), &machine) == nil && !gone(mu, &machine)
+}
