@@ -2,8 +2,11 @@ package changemanagement
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,7 +35,7 @@ func (c *fastCache) Get(_ context.Context, key client.ObjectKey, out client.Obje
 	case *clusterv1.Machine:
 		*o = *c.machines[key]
 	case *metav1.PartialObjectMetadata:
-		o.Namespace, o.Name = key.Namespace, key.Name // of a MachineDeployment without annotations
+		o.Namespace, o.Name, o.ResourceVersion = key.Namespace, key.Name, "1" // of a MachineDeployment without annotations
 	}
 	return nil
 }
@@ -48,6 +51,7 @@ func (c *fastCache) List(_ context.Context, out client.ObjectList, opts ...clien
 			}
 		}
 	case *clusterv1.MachineList:
+		l.Items = make([]clusterv1.Machine, 0, len(c.machines))
 		for key, m := range c.machines {
 			if o.Namespace == "" || o.Namespace == key.Namespace {
 				l.Items = append(l.Items, *m)
@@ -71,7 +75,7 @@ func large(clusters, policies, namespaces int, days []string) (*fastCache, *Poli
 	for i := range clusters {
 		namespace := fmt.Sprintf("ns%d", i%namespaces)
 		one := cluster(fmt.Sprintf("c%d", i), map[string]string{"env": []string{"prod", "dev", "test"}[i%3], "region": fmt.Sprintf("r%d", i%20), "tier": fmt.Sprint(i % 5)}, nil)
-		one.Namespace = namespace
+		one.Namespace, one.ResourceVersion = namespace, "1"
 		c.clusters[client.ObjectKeyFromObject(one)] = one
 		for j := range workersEach + 3 {
 			name := fmt.Sprintf("c%d-%d", i, j)
@@ -79,10 +83,10 @@ func large(clusters, policies, namespaces int, days []string) (*fastCache, *Poli
 			if j < 3 {
 				m = controlPlane(name, inCluster(one.Name))
 			}
-			m.Namespace = namespace
+			m.Namespace, m.ResourceVersion = namespace, "1"
 			c.machines[client.ObjectKeyFromObject(m)] = m
 			mu := *update(name, waiting, configured(j%50))
-			mu.Namespace = namespace
+			mu.Namespace, mu.ResourceVersion = namespace, "1"
 			c.updates[namespace] = append(c.updates[namespace], mu)
 		}
 	}
@@ -187,6 +191,35 @@ func BenchmarkAsk(b *testing.B) {
 			for b.Loop() {
 				if _, err := gate.Ask(b.Context(), m, mu); err != nil {
 					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkAdmit asks to admit the update whose turn it is of those of a namespace, of which one has changed since the last time. Of four updates three
+// wait for the same budget, and one was made last week. Nothing is written.
+func BenchmarkAdmit(b *testing.B) {
+	for _, machines := range []int{100, 1000, 10000, 30000} {
+		b.Run(fmt.Sprintf("machines=%d", machines), func(b *testing.B) {
+			cache, _ := large(machines/100, 0, 1, nil)
+			policies := policyList{*of("ns0", saturdays("a", budget(refitv1.Budget{MaxConcurrent: 10, MaxStartsPerWindow: 1000})))}.read()
+			gate := &Gate{Policies: policies, Client: cache, Live: cache, Clock: clocktesting.NewFakePassiveClock(inside)}
+			all := cache.updates["ns0"]
+			for i := range all {
+				if i%4 == 0 {
+					started(inside.Add(-7 * 24 * time.Hour))(&all[i])
+					ended(&all[i])
+				}
+			}
+			mu := &all[49] // it is the oldest
+			m := cache.machines[client.ObjectKeyFromObject(mu)]
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				all[i%len(all)].ResourceVersion = strconv.Itoa(i + 2)
+				d, err := gate.Admit(b.Context(), m, mu, func(refitv1.Admission) error { return ErrNotTried })
+				if !d.Open || !errors.Is(err, ErrNotTried) {
+					b.Fatal(d.Message, err)
 				}
 			}
 		})
