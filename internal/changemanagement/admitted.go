@@ -48,7 +48,7 @@ func (g *Gate) ForgetNamespaces(of func(namespace string) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	maps.DeleteFunc(g.primed, func(namespace string, _ bool) bool { return of(namespace) })
-	maps.DeleteFunc(g.recent, func(namespace string, _ recently) bool { return of(namespace) })
+	maps.DeleteFunc(g.kept, func(namespace string, _ *books) bool { return of(namespace) })
 	maps.DeleteFunc(g.admitted, func(key types.NamespacedName, _ start) bool { return of(key.Namespace) })
 }
 

@@ -1,6 +1,7 @@
 package changemanagement
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"time"
@@ -8,31 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/schedule"
 )
-
-// record is an update as budgets see it.
-type record struct {
-	key       types.NamespacedName
-	uid       types.UID
-	candidate *Candidate
-	change    Change
-	policies  []*Policy
-	// running: work on the node has started and not ended.
-	running bool
-	// waiting for a policy.
-	waiting bool
-	failed  bool
-	// unhealthy: a health gate does not let it start.
-	unhealthy bool
-	// worst is the worst action that the node has planned; empty if it has planned nothing.
-	worst disruption.ActionType
-	// starts of work on the node, whichever update it was for.
-	starts []time.Time
-	// configured is since when the Machine has the configuration that it has.
-	configured time.Time
-}
 
 // exhausted is a budget that does not let an update start.
 type exhausted struct {
@@ -63,27 +41,21 @@ func (t *tally) start(at, since time.Time) {
 }
 
 // count counts what is under the policy, but for the update that asks.
-func (p *Policy) count(b books, self types.NamespacedName, since time.Time) tally {
+func (b *books) count(ctx context.Context, p *Policy, self types.NamespacedName, since time.Time) (tally, error) {
 	var t tally
-	for _, r := range b.records {
-		if !selectedBy(r.policies, p) {
-			continue
+	if c := b.counters[p.NamespacedName]; c != nil {
+		asks := b.of(self.Name)
+		if asks != nil && !selectedBy(asks.policies, p) {
+			asks = nil
 		}
-		for _, start := range r.starts {
-			t.start(start, since)
-		}
-		if r.key == self {
-			continue
-		}
-		if r.running {
-			t.running++
-		}
-		if r.failed {
-			t.failed++
-		}
+		t = c.tally(asks, since)
 	}
-	b.ledgers[p.NamespacedName].count(&t, b.records, since)
-	return t
+	l, err := b.ledger(ctx, p)
+	if err != nil {
+		return t, err
+	}
+	l.count(&t, b, since)
+	return t, nil
 }
 
 func selectedBy(policies []*Policy, p *Policy) bool {
@@ -184,30 +156,39 @@ func opens(s *schedule.Schedule, from time.Time) time.Time {
 }
 
 // slots returns how many updates may start now under the policy. With none, it says why, and when one may that a schedule is asked about.
-func (p *Policy) slots(now time.Time, self types.NamespacedName, b books, asked *schedule.Schedule) (int, *exhausted) {
+func (b *books) slots(ctx context.Context, now time.Time, p *Policy, self types.NamespacedName, asked *schedule.Schedule) (int, *exhausted, error) {
 	from, next := p.period(now, asked)
-	return p.Budget.slots(p.Title(), now, p.count(b, self, from), next)
+	t, err := b.count(ctx, p, self, from)
+	if err != nil {
+		return 0, nil, err
+	}
+	free, why := p.Budget.slots(p.Title(), now, t, next)
+	return free, why, nil
 }
 
 // budgets returns which budget does not let the update start, or nil. Among those that wait for the same budget the ones with the
 // oldest configuration go first, so that none starves.
-func budgets(now time.Time, d Decision, self record, b books) *exhausted {
+func (b *books) budgets(ctx context.Context, now time.Time, d *Decision, self *record) (*exhausted, error) {
 	for _, p := range d.budgeted() {
 		if !p.limited() {
 			continue
 		}
-		free, why := p.slots(now, self.key, b, d.scheduleOf(p))
-		if why != nil {
-			return why
+		free, why, err := b.slots(ctx, now, p, self.key, d.scheduleOf(p))
+		if err != nil || why != nil {
+			return why, err
 		}
-		if ahead := p.ahead(now, self, b, free); ahead >= free {
+		ahead, err := b.ahead(ctx, now, p, self, free)
+		if err != nil {
+			return nil, err
+		}
+		if ahead >= free {
 			return &exhausted{
 				message: fmt.Sprintf("policy %s: the updates that its budget lets start now are those of Machines whose configuration is older", p.Title()),
 				limit:   []string{p.Title(), "older"},
-			}
+			}, nil
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // scheduleOf returns the schedule of a policy that was asked about the change.
@@ -221,49 +202,57 @@ func (d *Decision) scheduleOf(p *Policy) *schedule.Schedule {
 }
 
 // ahead counts the updates that wait, could start, and have an older configuration, up to a limit.
-func (p *Policy) ahead(now time.Time, self record, b books, limit int) int {
+func (b *books) ahead(ctx context.Context, now time.Time, p *Policy, self *record, limit int) (int, error) {
+	c := b.counters[p.NamespacedName]
+	if c == nil {
+		return 0, nil
+	}
 	n, used := 0, map[types.NamespacedName]bool{}
-	for _, r := range b.records {
+	for r := range c.waiting {
 		if n >= limit {
 			break
 		}
-		if r.key == self.key || !r.waiting || !r.before(self) || !selectedBy(r.policies, p) {
+		if r.key == self.key || !r.before(self) {
 			continue
 		}
 		// One that starts to measure again is not before others: it may be long.
-		if !r.unhealthy && Decide(now, r.candidate, r.policies, r.change).Open && !p.elsewhere(now, r, b, used) {
+		could, err := b.couldStart(ctx, now, r)
+		if err != nil {
+			return n, err
+		}
+		if !could {
+			continue
+		}
+		held, err := b.elsewhere(ctx, now, p, r, used)
+		if err != nil {
+			return n, err
+		}
+		if !held {
 			n++
 		}
 	}
-	return n
+	return n, nil
 }
 
 // elsewhere reports whether an update that waits is held back by the budget of another policy: it must not take a slot of this one,
 // perhaps for ever. Budgets that were looked at are in used.
-func (p *Policy) elsewhere(now time.Time, r record, b books, used map[types.NamespacedName]bool) bool {
+func (b *books) elsewhere(ctx context.Context, now time.Time, p *Policy, r *record, used map[types.NamespacedName]bool) (bool, error) {
 	for _, o := range r.policies {
 		if !o.limited() || o.NamespacedName == p.NamespacedName {
 			continue
 		}
 		full, ok := used[o.NamespacedName]
 		if !ok {
-			_, why := o.slots(now, r.key, b, o.Schedule)
+			_, why, err := b.slots(ctx, now, o, r.key, o.Schedule)
+			if err != nil {
+				return false, err
+			}
 			full = why != nil
 			used[o.NamespacedName] = full
 		}
 		if full {
-			return true
+			return true, nil
 		}
 	}
-	return false
-}
-
-func (r record) before(o record) bool {
-	if a, b := r.change.Permit.At, o.change.Permit.At; !a.Equal(b) && !a.IsZero() && !b.IsZero() { // in the order that somebody says
-		return a.Before(b)
-	}
-	if !r.configured.Equal(o.configured) {
-		return r.configured.Before(o.configured)
-	}
-	return r.key.String() < o.key.String()
+	return false, nil
 }

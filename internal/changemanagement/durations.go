@@ -72,8 +72,8 @@ type measurement struct {
 
 // expected returns how long the update is expected to take by those before it under its policies, or 0 when too few were measured. What it takes
 // on the node is known once the node has planned it.
-func (g *Gate) expected(ctx context.Context, r record, mu *refitv1.MachineUpdate) (time.Duration, error) {
-	if mu.Status.Plan == nil {
+func (g *Gate) expected(ctx context.Context, r *record) (time.Duration, error) {
+	if r.worst == "" {
 		return 0, nil
 	}
 	known, err := g.measured(ctx, r.candidate.Namespace)
@@ -82,7 +82,7 @@ func (g *Gate) expected(ctx context.Context, r record, mu *refitv1.MachineUpdate
 	}
 	var longest time.Duration
 	for _, p := range r.policies {
-		longest = max(longest, known[work{p.NamespacedName, r.candidate.Role, disruption.ActionType(mu.Status.Plan.WorstAction).OrReplace()}])
+		longest = max(longest, known[work{p.NamespacedName, r.candidate.Role, r.worst}])
 	}
 	return longest, nil
 }

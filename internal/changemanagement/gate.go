@@ -17,7 +17,6 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
-	"github.com/capi-refit/refit/internal/disruption"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -42,7 +41,7 @@ type Gate struct {
 	admitted  map[types.NamespacedName]start // that the cache may not know yet
 	primed    map[string]bool                // namespaces whose updates were read from the API server
 	durations measured
-	recent    map[string]recently // by namespace
+	kept      map[string]*books   // by namespace
 	future    map[int64]time.Time // when starts that are in the future were seen first, by their seconds of Unix
 }
 
@@ -57,13 +56,7 @@ type start struct {
 // settled is how long after a write that was not answered the API server may still make it.
 const settled = 2 * time.Minute
 
-// recently are the updates of a namespace as they were read last.
-type recently struct {
-	books
-	at time.Time
-}
-
-// recentlyFor is how old records may be for a question whose answer admits nothing: many ask at once.
+// recentlyFor is how old books may be for a question whose answer admits nothing: many ask at once.
 const recentlyFor = time.Second
 
 // Ask reports whether the update of the Machine may start now. It admits nothing.
@@ -78,8 +71,7 @@ func (g *Gate) Ask(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.
 	if err != nil {
 		return d, err
 	}
-	g.applyBudgets(&d, self, b)
-	return d, nil
+	return d, g.applyBudgets(ctx, &d, self, b)
 }
 
 // Admit asks, and if the update may start has write record that it does. Until write has returned no other update that counts
@@ -116,7 +108,7 @@ func (g *Gate) Admit(ctx context.Context, machine *clusterv1.Machine, mu *refitv
 }
 
 // decideByBudgets decides as of now, when nobody else is admitted: others may have been for a while, so that the window can have ended.
-func (g *Gate) decideByBudgets(ctx context.Context, self record) (Decision, error) {
+func (g *Gate) decideByBudgets(ctx context.Context, self *record) (Decision, error) {
 	d := g.decideNow(self)
 	if !d.counted() {
 		return d, nil
@@ -125,8 +117,7 @@ func (g *Gate) decideByBudgets(ctx context.Context, self record) (Decision, erro
 	if err != nil {
 		return d, err
 	}
-	g.applyBudgets(&d, self, b)
-	return d, nil
+	return d, g.applyBudgets(ctx, &d, self, b)
 }
 
 // MayBeWritten reports whether a write that has ended with an error may have been made all the same. One that was not answered may.
@@ -138,71 +129,21 @@ func MayBeWritten(err error) bool {
 var ErrNotTried = errors.New("nothing was written")
 
 // tell tells about the overrides that have let an update start.
-func (g *Gate) tell(ctx context.Context, self record, d *Decision) {
+func (g *Gate) tell(ctx context.Context, self *record, d *Decision) {
 	if len(d.By) > 0 {
 		ctrl.LoggerFrom(ctx).Info("Change management is overridden", "machine", self.key, "overrides", d.By, "passes", d.Passed)
 		g.Metrics.overridden(self.candidate, d)
 	}
 }
 
-func (g *Gate) decide(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) (Decision, record, error) {
+func (g *Gate) decide(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) (Decision, *record, error) {
 	self, err := g.record(ctx, machine, mu)
 	if err != nil {
-		return Decision{}, self, err
-	}
-	if self.change.Expected, err = g.expected(ctx, self, mu); err != nil {
-		return Decision{}, self, err
+		return Decision{}, nil, err
 	}
 	d := g.decideNow(self)
 	d.started = func(ctx context.Context) { g.tell(ctx, self, &d) }
 	return d, self, nil
-}
-
-// record reads an update and its Machine as policies see them.
-func (g *Gate) record(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) (record, error) {
-	r := record{key: client.ObjectKeyFromObject(mu), uid: mu.UID, change: Change{Digest: mu.ChangeID(), Permit: PermitOf(mu, g.Clock.Now()), Class: ClassOf(mu)}, configured: machine.CreationTimestamp.Time}
-	var err error
-	if r.candidate, err = (Candidates{g.Client}).Machine(ctx, machine); err != nil {
-		return r, err
-	}
-	if r.policies, err = g.Policies.Select(r.candidate); err != nil {
-		return r, err
-	}
-	if r.change.Wait, err = g.Waits.Of(ctx, r.candidate, machine, mu, r.policies); err != nil {
-		return r, err
-	}
-	st := mu.Status
-	if st.LastSucceededAt != nil {
-		r.configured = st.LastSucceededAt.Time
-	}
-	for _, t := range st.Starts {
-		r.starts = append(r.starts, t.Time)
-	}
-	r.running, r.failed, r.waiting = Runs(mu), HasFailed(mu), Holds(mu)
-	if st.Plan != nil {
-		r.worst = disruption.ActionType(st.Plan.WorstAction).OrReplace()
-	}
-	return r, nil
-}
-
-// Runs reports whether work on the node of an update has started that counts against a budget, and not ended. Other specs that are asked for in
-// the middle of the work take the admission away, and nothing of what is under way.
-func Runs(mu *refitv1.MachineUpdate) bool {
-	st := mu.Status
-	ended := st.Phase == refitv1.PhaseSucceeded || st.Phase == refitv1.PhaseFailed
-	admitted := st.Admission != nil && st.Admission.Reason != refitv1.NotMaterial
-	disturbed := st.Slot != nil && (st.ApplyingSince != nil || st.Drain != nil)
-	return (admitted || disturbed) && !ended
-}
-
-// HasFailed reports whether an update counts as one that has failed.
-func HasFailed(mu *refitv1.MachineUpdate) bool {
-	return mu.Status.Phase == refitv1.PhaseFailed && mu.Status.ObservedDigest == mu.Spec.Digest && !mu.Abandoned()
-}
-
-// Holds reports whether the update waits for a policy.
-func Holds(mu *refitv1.MachineUpdate) bool {
-	return mu.Status.Phase == refitv1.PhaseWaiting && slices.Contains([]string{refitv1.ReasonWindow, refitv1.ReasonBudget, refitv1.ReasonHealth}, mu.Status.Reason)
 }
 
 // counted reports whether the decision is subject to a budget: one that an override made is not, but to those of firm policies, and a probe is to one
@@ -215,36 +156,20 @@ func (d *Decision) counted() bool {
 func limited(policies []*Policy) bool { return slices.ContainsFunc(policies, (*Policy).limited) }
 
 // applyBudgets closes a decision that a budget does not allow.
-func (g *Gate) applyBudgets(d *Decision, self record, b books) {
+func (g *Gate) applyBudgets(ctx context.Context, d *Decision, self *record, b *books) error {
 	now := g.Clock.Now()
-	if d.Probe && self.probed(*d, b.records) {
+	if d.Probe && b.probed(d, self) {
 		d.waitForProbe(now)
-		return
+		return nil
 	}
-	if why := budgets(now, *d, self, b); why != nil {
+	why, err := b.budgets(ctx, now, d, self)
+	if why != nil {
 		d.Open, d.Reason, d.Message = false, schedule.BudgetExhausted, why.message
 		d.limits = append(d.limits, why.limit...)
 		d.PermissiveRemainingSeconds, d.Frees = 0, why.eta == 0
 		d.NextChangeETASeconds = max(1, int64((why.eta+time.Second-1)/time.Second))
 	}
-}
-
-// glance returns what counts in a namespace as it was a moment ago.
-func (g *Gate) glance(ctx context.Context, namespace string) (books, error) {
-	now := g.Clock.Now()
-	last := g.recent[namespace]
-	if age := now.Sub(last.at); age > 0 && age < recentlyFor {
-		return last.books, nil
-	}
-	b, err := g.books(ctx, namespace)
-	if err != nil {
-		return books{}, err
-	}
-	if g.recent == nil {
-		g.recent = map[string]recently{}
-	}
-	g.recent[namespace] = recently{b, now}
-	return b, nil
+	return err
 }
 
 // examined bounds how many updates are looked at to find those that a budget lets start.
@@ -259,22 +184,23 @@ func (g *Gate) Next(ctx context.Context, namespace string, most int) ([]types.Na
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.recent, namespace)
-	b, err := g.glance(ctx, namespace)
+	b, err := g.books(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
 	now := g.Clock.Now()
-	waiting := slices.DeleteFunc(slices.Clone(b.records), func(r record) bool { return !r.waiting || !limited(r.policies) })
-	slices.SortFunc(waiting, func(a, b record) int {
-		if a.before(b) {
-			return -1
-		}
-		return 1
-	})
 	var out []types.NamespacedName
-	for _, r := range waiting[:min(len(waiting), examined)] {
-		if d := g.decideNow(r); d.Open && d.allowed(now, r, b) {
+	for _, r := range b.oldest(examined) {
+		r, err := g.asOfNow(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		d := g.decideNow(r)
+		allowed, err := b.allowed(ctx, now, &d, r)
+		if err != nil {
+			return nil, err
+		}
+		if allowed {
 			out = append(out, r.key)
 		}
 		if len(out) == most {
@@ -284,12 +210,13 @@ func (g *Gate) Next(ctx context.Context, namespace string, most int) ([]types.Na
 	return out, nil
 }
 
-// allowed reports whether no budget stands in the way of a decision that is open.
-func (d *Decision) allowed(now time.Time, r record, b books) bool {
+// allowed reports whether a decision is open, and no budget stands in its way.
+func (b *books) allowed(ctx context.Context, now time.Time, d *Decision, r *record) (bool, error) {
 	if !d.counted() {
-		return true
+		return d.Open, nil
 	}
-	return budgets(now, *d, r, b) == nil && (!d.Probe || !r.probed(*d, b.records))
+	why, err := b.budgets(ctx, now, d, r)
+	return err == nil && why == nil && (!d.Probe || !b.probed(d, r)), err
 }
 
 // admission is what is recorded of a decision that lets an update start.

@@ -106,7 +106,7 @@ func (g *Gate) gateCloses(p *Policy, one *health.Gate, cluster string) *unhealth
 
 // askGates closes a decision that a health gate does not let be open. A bypass of the very change passes it, and is told which; what opens policies
 // for a while does not: it says nothing about how things are. Nor does a bypass at a policy of the platform, which has no gates.
-func (g *Gate) askGates(d *Decision, r record) {
+func (g *Gate) askGates(d *Decision, r *record) {
 	all := g.unhealthy(d.Policies, r.candidate.Cluster)
 	if len(all) == 0 {
 		return

@@ -75,30 +75,22 @@ func older(at time.Time, starts []time.Time) bool {
 	return len(starts) >= StartsKept && at.Before(slices.MinFunc(starts, time.Time.Compare))
 }
 
-// count adds to a tally what is not among records: those say themselves what they have done.
-func (l ledger) count(t *tally, records []record, since time.Time) {
-	if len(l.starts) == 0 && len(l.failures) == 0 && len(l.soaks) == 0 {
-		return
-	}
-	known := make(map[string]record, len(records))
-	for _, r := range records {
-		known[string(r.uid)] = r
-	}
-	for update, starts := range l.starts {
-		r, there := known[update]
+// count adds to a tally what books don't have: updates that are there say themselves what they have done.
+func (l ledger) count(t *tally, b *books, since time.Time) {
+	for _, starts := range l.starts {
 		for _, e := range starts {
-			if !there || older(e.At.Time, r.starts) {
+			if r := b.entered(e); r == nil || older(e.At.Time, r.starts) {
 				t.start(e.At.Time, since)
 			}
 		}
 	}
-	for update := range l.failures {
-		if _, there := known[update]; !there {
+	for _, e := range l.failures {
+		if b.entered(e) == nil {
 			t.failed++
 			t.gone++
 		}
 	}
-	l.countSoaks(t, known)
+	l.countSoaks(t, b)
 }
 
 // see takes an update as it is, or was at last. What it says of itself counts.

@@ -19,22 +19,36 @@ type Outlook struct {
 	gate     *Gate
 	now      time.Time
 	measured estimates
-	books    books
+	spent    map[types.NamespacedName]Spent // by policy
 	// plain are decisions about Machines that nothing but their policies says something about.
 	plain map[together]Decision
 }
 
 // Outlook returns the outlook of a namespace.
 func (g *Gate) Outlook(ctx context.Context, namespace string) (*Outlook, error) {
-	o := &Outlook{gate: g, now: g.Clock.Now(), plain: map[together]Decision{}}
+	o := &Outlook{gate: g, now: g.Clock.Now(), plain: map[together]Decision{}, spent: map[types.NamespacedName]Spent{}}
 	var err error
 	if o.measured, err = g.measured(ctx, namespace); err != nil {
 		return nil, err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	o.books, err = g.glance(ctx, namespace)
-	return o, err
+	b, err := g.glance(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range b.policies {
+		if !p.limited() {
+			continue
+		}
+		from, _ := p.period(o.now, p.Schedule)
+		t, err := b.count(ctx, p, types.NamespacedName{}, from)
+		if err != nil {
+			return nil, err
+		}
+		o.spent[p.NamespacedName] = Spent{Running: t.running, Failed: t.failed, Starts: t.starts, Last: t.last}
+	}
+	return o, nil
 }
 
 // Now is the instant that it is about.
@@ -59,12 +73,10 @@ type Prospect struct {
 
 // Of returns the prospect of a Machine, of which mu is the update. If that is nil, there is none yet, and class is what is known of the change.
 func (o *Outlook) Of(ctx context.Context, m *clusterv1.Machine, mu *refitv1.MachineUpdate, class schedule.Class) (Prospect, error) {
-	r := record{key: client.ObjectKeyFromObject(m), change: Change{Class: class}, configured: m.CreationTimestamp.Time}
+	r := &record{key: client.ObjectKeyFromObject(m), change: Change{Class: class}, configured: m.CreationTimestamp.Time}
 	var err error
 	if mu != nil {
-		if r, err = o.gate.record(ctx, m, mu); err == nil {
-			r.change.Expected, err = o.gate.expected(ctx, r, mu)
-		}
+		r, err = o.gate.record(ctx, m, mu)
 	} else if r.candidate, err = (Candidates{o.gate.Client}).Machine(ctx, m); err == nil {
 		r.policies, err = o.gate.Policies.Select(r.candidate)
 		r.change.Expected = o.measured.longest(r.candidate.Role, r.policies...)
@@ -92,14 +104,9 @@ func (o *Outlook) Of(ctx context.Context, m *clusterv1.Machine, mu *refitv1.Mach
 }
 
 // decide decides about a Machine, or knows what was decided about another one with the same policies.
-func (o *Outlook) decide(r record) Decision {
-	key := together{expected: r.change.Expected}
-	schedules, _ := asked(r.policies, nil, r.change)
-	special := len(r.candidate.Overrides) > 0 || r.change.Permit.given() || !r.change.Wait.Since.IsZero() || copy(key.schedules[:], schedules) < len(schedules)
-	for _, p := range r.policies {
-		special = special || p.Jitter > 0 || len(p.Own) > 0
-	}
-	if special {
+func (o *Outlook) decide(r *record) Decision {
+	key, plain := r.plainly()
+	if !plain {
 		return o.gate.decideNow(r)
 	}
 	d, ok := o.plain[key]
@@ -119,12 +126,8 @@ type Spent struct {
 	Last   time.Time
 }
 
-// Spent returns what counts against the budget of a policy.
-func (o *Outlook) Spent(p *Policy) Spent {
-	from, _ := p.period(o.now, p.Schedule)
-	t := p.count(o.books, types.NamespacedName{}, from)
-	return Spent{Running: t.running, Failed: t.failed, Starts: t.starts, Last: t.last}
-}
+// Spent returns what counts against the budget of a policy. Nothing counts against one without.
+func (o *Outlook) Spent(p *Policy) Spent { return o.spent[p.NamespacedName] }
 
 // Period returns since when starts count against maxStartsPerWindow at an instant, and when the next ones may; zero if that is not within the
 // horizon. A policy without such a budget has no period, and no next one.

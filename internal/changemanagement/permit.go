@@ -29,20 +29,29 @@ func (p Permit) before(message string, others bool) string {
 
 // PermitOf returns the permission of an update for the change that is asked for; none if it is over, or was for another change.
 func PermitOf(mu *refitv1.MachineUpdate, now time.Time) Permit {
+	p, until := permitOf(mu)
+	if !until.IsZero() && !now.Before(until) {
+		return Permit{}
+	}
+	return p
+}
+
+// permitOf returns the permission of an update for the change that is asked for, and when it is over; zero if that is never.
+func permitOf(mu *refitv1.MachineUpdate) (p Permit, until time.Time) {
 	parts := strings.SplitN(mu.Annotations[refitv1.PermitAnnotation], " ", 4)
 	if len(parts) < 4 || parts[1] != mu.ChangeID() {
-		return Permit{}
+		return p, until
 	}
 	at, err := time.Parse(time.RFC3339, parts[0])
 	if err != nil {
-		return Permit{}
+		return p, until
 	}
 	if parts[2] != "-" {
-		if until, err := time.Parse(time.RFC3339, parts[2]); err != nil || !now.Before(until) {
-			return Permit{}
+		if until, err = time.Parse(time.RFC3339, parts[2]); err != nil || until.IsZero() {
+			return p, time.Time{}
 		}
 	}
-	return Permit{At: at, By: parts[3]}
+	return Permit{At: at, By: parts[3]}, until
 }
 
 // PermitValue returns the value of the annotation that permits a change. A zero until is for always.

@@ -8,7 +8,7 @@ import (
 )
 
 // decideNow decides as of now, by policies and their health gates.
-func (g *Gate) decideNow(r record) Decision {
+func (g *Gate) decideNow(r *record) Decision {
 	d := g.decideByPolicies(r)
 	if d.Open {
 		g.askGates(&d, r)
@@ -18,7 +18,7 @@ func (g *Gate) decideNow(r record) Decision {
 
 // decideByPolicies decides as of now. What was measured can be wrong for ever where it closes all windows, since nothing starts then and nothing is
 // measured again: if an update would fit that takes as long as the policies expect, one starts in each window.
-func (g *Gate) decideByPolicies(r record) Decision {
+func (g *Gate) decideByPolicies(r *record) Decision {
 	now := g.Clock.Now()
 	d := Decide(now, r.candidate, r.policies, r.change)
 	if d.Reason != schedule.NeverFits || r.change.Expected == 0 {
@@ -52,9 +52,10 @@ func orProbe(measured time.Duration, decide func(expected time.Duration) schedul
 }
 
 // probed reports whether an update of the kind has started in the window already.
-func (r record) probed(d Decision, records []record) bool {
-	for _, o := range records {
-		if o.worst != r.worst || o.candidate.Role != r.candidate.Role || !shares(o.policies, r.policies) {
+func (b *books) probed(d *Decision, r *record) bool {
+	for _, e := range b.entries {
+		o := e.record
+		if o == nil || o.worst != r.worst || o.candidate.Role != r.candidate.Role || !shares(o.policies, r.policies) {
 			continue
 		}
 		for _, at := range o.starts {

@@ -177,9 +177,10 @@ func (l ledger) soaked(now time.Time, p *refitv1.ChangeManagementPolicy, noted [
 }
 
 // countSoaks adds to a tally those that have not failed as well.
-func (l ledger) countSoaks(t *tally, known map[string]record) {
-	for update := range l.soaks {
-		if _, counted := l.failures[update]; !counted && !known[update].failed {
+func (l ledger) countSoaks(t *tally, b *books) {
+	for update, failure := range l.soaks {
+		r := b.entered(failure.LedgerEntry)
+		if _, counted := l.failures[update]; !counted && (r == nil || !r.failed) {
 			t.failed++
 			t.soaks++
 		}

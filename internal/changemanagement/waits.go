@@ -62,7 +62,7 @@ func Wanted(s *refitv1.MachineUpdateStatus) *metav1.Time {
 
 // Of returns how long the change may wait that an update of a Machine makes. One that says itself when it is wanted waits from then on. Policies without a deadline do not ask.
 func (w *Waits) Of(ctx context.Context, s *Candidate, m *clusterv1.Machine, mu *refitv1.MachineUpdate, policies []*Policy) (Wait, error) {
-	if w == nil || !slices.ContainsFunc(policies, func(p *Policy) bool { return p.Deadline != nil }) {
+	if !w.end(policies) {
 		return Wait{}, nil
 	}
 	out := Wait{Since: w.Clock.Now().Truncate(time.Second)}
@@ -74,6 +74,11 @@ func (w *Waits) Of(ctx context.Context, s *Candidate, m *clusterv1.Machine, mu *
 	}
 	err := w.version(ctx, m, &out)
 	return out, err
+}
+
+// end reports whether one of the policies has a deadline.
+func (w *Waits) end(policies []*Policy) bool {
+	return w != nil && slices.ContainsFunc(policies, func(p *Policy) bool { return p.Deadline != nil })
 }
 
 // version adds what is so of a change of the version. Other changes help against none of it.
