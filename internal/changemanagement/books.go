@@ -14,6 +14,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/index"
 )
 
 // books are what counts against the budgets of a namespace. They are kept from one look to the next: an update is read again when something has changed
@@ -118,28 +119,22 @@ func (b *books) lookAgain(ctx context.Context, now time.Time) error {
 
 // list notes what the cache has, and of which updates it does not know all.
 func (b *books) list(ctx context.Context) error {
-	var updates refitv1.MachineUpdateList
-	var machines clusterv1.MachineList
-	if err := b.gate.Client.List(ctx, &updates, client.InNamespace(b.namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("list MachineUpdates: %w", err)
-	}
-	if err := b.gate.Client.List(ctx, &machines, client.InNamespace(b.namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("list Machines: %w", err)
-	}
-	for i := range updates.Items {
-		mu := &updates.Items[i]
+	if err := b.eachUpdate(ctx, func(mu *refitv1.MachineUpdate) {
 		e := b.entries[mu.Name]
 		if e == nil {
 			e = &entry{}
 			b.entries[mu.Name] = e
 		}
 		e.updateNow = mu
+	}); err != nil {
+		return fmt.Errorf("list MachineUpdates: %w", err)
 	}
-	for i := range machines.Items {
-		m := &machines.Items[i]
+	if err := b.eachMachine(ctx, func(m *clusterv1.Machine) {
 		if e := b.entries[m.Name]; e != nil {
 			e.machineNow = m
 		}
+	}); err != nil {
+		return fmt.Errorf("list Machines: %w", err)
 	}
 	for key := range b.gate.admitted {
 		if e := b.entries[key.Name]; e != nil && key.Namespace == b.namespace {
@@ -147,6 +142,30 @@ func (b *books) list(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func (b *books) eachUpdate(ctx context.Context, visit func(*refitv1.MachineUpdate)) error {
+	if all, err := index.Each(ctx, b.gate.Informers, b.namespace, visit); all || err != nil {
+		return err
+	}
+	var list refitv1.MachineUpdateList
+	err := b.gate.Client.List(ctx, &list, client.InNamespace(b.namespace), client.UnsafeDisableDeepCopy)
+	for i := range list.Items {
+		visit(&list.Items[i])
+	}
+	return err
+}
+
+func (b *books) eachMachine(ctx context.Context, visit func(*clusterv1.Machine)) error {
+	if all, err := index.Each(ctx, b.gate.Informers, b.namespace, visit); all || err != nil {
+		return err
+	}
+	var list clusterv1.MachineList
+	err := b.gate.Client.List(ctx, &list, client.InNamespace(b.namespace), client.UnsafeDisableDeepCopy)
+	for i := range list.Items {
+		visit(&list.Items[i])
+	}
+	return err
 }
 
 // current reports whether the record of an update is as it would be made now.

@@ -13,8 +13,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -35,7 +38,7 @@ type recount struct {
 // anew returns a gate that has kept nothing, and knows what the cache can't tell.
 func (g *Gate) anew() *Gate {
 	out := &Gate{
-		Policies: g.Policies, Client: g.Client, Live: g.Live, Clock: g.Clock, Metrics: g.Metrics, Waits: g.Waits, Health: g.Health,
+		Policies: g.Policies, Client: g.Client, Informers: g.Informers, Live: g.Live, Clock: g.Clock, Metrics: g.Metrics, Waits: g.Waits, Health: g.Health,
 		admitted: maps.Clone(g.admitted), primed: maps.Clone(g.primed), future: maps.Clone(g.future),
 	}
 	out.departed.all, out.soaks.all = maps.Clone(g.departed.all), maps.Clone(g.soaks.all)
@@ -181,6 +184,17 @@ func (l *laggard) Get(ctx context.Context, key client.ObjectKey, obj client.Obje
 	return l.Reader.Get(ctx, key, obj, opts...)
 }
 
+// GetInformer returns one that has what a list has now.
+func (l *laggard) GetInformer(ctx context.Context, obj client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
+	var list client.ObjectList = &refitv1.MachineUpdateList{}
+	if _, ok := obj.(*clusterv1.Machine); ok {
+		list = &clusterv1.MachineList{}
+	}
+	s := newStore()
+	err := errors.Join(l.List(ctx, list), meta.EachListItem(list, func(o runtime.Object) error { return s.objects.Add(o) }))
+	return s, err
+}
+
 const modelMachines = 9
 
 func newModel(t *testing.T, seed uint64) *model {
@@ -208,6 +222,9 @@ func newModel(t *testing.T, seed uint64) *model {
 	m := &model{world: newWorld(t, objects...).withDeadlines(lives{}), Rand: rand.New(rand.NewPCG(seed, 0))}
 	m.health, m.cache = m.healthy(), &laggard{Reader: m.Client}
 	m.gate.Client = m.cache
+	if seed%2 == 0 {
+		m.gate.Informers = m.cache
+	}
 	return m
 }
 

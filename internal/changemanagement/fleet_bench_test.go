@@ -11,7 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -59,6 +61,43 @@ func (c *fastCache) List(_ context.Context, out client.ObjectList, opts ...clien
 		}
 	}
 	return nil
+}
+
+// store is the informer of one kind in a manager's cache.
+type store struct {
+	cache.Informer
+	objects toolscache.Indexer
+}
+
+func newStore() *store {
+	return &store{objects: toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{toolscache.NamespaceIndex: toolscache.MetaNamespaceIndexFunc})}
+}
+
+// GetIndexer is that of an informer.
+func (s *store) GetIndexer() toolscache.Indexer { return s.objects }
+
+// stores are the informers of a manager's cache.
+type stores struct{ updates, machines *store }
+
+func (s *stores) GetInformer(_ context.Context, obj client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
+	if _, ok := obj.(*clusterv1.Machine); ok {
+		return s.machines, nil
+	}
+	return s.updates, nil
+}
+
+// informers returns informers that have what is in the cache now.
+func (c *fastCache) informers() *stores {
+	s := &stores{newStore(), newStore()}
+	for _, m := range c.machines {
+		_ = s.machines.objects.Add(m) // it has a name
+	}
+	for _, all := range c.updates {
+		for i := range all {
+			_ = s.updates.objects.Add(&all[i])
+		}
+	}
+	return s
 }
 
 // saturdaysAmongOthers are days of policies that meet once a week.
@@ -212,11 +251,19 @@ func BenchmarkAdmit(b *testing.B) {
 					ended(&all[i])
 				}
 			}
+			informers := cache.informers()
+			gate.Informers = informers
 			mu := &all[49] // it is the oldest
 			m := cache.machines[client.ObjectKeyFromObject(mu)]
+			_, err := gate.Ask(b.Context(), m, mu) // reads all
+			require.NoError(b, err)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				all[i%len(all)].ResourceVersion = strconv.Itoa(i + 2)
+				one := all[i%len(all)]
+				one.ResourceVersion = strconv.Itoa(i + 2)
+				if err := informers.updates.objects.Update(&one); err != nil {
+					b.Fatal(err)
+				}
 				d, err := gate.Admit(b.Context(), m, mu, func(refitv1.Admission) error { return ErrNotTried })
 				if !d.Open || !errors.Is(err, ErrNotTried) {
 					b.Fatal(d.Message, err)

@@ -17,6 +17,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/index"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -25,6 +26,8 @@ type Gate struct {
 	Policies *Policies
 	// Client reads from a cache.
 	Client client.Reader
+	// Informers are those of that cache. Nil: it is listed.
+	Informers index.Informers
 	// Live reads from the API server.
 	Live    client.Reader
 	Clock   clock.PassiveClock

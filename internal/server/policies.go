@@ -59,7 +59,7 @@ func addChangeManagement(
 	policies.MayAsk = allowed.Allow
 	waits := &changemanagement.Waits{Client: mgr.GetClient(), Lives: lives, Clock: now}
 	asker := health.NewAsker(health.Sources{Management: mgr.GetAPIReader()}, now, mgr.Shards.Holds)
-	gate := &changemanagement.Gate{Policies: policies, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: now, Metrics: counters, Waits: waits, Health: asker}
+	gate := &changemanagement.Gate{Policies: policies, Client: mgr.GetClient(), Informers: mgr.GetCache(), Live: mgr.GetAPIReader(), Clock: now, Metrics: counters, Waits: waits, Health: asker}
 	soaks := &changemanagement.Soaks{Gate: gate, Recorder: mgr.GetEventRecorder("refit")}
 	status := &changemanagement.Status{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Policies: policies, Recorder: mgr.GetEventRecorder("refit"), Clock: now, Gate: gate}
 	since := &changemanagement.Since{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: now}
