@@ -8,7 +8,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/utils/lru"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,7 +31,7 @@ const (
 	// recordedEach is what those who wait are told to expect of the queue: so many are recorded in a second.
 	recordedEach = 300
 	// begunWithin is for how long an update that was recorded counts as one that is about to begin, if no cache shows that it has: it may be gone.
-	begunWithin = 5 * time.Minute
+	begunWithin = time.Minute
 )
 
 // Recorder records beside the hook what Cluster API asks for, so that a fleet that asks for all at once is answered at once. The hook says that an
@@ -42,7 +41,7 @@ type Recorder struct {
 	asks  *asks
 	lists *lists
 	// begins are the Machines whose updates this process has recorded, and which have not begun as far as caches show.
-	begins *cache.Expiring
+	begins beginnings
 	// known is how the last try for a Machine has ended, as *tried by its key.
 	known *lru.Cache
 	// turns are had by who makes the requests for an update.
@@ -70,7 +69,7 @@ type outcome struct {
 
 // NewRecorder returns what records the updates that a Store is asked for, which then does not do so itself. The manager runs it.
 func NewRecorder(s *Store) *Recorder {
-	s.recorder = &Recorder{store: s, asks: newAsks(), lists: newLists(s), begins: cache.NewExpiring(), known: lru.New(maxJudged), turns: make(chan struct{}, recorders)}
+	s.recorder = &Recorder{store: s, asks: newAsks(), lists: newLists(s), known: lru.New(maxJudged), turns: make(chan struct{}, recorders)}
 	return s.recorder
 }
 
@@ -118,7 +117,7 @@ func (r *Recorder) ask(mu *refitv1.MachineUpdate, machine *clusterv1.Machine, di
 
 // later has who asks about an update that has not begun ask later the more of them there are: the answers would be what delays them.
 func (r *Recorder) later(p inplace.Progress) inplace.Progress {
-	p.RetryAfter = recording(r.asks.number() + r.begins.Len()).RetryAfter
+	p.RetryAfter = recording(r.asks.number() + r.begins.number(r.store.Clock.Now())).RetryAfter
 	return p
 }
 
@@ -132,7 +131,7 @@ func (r *Recorder) shown(mu *refitv1.MachineUpdate, p inplace.Progress) inplace.
 	if mu.Status.ObservedDigest != mu.Spec.Digest {
 		return r.later(p)
 	}
-	r.begins.Delete(key)
+	r.begins.remove(key)
 	return p
 }
 
@@ -249,7 +248,7 @@ func (r *Recorder) record(ctx context.Context, c *candidate, w *want) error {
 	if err == nil && o.recorded {
 		r.store.traceHook(o.made, r.asks.since(c.key))
 		o.made = nil
-		r.begins.Set(c.key, nil, begunWithin)
+		r.begins.add(c.key, r.store.Clock.Now())
 		r.known.Add(c.key, &tried{o, w.digest, r.store.Clock.Now()})
 	}
 	return err

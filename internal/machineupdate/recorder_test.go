@@ -278,7 +278,7 @@ func TestWhatHasNotBegunIsAskedAboutLater(t *testing.T) {
 	w, r := recorded(t)
 	digest := w.digest()
 	for i := range 900 {
-		r.begins.Set(types.NamespacedName{Name: fmt.Sprint("m", i)}, nil, begunWithin)
+		r.begins.add(types.NamespacedName{Name: fmt.Sprint("m", i)}, w.clock.Now())
 	}
 	later := func(of inplace.Progress) inplace.Progress {
 		of.RetryAfter = 4 * time.Second
@@ -286,10 +286,13 @@ func TestWhatHasNotBegunIsAskedAboutLater(t *testing.T) {
 	}
 	require.Equal(t, later(recording(1)), w.answer(digest))
 	w.one(r)
-	require.Equal(t, 901, r.begins.Len())
+	require.Equal(t, 901, r.begins.number(w.clock.Now()))
 	require.Equal(t, later(pending()), w.answer(digest))
 	require.Equal(t, later(pending()), w.answer(digest), "as the cache has it")
 	w.reconcile()
 	require.NotEqual(t, pending().Message, w.answer(digest).Message)
-	require.Equal(t, 900, r.begins.Len())
+	require.Equal(t, 900, r.begins.number(w.clock.Now()))
+	w.clock.Step(begunWithin)
+	w.change()
+	require.Equal(t, retrySoon, w.answer(w.digest()).RetryAfter, "others may be gone, or were asked of another replica")
 }

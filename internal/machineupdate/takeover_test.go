@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -56,6 +57,24 @@ func TestWhoTakesOverAsksTheSilentLater(t *testing.T) {
 	require.Equal(t, 2, d.n, "whoever wakes it is heard from now on")
 }
 
+// TestTheSilentAreAskedThoughLeadersChange, each of which goes after half a minute.
+func TestTheSilentAreAskedThoughLeadersChange(t *testing.T) {
+	w, d := silent(t)
+	for range 5 {
+		after := w.reconcile().RequeueAfter
+		if after <= 30*time.Second {
+			w.clock.Step(after)
+			w.reconcile()
+			break
+		}
+		w.clock.Step(30 * time.Second)
+		for _, known := range w.reconciler.byUpdate() {
+			known.Clear()
+		}
+	}
+	require.Equal(t, 1, d.n)
+}
+
 // TestWhoTakesOverHearsWhatIsAsked of an update whose node was silent, at once.
 func TestWhoTakesOverHearsWhatIsAsked(t *testing.T) {
 	annotated := func(w *world, name string) {
@@ -74,6 +93,12 @@ func TestWhoTakesOverHearsWhatIsAsked(t *testing.T) {
 			require.NoError(w.t, w.Get(w.t.Context(), key, &m))
 			delete(m.Annotations, clusterv1.UpdateInProgressAnnotation)
 			require.NoError(w.t, w.Update(w.t.Context(), &m))
+		}, 0},
+		"to wait": {func(w *world) {
+			var c clusterv1.Cluster
+			require.NoError(w.t, w.Get(w.t.Context(), ofC1, &c))
+			c.Spec.Paused = ptr.To(true)
+			require.NoError(w.t, w.Update(w.t.Context(), &c))
 		}, 0},
 		"nothing, but its node may be half changed": {func(w *world) {
 			mu := w.update()
