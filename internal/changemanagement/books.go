@@ -195,7 +195,7 @@ func (b *books) enter(ctx context.Context, now time.Time, e *entry) error {
 	if err := b.adopt(ctx, e, m); err != nil {
 		return err
 	}
-	r, err := b.gate.recordOf(ctx, now, m, mu)
+	r, err := b.gate.recordOf(ctx, now, m, mu, b.choose)
 	if client.IgnoreNotFound(err) != nil {
 		return err
 	}
@@ -215,6 +215,11 @@ func (b *books) enter(ctx context.Context, now time.Time, e *entry) error {
 		c.add(e.record)
 	}
 	return nil
+}
+
+// choose returns the policies that select a Machine, of those that the books were made by: what is another one now makes them anew at the next look.
+func (b *books) choose(s *Candidate) ([]*Policy, error) {
+	return slices.DeleteFunc(slices.Clone(b.policies), func(p *Policy) bool { return !p.Selects(s) }), nil
 }
 
 // of returns the record of an update by its name, or nil.

@@ -58,7 +58,7 @@ func (g *Gate) recount(t *testing.T, namespace string) *recount {
 		err := g.Client.Get(t.Context(), client.ObjectKeyFromObject(mu), &m)
 		var r *record
 		if err == nil {
-			r, err = g.recordOf(t.Context(), c.now, &m, mu)
+			r, err = g.recordOf(t.Context(), c.now, &m, mu, g.Policies.Select)
 		}
 		require.NoError(t, client.IgnoreNotFound(err))
 		if err != nil {

@@ -43,7 +43,7 @@ type record struct {
 
 // record reads an update and its Machine as policies see them now.
 func (g *Gate) record(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) (*record, error) {
-	r, err := g.lasting(ctx, machine, mu)
+	r, err := g.lasting(ctx, machine, mu, g.Policies.Select)
 	if err != nil {
 		return nil, err
 	}
@@ -56,13 +56,13 @@ func (g *Gate) record(ctx context.Context, machine *clusterv1.Machine, mu *refit
 
 // lasting reads of an update and its Machine what holds for as long as both, what they belong to, and the policies are the same, and a permission
 // is not over.
-func (g *Gate) lasting(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) (*record, error) {
+func (g *Gate) lasting(ctx context.Context, machine *clusterv1.Machine, mu *refitv1.MachineUpdate, choose func(*Candidate) ([]*Policy, error)) (*record, error) {
 	r := &record{key: client.ObjectKeyFromObject(mu), uid: mu.UID, change: Change{Digest: mu.ChangeID(), Permit: PermitOf(mu, g.Clock.Now()), Class: ClassOf(mu)}, configured: machine.CreationTimestamp.Time}
 	var err error
 	if r.candidate, err = (Candidates{g.Client}).Machine(ctx, machine); err != nil {
 		return nil, err
 	}
-	if r.policies, err = g.Policies.Select(r.candidate); err != nil {
+	if r.policies, err = choose(r.candidate); err != nil {
 		return nil, err
 	}
 	st := mu.Status
@@ -98,8 +98,8 @@ func (g *Gate) asOfNow(ctx context.Context, r *record) (*record, error) {
 }
 
 // recordOf returns an update as it counts. It is not found if its Cluster is gone.
-func (g *Gate) recordOf(ctx context.Context, now time.Time, machine *clusterv1.Machine, mu *refitv1.MachineUpdate) (*record, error) {
-	r, err := g.lasting(ctx, machine, mu)
+func (g *Gate) recordOf(ctx context.Context, now time.Time, machine *clusterv1.Machine, mu *refitv1.MachineUpdate, choose func(*Candidate) ([]*Policy, error)) (*record, error) {
+	r, err := g.lasting(ctx, machine, mu, choose)
 	if err != nil {
 		return nil, err
 	}

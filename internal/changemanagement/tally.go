@@ -6,12 +6,14 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/index"
+	"github.com/capi-refit/refit/internal/inplace"
 )
 
 // tally counts the Machines that a policy of either kind selects, and those whose update waits. update is told of the update of each.
@@ -38,31 +40,73 @@ func (s *Status) tally(ctx context.Context, now time.Time, p *Policy, st *refitv
 	return nil
 }
 
-// eachSelected calls do with each Machine that a policy selects. Only Machines of Clusters that it selects are looked at: there are many policies in a
-// namespace, each for a few of the Clusters.
+// eachSelected calls do with each Machine that a policy selects. Where it selects Clusters, only their Machines are looked at: there are many policies in a
+// namespace, each for a few of the Clusters. One that selects any has those, too, whose Cluster is gone.
 func (s *Status) eachSelected(ctx context.Context, p *Policy, do func(*clusterv1.Machine) error) error {
+	if p.Selector.Cluster(nil) {
+		return s.eachMachine(ctx, p, "", do, client.InNamespace(p.Namespace)) // one of the platform has none, which is all
+	}
 	var clusters clusterv1.ClusterList
-	if err := s.Client.List(ctx, &clusters, client.InNamespace(p.Namespace)); err != nil { // one of the platform has none, which is all
+	if err := s.Client.List(ctx, &clusters, client.InNamespace(p.Namespace)); err != nil {
 		return fmt.Errorf("list Clusters: %w", err)
 	}
 	for i := range clusters.Items {
 		c := &clusters.Items[i]
-		if !p.Selector.Cluster(c.Labels) || p.Namespaces != nil && !s.Policies.labelsOf(c.Namespace).match(p.Namespaces) {
+		if !p.Selector.Cluster(c.Labels) {
 			continue
 		}
-		var machines clusterv1.MachineList
-		if err := s.Client.List(ctx, &machines, index.InCluster(c.Namespace, c.Name)); err != nil {
-			return fmt.Errorf("list Machines of Cluster %s/%s: %w", c.Namespace, c.Name, err)
-		}
-		for j := range machines.Items {
-			m := &machines.Items[j]
-			if !p.Selector.Machine(RoleOf(m.Labels), m.Labels) {
-				continue
-			}
-			if err := do(m); err != nil {
-				return err
-			}
+		if err := s.eachMachine(ctx, p, c.Name, do, index.InCluster(c.Namespace, c.Name)); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// eachMachine calls do with each Machine of a list that a policy selects: of a Cluster that it selects, or, without a name, of those that it does.
+func (s *Status) eachMachine(ctx context.Context, p *Policy, cluster string, do func(*clusterv1.Machine) error, of ...client.ListOption) error {
+	var machines clusterv1.MachineList
+	if err := s.Client.List(ctx, &machines, of...); err != nil {
+		return fmt.Errorf("list Machines: %w", err)
+	}
+	clusters := clustersOfPolicy{status: s, policy: p, selected: map[types.NamespacedName]bool{}}
+	for i := range machines.Items {
+		m := &machines.Items[i]
+		if cluster != "" && m.Spec.ClusterName != cluster {
+			continue
+		}
+		ok, err := clusters.selects(ctx, m)
+		if err != nil {
+			return err
+		}
+		if !ok || !p.Selector.Machine(RoleOf(m.Labels), m.Labels) {
+			continue
+		}
+		if err := do(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clustersOfPolicy are the Clusters that a policy selects, as they were looked at for their Machines.
+type clustersOfPolicy struct {
+	status   *Status
+	policy   *Policy
+	selected map[types.NamespacedName]bool
+}
+
+// selects reports whether the policy selects the Cluster of a Machine.
+func (c *clustersOfPolicy) selects(ctx context.Context, m *clusterv1.Machine) (bool, error) {
+	subject := inplace.SubjectOf(m)
+	key := types.NamespacedName{Namespace: m.Namespace, Name: subject.Cluster}
+	if known, ok := c.selected[key]; ok {
+		return known, nil
+	}
+	one := &Candidate{Subject: subject}
+	if err := (Candidates{c.status.Client}).complete(ctx, one, owner{}); client.IgnoreNotFound(err) != nil {
+		return false, err
+	}
+	ofNamespace := c.policy.Namespaces == nil || c.status.Policies.labelsOf(m.Namespace).match(c.policy.Namespaces)
+	c.selected[key] = ofNamespace && c.policy.Selector.Cluster(one.ClusterLabels)
+	return c.selected[key], nil
 }

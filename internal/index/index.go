@@ -5,7 +5,6 @@ package index
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,15 +29,16 @@ func Indexed() []client.Object {
 	return []client.Object{&clusterv1.Machine{}, &refitv1.MachineUpdate{}}
 }
 
-// ByCluster returns the values of the field. A Machine is of the Cluster that its spec names, whatever its labels say.
-func ByCluster(obj client.Object) (names []string) {
-	if name := obj.GetLabels()[clusterv1.ClusterNameLabel]; name != "" {
-		names = append(names, name)
+// ByCluster returns the value of the field. A Machine is of the Cluster that its spec names, whatever its labels say.
+func ByCluster(obj client.Object) []string {
+	name := obj.GetLabels()[clusterv1.ClusterNameLabel]
+	if m, ok := obj.(*clusterv1.Machine); ok && m.Spec.ClusterName != "" {
+		name = m.Spec.ClusterName
 	}
-	if m, ok := obj.(*clusterv1.Machine); ok && m.Spec.ClusterName != "" && !slices.Contains(names, m.Spec.ClusterName) {
-		names = append(names, m.Spec.ClusterName)
+	if name == "" {
+		return nil
 	}
-	return names
+	return []string{name}
 }
 
 // Setup adds the fields to a cache, before it is read.
