@@ -240,7 +240,7 @@ func (m *model) moment() time.Time {
 func touch[T client.Object](m *model, key types.NamespacedName, obj T, change func(T)) {
 	if m.Client.Get(m.T.Context(), key, obj) == nil {
 		change(obj)
-		require.NoError(m.T, m.Client.Update(m.T.Context(), obj))
+		require.NoError(m.T, m.Update(m.T.Context(), obj))
 	}
 }
 
@@ -253,7 +253,7 @@ func (m *model) toUpdate(edits ...func(*refitv1.MachineUpdate)) {
 		e(mu)
 	}
 	annotations, status := mu.Annotations, mu.Status
-	require.NoError(m.T, m.Client.Update(m.T.Context(), mu))
+	require.NoError(m.T, m.Update(m.T.Context(), mu))
 	mu.Annotations, mu.Status = annotations, status
 	require.NoError(m.T, m.Status().Update(m.T.Context(), mu))
 }
@@ -275,7 +275,7 @@ func (m *model) override(obj client.Object) {
 func (m *model) comeOrGo(obj client.Object) {
 	err := m.Create(m.T.Context(), obj)
 	if err != nil {
-		require.NoError(m.T, m.Client.Delete(m.T.Context(), obj))
+		require.NoError(m.T, m.Delete(m.T.Context(), obj))
 	}
 }
 

@@ -34,13 +34,17 @@ func (r *Reconciler) takenOver(ctx context.Context, cached *refitv1.MachineUpdat
 
 // isSilent reports whether an update waits for an answer, and for nothing that anybody may have brought about meanwhile.
 func (r *Reconciler) isSilent(ctx context.Context, mu *refitv1.MachineUpdate) bool {
-	s := &mu.Status
-	if s.Phase != refitv1.PhaseWaiting || s.Reason != refitv1.ReasonUnreachable && s.Reason != refitv1.ReasonWorkload {
+	if !showsSilence(&mu.Status) || !nothingAsked(mu) || mu.Behind() || leftAlone(mu) {
 		return false
 	}
 	var machine clusterv1.Machine
 	var cluster clusterv1.Cluster
-	return s.PhaseSince != nil && nothingAsked(mu) && !mu.Behind() && len(s.AtWork()) == 0 && !leftAlone(mu) &&
-		r.Client.Get(ctx, client.ObjectKeyFromObject(mu), &machine) == nil && !gone(mu, &machine) &&
+	return r.Client.Get(ctx, client.ObjectKeyFromObject(mu), &machine) == nil && !gone(mu, &machine) &&
 		r.Client.Get(ctx, clusterOf(&machine), &cluster) == nil && !annotations.IsPaused(&cluster, &machine)
+}
+
+// showsSilence reports whether a status shows that an update waits for a node or an API server that does not answer, and that nothing is at work.
+func showsSilence(s *refitv1.MachineUpdateStatus) bool {
+	return s.Phase == refitv1.PhaseWaiting && (s.Reason == refitv1.ReasonUnreachable || s.Reason == refitv1.ReasonWorkload) &&
+		s.PhaseSince != nil && len(s.AtWork()) == 0
 }
