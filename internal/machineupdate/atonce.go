@@ -24,11 +24,13 @@ func (r *Reconciler) heldAtOnce(ctx context.Context, cached *refitv1.MachineUpda
 		return ctrl.Result{}, false, nil
 	}
 	var machine clusterv1.Machine
-	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(cached), &machine); err != nil || !controlledBy(cached, &machine) || !r.mayWait(ctx, &machine) {
+	var cluster clusterv1.Cluster
+	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(cached), &machine); err != nil || !controlledBy(cached, &machine) ||
+		r.Client.Get(ctx, clusterOf(&machine), &cluster) != nil || !mayWait(&cluster, &machine) {
 		return ctrl.Result{}, false, nil // whoever looks closer tells why
 	}
 	d, err := r.Gate.Ask(ctx, &machine, cached)
-	if err != nil || d.Open || !d.HoldsAll() || !r.hasArrived(ctx, &machine) {
+	if err != nil || d.Open || !d.HoldsAll() || !r.hasArrived(ctx, &cluster, &machine) {
 		return ctrl.Result{}, false, nil
 	}
 	result, err = r.showHeld(ctx, cached, &machine, d)
@@ -58,23 +60,18 @@ func untouched(mu *refitv1.MachineUpdate) bool {
 }
 
 // mayWait reports whether nothing but policies can be in the way of a Machine's update, by what caches say.
-func (r *Reconciler) mayWait(ctx context.Context, machine *clusterv1.Machine) bool {
-	var cluster clusterv1.Cluster
-	return asked(machine) && taken(machine) == nil && !beingMoved(machine) && r.Client.Get(ctx, clusterOf(machine), &cluster) == nil && !annotations.IsPaused(&cluster, machine)
+func mayWait(cluster *clusterv1.Cluster, machine *clusterv1.Machine) bool {
+	return asked(machine) && taken(machine) == nil && !beingMoved(machine) && !annotations.IsPaused(cluster, machine)
 }
 
-// hasArrived reports whether all policies are known that have come with a Machine's Cluster. The first updates of a Cluster are many that come together, so
+// hasArrived reports whether all policies are known that have come with a Machine's Cluster, which a cache has. The first updates of a Cluster are many that come together, so
 // that this is found out here, too: whoever looks closer makes a dozen requests for each.
-func (r *Reconciler) hasArrived(ctx context.Context, machine *clusterv1.Machine) bool {
-	var cached, cluster clusterv1.Cluster
-	key := clusterOf(machine)
-	if r.Client.Get(ctx, key, &cached) != nil {
-		return false
-	}
+func (r *Reconciler) hasArrived(ctx context.Context, cached *clusterv1.Cluster, machine *clusterv1.Machine) bool {
 	if _, ok := r.arrived.Load(cached.UID); ok {
 		return true
 	}
-	if err := r.Live.Get(ctx, key, &cluster); err != nil || annotations.IsPaused(&cluster, machine) {
+	var cluster clusterv1.Cluster
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(cached), &cluster); err != nil || annotations.IsPaused(&cluster, machine) {
 		return false
 	}
 	missing, err := r.missing(ctx, &cluster)

@@ -16,9 +16,8 @@ var outside = map[flow.Command]bool{
 
 // clusterKey is the Cluster whose sessions an update's are among.
 func (u *update) clusterKey() types.NamespacedName {
-	name := u.mu.Labels[clusterv1.ClusterNameLabel]
 	if u.regarding != nil {
-		name = u.regarding.Spec.ClusterName
+		return clusterOf(u.regarding)
 	}
-	return types.NamespacedName{Namespace: u.mu.Namespace, Name: name}
+	return types.NamespacedName{Namespace: u.mu.Namespace, Name: u.mu.Labels[clusterv1.ClusterNameLabel]}
 }
