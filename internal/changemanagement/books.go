@@ -8,6 +8,8 @@ import (
 	"sort"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -119,7 +121,7 @@ func (b *books) lookAgain(ctx context.Context, now time.Time) error {
 
 // list notes what the cache has, and of which updates it does not know all.
 func (b *books) list(ctx context.Context) error {
-	if err := b.eachUpdate(ctx, func(mu *refitv1.MachineUpdate) {
+	if err := eachOf(ctx, b, &refitv1.MachineUpdateList{}, func(mu *refitv1.MachineUpdate) {
 		e := b.entries[mu.Name]
 		if e == nil {
 			e = &entry{}
@@ -129,7 +131,7 @@ func (b *books) list(ctx context.Context) error {
 	}); err != nil {
 		return fmt.Errorf("list MachineUpdates: %w", err)
 	}
-	if err := b.eachMachine(ctx, func(m *clusterv1.Machine) {
+	if err := eachOf(ctx, b, &clusterv1.MachineList{}, func(m *clusterv1.Machine) {
 		if e := b.entries[m.Name]; e != nil {
 			e.machineNow = m
 		}
@@ -144,28 +146,21 @@ func (b *books) list(ctx context.Context) error {
 	return nil
 }
 
-func (b *books) eachUpdate(ctx context.Context, visit func(*refitv1.MachineUpdate)) error {
+// eachOf calls visit with all objects of a kind that the cache has in the books' namespace: out of its memory, or, where that can't be looked into, of a list.
+func eachOf[T any, P interface {
+	*T
+	client.Object
+}](ctx context.Context, b *books, list client.ObjectList, visit func(P)) error {
 	if all, err := index.Each(ctx, b.gate.Informers, b.namespace, visit); all || err != nil {
 		return err
 	}
-	var list refitv1.MachineUpdateList
-	err := b.gate.Client.List(ctx, &list, client.InNamespace(b.namespace), client.UnsafeDisableDeepCopy)
-	for i := range list.Items {
-		visit(&list.Items[i])
-	}
-	return err
-}
-
-func (b *books) eachMachine(ctx context.Context, visit func(*clusterv1.Machine)) error {
-	if all, err := index.Each(ctx, b.gate.Informers, b.namespace, visit); all || err != nil {
+	if err := b.gate.Client.List(ctx, list, client.InNamespace(b.namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return err
 	}
-	var list clusterv1.MachineList
-	err := b.gate.Client.List(ctx, &list, client.InNamespace(b.namespace), client.UnsafeDisableDeepCopy)
-	for i := range list.Items {
-		visit(&list.Items[i])
-	}
-	return err
+	return meta.EachListItem(list, func(obj runtime.Object) error {
+		visit(obj.(P))
+		return nil
+	})
 }
 
 // current reports whether the record of an update is as it would be made now.

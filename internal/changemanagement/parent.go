@@ -68,7 +68,7 @@ func (b *books) adopt(ctx context.Context, e *entry, m *clusterv1.Machine) error
 	return nil
 }
 
-// versionOf returns which version of a parent the cache has, and whether there is one.
+// revisionOf returns which version of a parent the cache has, and whether there is one.
 func (b *books) revisionOf(ctx context.Context, o owner) (revision, bool, error) {
 	var obj client.Object = &clusterv1.Cluster{}
 	if o.apiVersion != clusterv1.GroupVersion.String() || o.kind != "Cluster" {

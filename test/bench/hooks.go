@@ -128,8 +128,8 @@ func (c *contender) used() (time.Duration, error) {
 }
 
 // benchHooks compares refit with the reference extension. In each round both have their turn, so that what else the machine
-// does hits both, and so has a server that does nothing: more than its ratio to the reference extension none can reach. Requests are asked again, as Cluster API's controllers ask whenever they look; are about other machines with the same specs, as
-// those of a fleet; or all differ.
+// does hits both, and so has a server that does nothing: more than its ratio to the reference extension none can reach.
+// Requests are asked again, as Cluster API's controllers ask whenever they look; are about other machines with the same specs, as those of a fleet; or all differ.
 func benchHooks(ctx context.Context, out io.Writer, o options) (err error) {
 	say(out, "\n== The hooks over TLS, %d connections, %d rounds of %s a turn; medians over the rounds", o.connections, o.rounds, o.duration)
 	stage, err := newStage(ctx, out, o.connections)
