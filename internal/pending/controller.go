@@ -106,7 +106,11 @@ func (v *View) waiting(ctx context.Context, obj client.Object) []ctrl.Request {
 func (v *View) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var cluster clusterv1.Cluster
 	if err := v.Client.Get(ctx, req.NamespacedName, &cluster); err != nil {
+		v.rouse(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err) // they go with their owners
+	}
+	if wait, err := v.resting(ctx, &cluster); err != nil || wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, err
 	}
 	began := v.Clock.Now()
 	seen, err := v.see(ctx, req.Namespace)
@@ -124,19 +128,16 @@ func (v *View) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, er
 	if late {
 		return ctrl.Result{RequeueAfter: again}, nil
 	}
+	v.rest(req, seen, len(wanted))
 	return ctrl.Result{RequeueAfter: next(began, seen, len(wanted) > 0)}, nil
 }
 
 // writeAll writes the PendingChanges of a Cluster, and deletes those that are there for nothing. Late reports that one was written a moment ago, and is
 // to be written later.
 func (v *View) writeAll(ctx context.Context, now time.Time, req ctrl.Request, wanted []*refitv1.PendingChange) (late bool, err error) {
-	var list refitv1.PendingChangeList
-	if err := v.Client.List(ctx, &list, client.InNamespace(req.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: req.Name}); err != nil {
-		return false, fmt.Errorf("list PendingChanges: %w", err)
-	}
-	before := map[string]*refitv1.PendingChange{}
-	for i := range list.Items {
-		before[list.Items[i].Name] = &list.Items[i]
+	before, err := v.writtenOf(ctx, req.NamespacedName)
+	if err != nil {
+		return false, err
 	}
 	for _, p := range wanted {
 		err := v.write(ctx, now, p, before[p.Name])
@@ -152,6 +153,19 @@ func (v *View) writeAll(ctx context.Context, now time.Time, req ctrl.Request, wa
 		}
 	}
 	return late, nil
+}
+
+// writtenOf returns the PendingChanges of a Cluster that are there, by name.
+func (v *View) writtenOf(ctx context.Context, cluster types.NamespacedName) (map[string]*refitv1.PendingChange, error) {
+	var list refitv1.PendingChangeList
+	if err := v.Client.List(ctx, &list, client.InNamespace(cluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list PendingChanges: %w", err)
+	}
+	all := map[string]*refitv1.PendingChange{}
+	for i := range list.Items {
+		all[list.Items[i].Name] = &list.Items[i]
+	}
+	return all, nil
 }
 
 // errLate says that something is to be written later.

@@ -53,6 +53,7 @@ type View struct {
 	mu      sync.Mutex
 	last    map[string]*sight                  // by namespace
 	written map[types.NamespacedName]time.Time // when PendingChanges were written last
+	rests   map[types.NamespacedName]rest      // of Clusters at which nothing changes
 	shards  *shard.Shards
 	// woken has the Clusters of which a registered extension has said something else than before.
 	woken chan event.GenericEvent
@@ -63,6 +64,7 @@ type sight struct {
 	at      time.Time
 	again   time.Time           // from when on there may be another one
 	waiting map[string][]*entry // by Cluster
+	from    map[string]uint64   // versions from before it, by Cluster that has PendingChanges
 }
 
 // see returns what waits in a namespace, as it was a moment ago.
@@ -73,11 +75,15 @@ func (v *View) see(ctx context.Context, namespace string) (*sight, error) {
 	if last := v.last[namespace]; last != nil && now.Before(last.again) && !now.Before(last.at) {
 		return last, nil
 	}
+	from, err := v.allVersions(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
 	s, err := v.survey(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
-	sees := &sight{at: now, waiting: map[string][]*entry{}}
+	sees := &sight{at: now, waiting: map[string][]*entry{}, from: from}
 	if len(s.entries) > 0 {
 		if sees.at, err = v.tell(ctx, s); err != nil {
 			return nil, err

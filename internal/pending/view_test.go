@@ -368,9 +368,9 @@ func TestWhereNothingWaitsNoMachineIsLookedAt(t *testing.T) {
 	w := newWorld(t, outside, objects...)
 	w.OnRead = func(runtime.Object) { w.reads++ }
 	require.Zero(t, w.Reconcile(w.view, "c1"), "what comes to wait has it looked at again")
-	require.Equal(t, 5, w.reads)
+	require.Equal(t, 6, w.reads)
 	w.Reconcile(w.view, "c1")
-	require.Equal(t, 7, w.reads, "the others Clusters of a namespace are looked at with it")
+	require.Equal(t, 8, w.reads, "the others Clusters of a namespace are looked at with it")
 }
 
 func TestADeletedOwnerIsToldNoMore(t *testing.T) {

@@ -64,6 +64,7 @@ type callers struct {
 	all    sync.WaitGroup
 
 	mu     sync.Mutex
+	silent bool // nobody calls for now
 	next   timetable
 	took   []time.Duration
 	since  time.Time
@@ -95,6 +96,22 @@ func (all servers) call(ctx context.Context, f *fleet, connections int) *callers
 func (c *callers) stop() {
 	c.cancel()
 	c.all.Wait()
+}
+
+// without has nobody call while something is measured. All that would have called then does so as much later.
+func (c *callers) without(measure func() error) error {
+	c.mu.Lock()
+	c.silent = true
+	c.mu.Unlock()
+	began := time.Now()
+	err := measure()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.silent = false
+	for i := range c.next { // their order is the same
+		c.next[i].at = c.next[i].at.Add(time.Since(began))
+	}
+	return err
 }
 
 func (c *callers) err() error {
@@ -132,7 +149,7 @@ func (c *callers) work(ctx context.Context, url string) {
 func (c *callers) nextDue() (due, time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.next) == 0 {
+	if len(c.next) == 0 || c.silent {
 		return due{}, 10 * time.Millisecond
 	}
 	if wait := time.Until(c.next[0].at); wait > 0 {

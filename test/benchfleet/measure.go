@@ -48,7 +48,7 @@ func (b *bench) measure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.line(ctx, "nobody calls", alone, b.darkness())
+	b.line(ctx, "dark nodes are tried, nobody calls", alone, b.darkness())
 	return b.killed(ctx)
 }
 
@@ -77,7 +77,13 @@ func (b *bench) waiting(ctx context.Context, calls *callers) error {
 		return err
 	}
 	b.line(ctx, "waiting, Cluster API calls", waiting, calls.take().String())
-	return nil
+	return calls.without(func() error {
+		alone, err := b.s.cost(ctx, b.o.steady)
+		if err == nil {
+			b.line(ctx, "waiting, nobody calls", alone, "")
+		}
+		return err
+	})
 }
 
 // join joins what is told of one thing.
