@@ -35,7 +35,10 @@ type Dialer struct {
 	Log *Log
 }
 
-var _ remote.Dialer = (*Dialer)(nil)
+var (
+	_ remote.Dialer  = (*Dialer)(nil)
+	_ remote.Knocker = (*Dialer)(nil)
+)
 
 // Dial implements remote.Dialer. The Run of its connections fails with ErrNotRecorded, and sends nothing, when the command can't
 // be recorded.
@@ -45,6 +48,14 @@ func (d *Dialer) Dial(ctx context.Context, t remote.Target) (remote.Conn, error)
 		return nil, err
 	}
 	return &conn{Conn: c, log: d.Log, address: addressOf(c, t)}, nil
+}
+
+// Knock implements remote.Knocker, for a dialer that does. No command is sent, so that nothing is recorded.
+func (d *Dialer) Knock(ctx context.Context, t remote.Target) error {
+	if k, ok := d.Dialer.(remote.Knocker); ok {
+		return k.Knock(ctx, t)
+	}
+	return nil // it is to be dialled
 }
 
 // addressOf returns where a connection goes, as far as it tells.

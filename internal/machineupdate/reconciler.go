@@ -124,6 +124,8 @@ type Reconciler struct {
 	lost sync.Map // of time.Time
 	// silent is since when, as this process knows, updates that have begun nothing wait for a node or a workload cluster that does not answer.
 	silent sync.Map // of time.Time
+	// dark are the updates whose nodes are knocked at.
+	dark sync.Map // of darkNode
 	// firstLooks are when this process looks at updates for the first time, by the key of each; zero: it has.
 	firstLooks sync.Map // of time.Time
 	// plannedBy has the revisions of the policies that plans were made by, by the keys of MachineUpdates.
@@ -148,7 +150,7 @@ func (r *Reconciler) Skip(req ctrl.Request) { r.Sessions.Skip(req) }
 
 // byUpdate are what is known of updates, by the key of each.
 func (r *Reconciler) byUpdate() []*sync.Map {
-	return []*sync.Map{&r.plannedBy, &r.orphans, &r.stalled, &r.lost, &r.silent, &r.endings, &r.unexported, &r.firstLooks}
+	return []*sync.Map{&r.plannedBy, &r.orphans, &r.stalled, &r.lost, &r.silent, &r.endings, &r.unexported, &r.firstLooks, &r.dark}
 }
 
 // Reconcile brings one update as far as it can be brought now, or has a session do so.
@@ -178,6 +180,9 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	if after := r.takenOver(ctx, &cached); after > 0 {
 		return ctrl.Result{RequeueAfter: after}, nil
+	}
+	if result, ok := r.knocks(ctx, req, &cached); ok {
+		return result, nil
 	}
 	// From here on nothing is decided on what a cache says, but for policies and what they select: to take the lease, and to ask the node, are acts.
 	var mu refitv1.MachineUpdate

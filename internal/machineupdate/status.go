@@ -163,7 +163,9 @@ func (u *update) retryAfter(w *wait) time.Duration {
 	if since := u.mu.Status.PhaseSince; since != nil && w.also == "" { // another process may have found it silent before
 		silent = max(silent, u.Clock.Since(since.Time))
 	}
-	return askSilent(silent)
+	after := askSilent(silent)
+	u.noteDark(w, after)
+	return after
 }
 
 // askSilent is when to ask again what has been silent for so long.

@@ -14,6 +14,9 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
+// clientVersion is what refit calls itself to servers of SSH.
+const clientVersion = "SSH-2.0-refit"
+
 // SSHDialer reaches nodes over SSH.
 type SSHDialer struct {
 	// Jumps have connections to jump hosts be shared by the nodes behind them. Nil: each node has its own.
@@ -167,7 +170,7 @@ func (t Target) handshake(ctx context.Context, raw net.Conn, address Address, si
 			}
 			return refused
 		},
-		ClientVersion: "SSH-2.0-refit",
+		ClientVersion: clientVersion,
 	}
 	conn, channels, requests, err := ssh.NewClientConn(raw, address.String(), config)
 	switch {
