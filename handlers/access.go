@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"sync"
 
 	"github.com/capi-refit/refit/internal/inplace"
 )
@@ -31,6 +32,7 @@ func (e *Engine) reachable(ctx context.Context, v *verdict) (*verdict, error) {
 	}
 	unclaimed := *v // which others may have remembered
 	unclaimed.patches, unclaimed.decision = nil, inplace.Unreached(v.decision, why)
+	unclaimed.proposal = sync.OnceValues(unclaimed.propose)
 	unclaimed.told = tellOf(unclaimed.decision, v.subject.MadeByKubeadm())
 	return &unclaimed, nil
 }

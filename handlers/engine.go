@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -41,6 +42,8 @@ type verdict struct {
 	outcome
 	basis   string // what it rests on beside the request; empty if that is not known
 	foreign bool   // extensions that are registered were asked, which may look at all of the objects
+	// proposal is what Cluster API will do with the verdict, found out when it is asked for first. It is shared and not to be changed.
+	proposal func() (inplace.Proposal, error)
 }
 
 // outcome is what a verdict says. Machines with the same change may share it.
@@ -90,7 +93,7 @@ func (e *Engine) read(ctx context.Context, r *rawRequest, l layout) (*verdict, e
 	if err != nil {
 		return nil, err
 	}
-	return &verdict{
+	v := &verdict{
 		subject:   subject,
 		namespace: current[fieldset.Machine].namespace,
 		name:      current[fieldset.Machine].name,
@@ -100,7 +103,9 @@ func (e *Engine) read(ctx context.Context, r *rawRequest, l layout) (*verdict, e
 		current:   current,
 		desired:   desiredOf(l, desired),
 		basis:     basis,
-	}, nil
+	}
+	v.proposal = sync.OnceValues(v.propose)
+	return v, nil
 }
 
 // settle decides about what a verdict has of a request.

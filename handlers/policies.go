@@ -35,8 +35,8 @@ func (NoPolicies) Upgrade(context.Context, inplace.Upgrade) (inplace.Progress, e
 	return inplace.Progress{Done: true}, nil
 }
 
-// proposal is what Cluster API will do with the verdict.
-func (v *verdict) proposal() (inplace.Proposal, error) {
+// propose finds out what Cluster API will do with the verdict.
+func (v *verdict) propose() (inplace.Proposal, error) {
 	p := inplace.Proposal{Subject: v.subject, Name: v.name, Left: v.told.left}
 	if !v.template {
 		p.Machine = &metav1.ObjectMeta{}

@@ -105,11 +105,12 @@ func (c *callers) without(measure func() error) error {
 	c.mu.Unlock()
 	began := time.Now()
 	err := measure()
+	took := time.Since(began)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.silent = false
-	for i := range c.next { // their order is the same
-		c.next[i].at = c.next[i].at.Add(time.Since(began))
+	for i := range c.next { // their order stays
+		c.next[i].at = c.next[i].at.Add(took)
 	}
 	return err
 }
