@@ -93,12 +93,13 @@ func (v *View) see(ctx context.Context, namespace string) (*sight, error) {
 	for _, e := range s.entries {
 		sees.waiting[e.cluster.Name] = append(sees.waiting[e.cluster.Name], e)
 	}
-	sees.again = now.Add(max(again, share*v.Clock.Since(now)))
 	if v.last == nil {
 		v.last = map[string]*sight{}
 	}
 	maps.DeleteFunc(v.last, func(_ string, s *sight) bool { return !now.Before(s.again) }) // each has the objects of its namespace
 	v.last[namespace] = sees
+	// All namespaces together have the share.
+	sees.again = now.Add(max(again, time.Duration(share*len(v.last))*v.Clock.Since(now)))
 	return sees, nil
 }
 

@@ -431,3 +431,29 @@ func TestWhatWasSeenIsForgotten(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"c"}, slices.Collect(maps.Keys(w.view.last)))
 }
+
+// TestAllNamespacesTogetherHaveAShareOfTheTime, however many there are.
+func TestAllNamespacesTogetherHaveAShareOfTheTime(t *testing.T) {
+	w := newWorld(t, inside)
+	w.view.Clock = slow{w.Clock, time.Second}
+	var took, until time.Duration
+	for _, namespace := range []string{"a", "b", "c"} {
+		began := w.Clock.Now()
+		seen, err := w.view.see(t.Context(), namespace)
+		require.NoError(t, err)
+		took += w.Clock.Since(began)
+		until = max(until, seen.again.Sub(inside))
+	}
+	require.GreaterOrEqual(t, until, share*took)
+}
+
+// slow is a clock by which a look at it takes some time.
+type slow struct {
+	*clocktesting.FakeClock
+	look time.Duration
+}
+
+func (c slow) Since(at time.Time) time.Duration {
+	c.Step(c.look)
+	return c.FakeClock.Since(at)
+}

@@ -27,6 +27,7 @@ import (
 
 	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
 
+	"github.com/capi-refit/refit/test/bench/floor"
 	"github.com/capi-refit/refit/test/lab"
 	"github.com/capi-refit/refit/webhook"
 )
@@ -57,7 +58,7 @@ func addHidden(to *cobra.Command) {
 			Use: abuseCommand + " DIR PORT", Hidden: true, Args: cobra.ExactArgs(2),
 			RunE: func(cmd *cobra.Command, args []string) error { return abuse(cmd.Context(), args[0], args[1]) },
 		},
-		newFloorCommand(),
+		floor.NewCommand(),
 	)
 }
 

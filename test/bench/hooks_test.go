@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/capi-refit/refit/test/bench/floor"
 )
 
 // TestAServerIsMeasuredWhoseProcessIsNotKnown without its processor time.
 func TestAServerIsMeasuredWhoseProcessIsNotKnown(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, floorAnswer) }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, floor.Answer) }))
 	defer server.Close()
 	c := &contender{name: "server", url: server.URL, client: server.Client(), paths: map[string]string{"CanUpdateMachine": "/"}}
 	r := hookRequests{hook: "CanUpdateMachine", bodies: [][]byte{[]byte("{}")}}

@@ -22,6 +22,7 @@ import (
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	"github.com/capi-refit/refit/test/bench/floor"
 	"github.com/capi-refit/refit/test/lab"
 	"github.com/capi-refit/refit/test/process"
 	"github.com/capi-refit/refit/webhook"
@@ -80,7 +81,7 @@ func (s *stage) start(ctx context.Context, out io.Writer, connections int) error
 	if err != nil {
 		return err
 	}
-	if s.floor, err = run("floor", self, floorCommand); err == nil {
+	if s.floor, err = run("floor", self, floor.Name); err == nil {
 		s.floor.paths = s.refit.paths // it serves any
 	}
 	return err

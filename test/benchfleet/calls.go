@@ -75,17 +75,23 @@ const updatePath = "/hooks.runtime.cluster.x-k8s.io/v1alpha1/updatemachine/updat
 
 // call has callers ask for all machines of a fleet at once, the replicas in turn.
 func (all servers) call(ctx context.Context, f *fleet, connections int) *callers {
+	var urls []string
+	for _, s := range all {
+		urls = append(urls, s.url+updatePath)
+	}
+	return all[0].m.call(ctx, urls, f, connections, 0)
+}
+
+// call has callers ask servers for all machines of a fleet within a time, one after the other.
+func (m *management) call(ctx context.Context, urls []string, f *fleet, connections int, within time.Duration) *callers {
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(all[0].m.bundle)
+	roots.AppendCertsFromPEM(m.bundle)
 	ctx, cancel := context.WithCancel(ctx)
-	c := &callers{cancel: cancel, since: time.Now(), client: &http.Client{
+	c := &callers{cancel: cancel, urls: urls, since: time.Now(), client: &http.Client{
 		Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, MaxIdleConnsPerHost: connections},
 	}}
-	for _, s := range all {
-		c.urls = append(c.urls, s.url+updatePath)
-	}
-	for _, request := range f.requests {
-		c.next = append(c.next, due{time.Now(), request})
+	for i, request := range f.requests {
+		c.next = append(c.next, due{c.since.Add(time.Duration(i) * within / time.Duration(len(f.requests))), request})
 	}
 	for i := range connections {
 		c.all.Go(func() { c.work(ctx, c.urls[i%len(c.urls)]) })

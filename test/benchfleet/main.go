@@ -19,6 +19,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/test/bench/floor"
 )
 
 type options struct {
@@ -50,6 +51,7 @@ func main() {
 	cmd.Flags().DurationVar(&o.settle, "settle", 2*time.Minute, "How long before that, in which what is shown of the fleet is written for the last time.")
 	cmd.Flags().StringVar(&o.hold, "hold", string(refitv1.HoldAll), "What the policies hold back: All, or Material, for which refit looks at nodes that do not answer here.")
 	cmd.Flags().BoolVar(&o.provisioned, "provisioned", false, "Have Clusters be provisioned, so that refit connects to them: to the API server of the management cluster, which counts what each is asked.")
+	cmd.AddCommand(floor.NewCommand())
 	if err := cmd.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "benchfleet:", err)
 		os.Exit(1) //nolint:gocritic // there is nothing left for the deferred stop to do

@@ -81,6 +81,7 @@ func (b *bench) waiting(ctx context.Context, calls *callers) error {
 		alone, err := b.s.cost(ctx, b.o.steady)
 		if err == nil {
 			b.line(ctx, "waiting, nobody calls", alone, "")
+			err = b.floor(ctx)
 		}
 		return err
 	})
