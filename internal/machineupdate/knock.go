@@ -37,10 +37,9 @@ type darkNode struct {
 type circumstances struct {
 	of                               types.NamespacedName // the Cluster
 	update, machine, cluster, access string               // UIDs and resourceVersions
-	open                             bool
 }
 
-// knows returns what is known of an update; false if that can't be told.
+// knows returns what is known of an update that policies let go; false if that can't be told, or they do not.
 func (r *Reconciler) knows(ctx context.Context, mu *refitv1.MachineUpdate) (_ circumstances, ok bool) {
 	var machine clusterv1.Machine
 	var cluster clusterv1.Cluster
@@ -51,14 +50,13 @@ func (r *Reconciler) knows(ctx context.Context, mu *refitv1.MachineUpdate) (_ ci
 	if err != nil {
 		return circumstances{}, false
 	}
-	d, err := r.Gate.Ask(ctx, &machine, mu)
-	if err != nil {
+	// Where policies hold the update back it is shown to wait for them.
+	if d, err := r.Gate.Ask(ctx, &machine, mu); err != nil || !d.Open {
 		return circumstances{}, false
 	}
 	revision := func(obj client.Object) string { return string(obj.GetUID()) + "/" + obj.GetResourceVersion() }
 	return circumstances{
 		of: client.ObjectKeyFromObject(&cluster), update: revision(mu), machine: revision(&machine), cluster: revision(&cluster), access: revision(access),
-		open: d.Open,
 	}, true
 }
 
