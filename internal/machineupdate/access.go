@@ -18,6 +18,7 @@ func (u *update) access(ctx context.Context, machine *clusterv1.Machine) (*nodea
 	na, err := nodeaccess.Find(ctx, u.Client, machine)
 	recorded := ""
 	if err == nil {
+		u.circumstances.access = revision(na)
 		if u.firstUse = na.Spec.SSH.HostKeys.Policy == refitv1.HostKeyTrustOnFirstUse; u.firstUse {
 			recorded, err = u.knownHost(ctx, machine)
 		}

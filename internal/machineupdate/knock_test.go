@@ -2,11 +2,13 @@ package machineupdate
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -14,6 +16,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/nodeaccess"
+	"github.com/capi-refit/refit/schedule"
 )
 
 // knocker is a dialer that can knock, and counts both. Its node answers as it dials.
@@ -93,39 +96,64 @@ func TestANodeThatAnswersIsLookedAt(t *testing.T) {
 	require.NotEqual(t, refitv1.ReasonUnreachable, w.update().Status.Reason)
 }
 
-// TestWhatWakesADarkNodesUpdateHasItLookedAt: whoever comes before its time, or changes something that has a say.
-func TestWhatWakesADarkNodesUpdateHasItLookedAt(t *testing.T) {
+// TestWhatChangesHasADarkNodesUpdateLookedAt, whoever is woken by it or not, and whenever that is: also between a look and the first knock.
+func TestWhatChangesHasADarkNodesUpdateLookedAt(t *testing.T) {
+	machine := func(edit func(*clusterv1.Machine)) func(*world) {
+		return func(w *world) {
+			var m clusterv1.Machine
+			require.NoError(w.t, w.Get(w.t.Context(), key, &m))
+			edit(&m)
+			require.NoError(w.t, w.Update(w.t.Context(), &m))
+		}
+	}
 	for name, change := range map[string]func(*world){
 		"another try": func(w *world) {
 			mu := w.update()
 			metav1.SetMetaDataAnnotation(&mu.ObjectMeta, refitv1.RetryAnnotation, "1")
 			require.NoError(w.t, w.Update(w.t.Context(), mu))
 		},
-		"the Machine": func(w *world) {
-			var m clusterv1.Machine
-			require.NoError(w.t, w.Get(w.t.Context(), key, &m))
-			m.Status.Addresses[0].Address = "192.0.2.99"
-			require.NoError(w.t, w.Update(w.t.Context(), &m))
-		},
-		"the way to the node": func(w *world) {
+		"another address": machine(func(m *clusterv1.Machine) { m.Status.Addresses[0].Address = "192.0.2.99" }),
+		"its owner remediates the Machine": machine(func(m *clusterv1.Machine) {
+			m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{
+				Type: clusterv1.MachineOwnerRemediatedCondition, Status: metav1.ConditionFalse, Reason: clusterv1.MachineOwnerRemediatedWaitingForRemediationReason,
+			})
+		}),
+		"another way to the node": func(w *world) {
 			var all refitv1.NodeAccessList
 			require.NoError(w.t, w.List(w.t.Context(), &all))
 			all.Items[0].Spec.SSH.Port = 2222
 			require.NoError(w.t, w.Update(w.t.Context(), &all.Items[0]))
 		},
+		"a policy that closes to all": func(w *world) {
+			p := nightly()
+			p.Spec.Hold = refitv1.HoldAll
+			require.NoError(w.t, w.Create(w.t.Context(), p))
+			w.readPolicies()
+		},
+		"a paused Cluster": func(w *world) {
+			var c clusterv1.Cluster
+			require.NoError(w.t, w.Get(w.t.Context(), ofC1, &c))
+			c.Spec.Paused = ptr.To(true)
+			require.NoError(w.t, w.Update(w.t.Context(), &c))
+		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			w, k, after := dark(t)
-			for range 3 {
-				w.clock.Step(after)
-				after = w.reconcile().RequeueAfter
-			}
-			require.Equal(t, 1, k.n)
-			change(w)
-			w.clock.Step(after)
-			w.reconcile()
-			require.Equal(t, 2, k.n)
-		})
+		for _, knocks := range []int{0, 3} {
+			t.Run(fmt.Sprintf("%s after %d knocks", name, knocks), func(t *testing.T) {
+				w, k, after := dark(t)
+				for range knocks {
+					w.clock.Step(after)
+					after = w.reconcile().RequeueAfter
+				}
+				require.Equal(t, knocks, k.knock)
+				live := &countedReads{Reader: w.reconciler.Live}
+				w.reconciler.Live = live
+				change(w)
+				w.clock.Step(after + time.Second) // the queue is long: whoever is woken comes when it is time
+				w.reconcile()
+				require.Equal(t, knocks, k.knock)
+				require.Positive(t, live.n)
+			})
+		}
 	}
 	t.Run("something else, before its time", func(t *testing.T) {
 		w, k, after := dark(t)
@@ -135,16 +163,81 @@ func TestWhatWakesADarkNodesUpdateHasItLookedAt(t *testing.T) {
 		w.reconcile()
 		require.Equal(t, 2, k.n)
 	})
-	t.Run("a policy that closes", func(t *testing.T) {
-		w, k, after := dark(t)
+}
+
+// TestNobodyKnocksWhenAWindowHasEnded that was open to the look before, and says that its node does not answer.
+func TestNobodyKnocksWhenAWindowHasEnded(t *testing.T) {
+	w := newWorld(t)
+	p := nightly()
+	p.Spec.Hold = refitv1.HoldAll
+	p.Spec.MaintenanceSchedule = &schedule.MaintenanceSchedule{Permit: []schedule.Permit{{Recurrence: "FREQ=DAILY", StartTime: "19:00", Duration: "2h"}}}
+	require.NoError(t, w.Create(t.Context(), p))
+	w.readPolicies()
+	k := &knocker{countedDials: countedDials{Dialer: w.reconciler.Dialer}, w: w}
+	w.reconciler.Dialer = k
+	w.clock.SetTime(time.Date(2026, 10, 3, 20, 59, 55, 0, time.UTC))
+	w.ask()
+	w.node.dialErr = errRefused
+	after := w.reconcile().RequeueAfter
+	w.requireWaiting(refitv1.ReasonUnreachable, "")
+	w.clock.Step(after)
+	w.reconcile()
+	w.requireWaiting(refitv1.ReasonWindow, "")
+	require.Zero(t, k.knock)
+	require.Equal(t, 1, k.n)
+}
+
+// slowKnocker takes as long as a node that drops packets.
+type slowKnocker struct{ *knocker }
+
+func (k slowKnocker) Knock(ctx context.Context, t remote.Target) error {
+	k.w.clock.Step(20 * time.Second)
+	return k.knocker.Knock(ctx, t)
+}
+
+// TestADarkNodesUpdateIsLookedAtEveryTenMinutes, and no later than a knock takes that is under way then.
+func TestADarkNodesUpdateIsLookedAtEveryTenMinutes(t *testing.T) {
+	w, k, after := dark(t)
+	w.reconciler.Dialer = slowKnocker{k}
+	for range 3 {
+		began, looks := w.clock.Now(), k.n
+		for k.n == looks {
+			w.clock.Step(after)
+			after = w.reconcile().RequeueAfter
+		}
+		require.LessOrEqual(t, w.clock.Since(began), knocksFor+20*time.Second)
+	}
+}
+
+// punisher has a server that turns away for a while who has come and gone without a login (PerSourcePenalties of OpenSSH). That it does is an answer, too.
+type punisher struct {
+	*knocker
+	until time.Time
+}
+
+func (p *punisher) Knock(context.Context, remote.Target) error {
+	p.until = p.w.clock.Now().Add(15 * time.Second)
+	return nil
+}
+
+func (p *punisher) Dial(ctx context.Context, t remote.Target) (remote.Conn, error) {
+	p.w.node.dialErr = nil
+	if p.w.clock.Now().Before(p.until) {
+		p.w.node.dialErr = errRefused
+	}
+	return p.knocker.Dial(ctx, t)
+}
+
+// TestAServerThatPunishesKnocksIsReached by the try after a knock and a look that was turned away, which does not knock, once it comes late enough.
+func TestAServerThatPunishesKnocksIsReached(t *testing.T) {
+	w, k, after := dark(t)
+	w.reconciler.Dialer = &punisher{knocker: k}
+	began := w.clock.Now()
+	for w.update().Status.Reason == refitv1.ReasonUnreachable {
+		require.Less(t, w.clock.Since(began), 5*time.Minute)
 		w.clock.Step(after)
 		after = w.reconcile().RequeueAfter
-		require.NoError(t, w.Create(t.Context(), nightly()))
-		w.readPolicies()
-		w.clock.Step(after)
-		w.reconcile()
-		require.Equal(t, 2, k.n)
-	})
+	}
 }
 
 // TestNoNodeBehindAJumpHostIsKnockedAt: that takes the jump host's credentials.

@@ -181,7 +181,8 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if after := r.takenOver(ctx, &cached); after > 0 {
 		return ctrl.Result{RequeueAfter: after}, nil
 	}
-	if result, ok := r.knocks(ctx, req, &cached); ok {
+	result, only, knocked := r.knocks(ctx, req, &cached)
+	if only {
 		return result, nil
 	}
 	// From here on nothing is decided on what a cache says, but for policies and what they select: to take the lease, and to ask the node, are acts.
@@ -192,7 +193,7 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if beingMoved(&mu) {
 		return ctrl.Result{}, nil
 	}
-	u := &update{Reconciler: r, mu: &mu, writtenAt: r.Clock.Now()}
+	u := &update{Reconciler: r, mu: &mu, writtenAt: r.Clock.Now(), knocked: knocked}
 	if err := u.restore(ctx); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -292,6 +293,7 @@ func (u *update) machine(ctx context.Context) (*clusterv1.Machine, *wait, error)
 	if err := u.Live.Get(ctx, clusterKey, &cluster); err != nil {
 		return machine, nil, fmt.Errorf("read Cluster %s: %w", clusterKey, err)
 	}
+	u.circumstances.machine, u.circumstances.cluster = revision(machine), revision(&cluster)
 	u.read, u.readAt = &lease.Facts{Machine: machine, Cluster: &cluster}, u.Clock.Now()
 	u.marks.Machine = protection.MetadataOf(clusterv1.GroupVersion.WithKind("Machine"), &machine.ObjectMeta)
 	u.pause = ptr.To(pauseOf(&cluster, machine, u.mu))

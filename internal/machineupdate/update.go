@@ -62,9 +62,12 @@ type update struct {
 	// opened is what lets it start, if nothing holds it back.
 	opened changemanagement.Decision
 	// runs is the version of the kubelet that the Node reports.
-	runs     string
-	login    login
-	occupied occupancy
+	runs  string
+	login login
+	// knocked reports that the node has answered a knock just now, and circumstances are what has had a say so far.
+	knocked       bool
+	circumstances circumstances
+	occupied      occupancy
 	// saidLast is what the node has said of its last work before it was released. Nil: nothing.
 	saidLast *node.Status
 	// noRepair is why a repair is no longer to be made; empty if it is.

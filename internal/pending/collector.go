@@ -15,8 +15,8 @@ var machinesDesc = prometheus.NewDesc("refit_change_pending_machines",
 	"Machines that a change will touch that was asked for and has not started on them, by what becomes of them: in_place, replacement, upgrade, or unknown.",
 	[]string{"namespace", "cluster", "role", "cause"}, nil)
 
-// labels are causes as metrics have them.
-var labels = map[refitv1.PendingCause]string{
+// causeLabels are causes as metrics have them.
+var causeLabels = map[refitv1.PendingCause]string{
 	refitv1.PendingInPlace: "in_place", refitv1.PendingReplacement: "replacement", refitv1.PendingUpgrade: "upgrade", refitv1.PendingUnknown: "unknown",
 }
 
@@ -57,6 +57,6 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	for k, n := range counts {
-		ch <- prometheus.MustNewConstMetric(machinesDesc, prometheus.GaugeValue, float64(n), k.namespace, k.cluster, string(k.role), labels[k.cause])
+		ch <- prometheus.MustNewConstMetric(machinesDesc, prometheus.GaugeValue, float64(n), k.namespace, k.cluster, string(k.role), causeLabels[k.cause])
 	}
 }

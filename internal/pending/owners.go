@@ -146,6 +146,11 @@ func (o *Owners) deployment(ctx context.Context, meta *metav1.PartialObjectMetad
 	return d
 }
 
+// of reports whether it is what was read of a MachineDeployment as it is.
+func (d *deployment) of(meta *metav1.PartialObjectMetadata) bool {
+	return !d.at.IsZero() && d.err == nil && d.generation == meta.Generation
+}
+
 func (d *deployment) read(md *clusterv1.MachineDeployment) {
 	d.paused = ptr.Deref(md.Spec.Paused, false)
 	d.onDelete = md.Spec.Rollout.Strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType

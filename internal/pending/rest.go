@@ -4,10 +4,11 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -25,14 +26,21 @@ const restsFor = 5 * time.Minute
 
 // rest is what the PendingChanges of a Cluster that were written last were found out from.
 type rest struct {
-	from  uint64
+	basis
 	until time.Time
 	many  int // PendingChanges
 }
 
-// at reports whether a Cluster is still as it was.
-func (r rest) at(now time.Time, from uint64, many int) bool {
-	return r.from == from && r.many == many && now.Before(r.until)
+// basis is what PendingChanges are found out from: versions of objects, and how often policies have come to say something else. A process may read a
+// policy later than its cache has it.
+type basis struct {
+	versions uint64
+	edits    int64
+}
+
+// heedPolicies has Clusters rest no longer when policies come to say something else. It is for the time before the manager starts.
+func (v *View) heedPolicies() {
+	v.Gate.Policies.OnChange(func(string, func(labels.Set) bool) { v.edits.Add(1) })
 }
 
 // resting returns when to look at a Cluster again of which nothing has changed since its PendingChanges were written; 0 if they are to be found out now. A
@@ -49,11 +57,7 @@ func (v *View) resting(ctx context.Context, cluster *clusterv1.Cluster) (time.Du
 	if err != nil {
 		return 0, err
 	}
-	from, err := v.versions(ctx, cluster)
-	if err != nil {
-		return 0, err
-	}
-	if last.at(v.Clock.Now(), from, len(written)) {
+	if is, ok := v.basis(ctx, cluster); ok && is == last.basis && len(written) == last.many && v.Clock.Now().Before(last.until) {
 		return refresh, nil
 	}
 	v.rouse(key)
@@ -71,9 +75,9 @@ func (v *View) rouse(cluster types.NamespacedName) {
 func (v *View) rest(req ctrl.Request, seen *sight, many int) {
 	from, ok := seen.from[req.Name]
 	if !ok {
-		return // all of it is new
+		return // all of it is new, or not to be told
 	}
-	last := rest{from: from, until: seen.at.Add(restsFor), many: many}
+	last := rest{basis: from, until: seen.at.Add(restsFor), many: many}
 	for _, e := range seen.waiting[req.Name] {
 		if !e.rests(seen.at) {
 			return
@@ -87,47 +91,52 @@ func (v *View) rest(req ctrl.Request, seen *sight, many int) {
 	if v.rests == nil {
 		v.rests = map[types.NamespacedName]rest{}
 	}
+	maps.DeleteFunc(v.rests, func(_ types.NamespacedName, r rest) bool { return !seen.at.Before(r.until) })
 	v.rests[req.NamespacedName] = last
 }
 
 // rests reports whether an entry stays as it is until something happens that versions tell, or until it may start: it is an update that has not begun and may
-// not.
+// not, and all was read that it was found out from.
 func (e *entry) rests(now time.Time) bool {
-	return e.update != nil && !e.underWay && (e.earliest.IsZero() || e.earliest.After(now)) && (e.owner.kind != "MachineDeployment" || !e.deployment.at.IsZero())
+	return e.update != nil && !e.underWay && (e.earliest.IsZero() || e.earliest.After(now)) && e.reason != refitv1.PendingUnreadable &&
+		(e.owner.kind != "MachineDeployment" || e.meta != nil && e.deployment.of(e.meta))
 }
 
 // hashed is for versions of objects.
 var hashed = maphash.MakeSeed()
 
-// allVersions returns the versions of the Clusters of a namespace that have PendingChanges.
-func (v *View) allVersions(ctx context.Context, namespace string) (map[string]uint64, error) {
+// bases returns the bases of the Clusters of a namespace that have PendingChanges. What can't be told of one keeps it from resting, and nothing else.
+func (v *View) bases(ctx context.Context, namespace string) (map[string]basis, error) {
 	var list refitv1.PendingChangeList
 	if err := v.Client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list PendingChanges: %w", err)
 	}
-	all := map[string]uint64{}
+	all := map[string]basis{}
 	for i := range list.Items {
 		if list.Items[i].Spec.Owner.Kind != "Cluster" {
 			continue
 		}
 		var cluster clusterv1.Cluster
-		err := v.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: list.Items[i].Spec.Cluster}, &cluster)
-		if apierrors.IsNotFound(err) {
+		if v.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: list.Items[i].Spec.Cluster}, &cluster) != nil {
 			continue
 		}
-		if err == nil {
-			all[cluster.Name], err = v.versions(ctx, &cluster)
-		}
-		if err != nil {
-			return nil, err
+		if is, ok := v.basis(ctx, &cluster); ok {
+			all[cluster.Name] = is
 		}
 	}
 	return all, nil
 }
 
-// versions returns a digest of the resourceVersions of all in the cache from which the PendingChanges of a Cluster are found out. A view takes them before it
+// basis returns the basis of a Cluster as it is.
+func (v *View) basis(ctx context.Context, cluster *clusterv1.Cluster) (basis, bool) {
+	edits := v.edits.Load()
+	versions, ok := v.versions(ctx, cluster)
+	return basis{versions, edits}, ok
+}
+
+// versions returns a digest of the resourceVersions of all in the cache from which the PendingChanges of a Cluster are found out, if all of it can be read. A view takes them before it
 // looks, so that what changes meanwhile is found out the next time.
-func (v *View) versions(ctx context.Context, cluster *clusterv1.Cluster) (uint64, error) {
+func (v *View) versions(ctx context.Context, cluster *clusterv1.Cluster) (_ uint64, ok bool) {
 	sum := versionOf(cluster)
 	owners := map[owner]bool{}
 	add := func(obj client.Object) {
@@ -145,29 +154,25 @@ func (v *View) versions(ctx context.Context, cluster *clusterv1.Cluster) (uint64
 		{&refitv1.ChangeManagementPolicyList{}, client.InNamespace(cluster.Namespace)},
 		{&refitv1.ClusterChangeManagementPolicyList{}, client.InNamespace("")},
 	} {
-		if err := v.Client.List(ctx, of.list, of.where, client.UnsafeDisableDeepCopy); err != nil {
-			return 0, fmt.Errorf("list what the PendingChanges of Cluster %s depend on: %w", client.ObjectKeyFromObject(cluster), err)
+		if v.Client.List(ctx, of.list, of.where, client.UnsafeDisableDeepCopy) != nil {
+			return 0, false
 		}
-		if err := meta.EachListItem(of.list, func(obj runtime.Object) error {
+		_ = meta.EachListItem(of.list, func(obj runtime.Object) error { // they are lists, of objects
 			add(obj.(client.Object))
 			return nil
-		}); err != nil {
-			return 0, err
-		}
+		})
 	}
 	for o := range owners {
 		if o.name == "" {
 			continue
 		}
 		obj, err := v.Owners.meta(ctx, cluster.Namespace, o)
-		if client.IgnoreNotFound(err) != nil {
-			return 0, err
+		if err != nil {
+			return 0, false
 		}
-		if err == nil {
-			sum += versionOf(obj)
-		}
+		sum += versionOf(obj)
 	}
-	return sum, nil
+	return sum, true
 }
 
 // versionOf returns a digest of what an object is. Its resourceVersion alone may be that of another one.

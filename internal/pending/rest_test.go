@@ -1,6 +1,7 @@
 package pending
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/policykind/policykindtest"
+	"github.com/capi-refit/refit/schedule"
 )
 
 // atRest returns a world in which updates wait for their window, and of which all is told that there is to tell.
@@ -115,4 +117,55 @@ func TestTheRestOfAClusterThatIsGoneIsForgotten(t *testing.T) {
 	require.NoError(t, w.Delete(t.Context(), policykindtest.Get(w.World, "c1", &clusterv1.Cluster{})))
 	w.Reconcile(w.view, "c1")
 	require.Empty(t, w.view.rests)
+}
+
+// TestAnOwnerThatCannotBeReadHidesNothing: its Cluster does not rest, and that is all.
+func TestAnOwnerThatCannotBeReadHidesNothing(t *testing.T) {
+	ofGone := func(m *clusterv1.Machine) {
+		m.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1", clusterv1.MachineControlPlaneLabel: ""}
+		m.OwnerReferences[0].APIVersion, m.OwnerReferences[0].Kind, m.OwnerReferences[0].Name = "gone.example.org/v1//", "GoneControlPlane", "gone"
+	}
+	w := newWorld(t, outside, append(fleet(sysctl), saturdays("a"), worker("w1"), update("w1", held), worker("cp", ofGone))...)
+	for range 4 {
+		require.True(t, w.looks())
+		require.EqualValues(t, 1, w.shown("MachineDeployment", "md").Status.Machines)
+		w.Clock.Step(refresh)
+	}
+	require.NoError(t, w.Delete(t.Context(), policykindtest.Get(w.World, "w1", &refitv1.MachineUpdate{})))
+	w.Reconcile(w.view, "c1")
+	require.Nil(t, w.shown("MachineDeployment", "md"))
+}
+
+// TestWhatWasNotReadDoesNotRest: of many owners that change at once a view reads some, and tells of the others what was so before.
+func TestWhatWasNotReadDoesNotRest(t *testing.T) {
+	meta := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Generation: 2}}
+	for name, tc := range map[string]struct {
+		read  deployment
+		rests bool
+	}{
+		"it was":              {deployment{at: outside, generation: 2}, true},
+		"as it was before":    {deployment{at: outside, generation: 1}, false},
+		"it was not":          {deployment{}, false},
+		"it could not be":     {deployment{at: outside, generation: 2, err: errors.New("down")}, false},
+		"never, and is older": {deployment{generation: 2}, false},
+	} {
+		e := &entry{update: update("w1", held), owner: owner{kind: "MachineDeployment", name: "md"}, meta: meta, deployment: tc.read}
+		require.Equal(t, tc.rests, e.rests(outside), name)
+		e.reason = refitv1.PendingUnreadable
+		require.False(t, e.rests(outside), name)
+	}
+}
+
+// TestAPolicyThatIsReadLaterIsHeeded: the cache has had it when the view looked, and the policies that it asked had not.
+func TestAPolicyThatIsReadLaterIsHeeded(t *testing.T) {
+	w := atRest(t)
+	w.Change("a", func(s *spec) {
+		s.MaintenanceSchedule = &schedule.MaintenanceSchedule{Permit: []schedule.Permit{{Recurrence: "FREQ=WEEKLY;BYDAY=FR", StartTime: "20:00", Duration: "8h"}}}
+	})
+	w.Reconcile(w.view, "c1")
+	w.Clock.Step(time.Second)
+	w.Reread("a")
+	w.Clock.Step(refresh)
+	w.Reconcile(w.view, "c1")
+	require.Equal(t, time.Friday, w.shown("Cluster", "c1").Status.EarliestStart.Weekday())
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,6 +55,7 @@ type View struct {
 	last    map[string]*sight                  // by namespace
 	written map[types.NamespacedName]time.Time // when PendingChanges were written last
 	rests   map[types.NamespacedName]rest      // of Clusters at which nothing changes
+	edits   atomic.Int64                       // how often policies have come to say something else
 	shards  *shard.Shards
 	// woken has the Clusters of which a registered extension has said something else than before.
 	woken chan event.GenericEvent
@@ -64,7 +66,7 @@ type sight struct {
 	at      time.Time
 	again   time.Time           // from when on there may be another one
 	waiting map[string][]*entry // by Cluster
-	from    map[string]uint64   // versions from before it, by Cluster that has PendingChanges
+	from    map[string]basis    // as it was before, by Cluster that has PendingChanges
 }
 
 // see returns what waits in a namespace, as it was a moment ago.
@@ -75,7 +77,7 @@ func (v *View) see(ctx context.Context, namespace string) (*sight, error) {
 	if last := v.last[namespace]; last != nil && now.Before(last.again) && !now.Before(last.at) {
 		return last, nil
 	}
-	from, err := v.allVersions(ctx, namespace)
+	from, err := v.bases(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}

@@ -184,6 +184,7 @@ func newWorld(t testing.TB, now time.Time, objects ...client.Object) *world {
 		Client: w, Gate: gate, Versions: by, Clock: w.Clock,
 		Owners: &Owners{Client: w, Live: w, Differences: &rollback.Rollback{Writer: w, Live: w}, Updaters: by, Clock: w.Clock},
 	}
+	w.view.heedPolicies()
 	return w
 }
 
