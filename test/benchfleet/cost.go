@@ -28,14 +28,17 @@ func (all servers) cost(ctx context.Context, d time.Duration) (cost, error) {
 
 // since returns what was spent since something was measured before: by all replicas, and by the one that has most of it, memory.
 func (all servers) since(before cost) cost {
-	c := cost{at: time.Now()}
+	c, known := cost{at: time.Now()}, true
 	for _, s := range all {
 		pid := strconv.Itoa(s.cmd.Process.Pid)
 		c.cpuSeconds += cpuSeconds(pid)
 		rss, most := memory(pid)
 		c.rss, c.mostRSS = max(c.rss, rss), max(c.mostRSS, most)
-		calls, _ := s.sum(context.Background(), "rest_client_requests_total", nil)
-		c.calls += calls
+		calls, err := s.sum(context.Background(), "rest_client_requests_total", nil)
+		c.calls, known = c.calls+calls, known && err == nil
+	}
+	if !known {
+		c.calls = before.calls
 	}
 	if seconds := c.at.Sub(before.at).Seconds(); !before.at.IsZero() && seconds > 0 {
 		c.cpu, c.requests = 100*(c.cpuSeconds-before.cpuSeconds)/seconds, (c.calls-before.calls)/seconds
