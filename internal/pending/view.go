@@ -36,8 +36,10 @@ const (
 	refresh = 30 * time.Second
 	// again is how long after a view there may be another one of the namespace: many things change at once.
 	again = 10 * time.Second
-	// share is what part of the time may go into views, as a divisor.
-	share = 20
+	// share is what part of the time may go into views, as a divisor: into those of one namespace in any case, and into all together as long as none gets
+	// older than oldest. A view takes long where the API server or the machine is slow, too, and then nobody is to wait for what else waits there.
+	share  = 20
+	oldest = 2 * time.Minute
 )
 
 // View keeps a PendingChange for each owner of Machines, and for each Cluster, at which something waits. It is for the leader, or who holds the shard.
@@ -100,9 +102,14 @@ func (v *View) see(ctx context.Context, namespace string) (*sight, error) {
 	}
 	maps.DeleteFunc(v.last, func(_ string, s *sight) bool { return !now.Before(s.again) }) // each has the objects of its namespace
 	v.last[namespace] = sees
-	// All namespaces together have the share.
-	sees.again = now.Add(max(again, time.Duration(share*len(v.last))*v.Clock.Since(now)))
+	sees.again = now.Add(apart(v.Clock.Since(now), len(v.last)))
 	return sees, nil
+}
+
+// apart returns how long after a view there may be another one of its namespace, by how long it took and how many namespaces are looked at.
+func apart(took time.Duration, namespaces int) time.Duration {
+	alone := share * took
+	return max(again, alone, min(time.Duration(namespaces)*alone, oldest))
 }
 
 // tell finds out of each entry what becomes of its Machine, when that may start, and when it is expected to be done, as of the instant that it returns.

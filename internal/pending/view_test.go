@@ -447,6 +447,19 @@ func TestAllNamespacesTogetherHaveAShareOfTheTime(t *testing.T) {
 	require.GreaterOrEqual(t, until, share*took)
 }
 
+// TestNoNamespaceWaitsForLongForTheOthers: on a busy machine each view takes seconds, and an edit would be told of after a quarter of an hour.
+func TestNoNamespaceWaitsForLongForTheOthers(t *testing.T) {
+	w := newWorld(t, inside)
+	w.view.Clock = slow{w.Clock, 4 * time.Second}
+	for i := range 12 {
+		seen, err := w.view.see(t.Context(), fmt.Sprint("ns", i))
+		require.NoError(t, err)
+		require.LessOrEqual(t, seen.again.Sub(w.Clock.Now()), oldest, "of %d", i)
+	}
+	require.Equal(t, again, apart(time.Millisecond, 12), "it costs little")
+	require.Equal(t, share*time.Minute, apart(time.Minute, 12), "one alone has a share in any case")
+}
+
 // slow is a clock by which a look at it takes some time.
 type slow struct {
 	*clocktesting.FakeClock

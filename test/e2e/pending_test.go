@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,13 +43,22 @@ func (u *suite) awaitPending(ctx context.Context, t *testing.T, c *lab.Cluster, 
 		}
 		i := slices.IndexFunc(list.Items, func(p refitv1.PendingChange) bool { return p.Spec.Owner.Kind == kind && ok(&p) })
 		if i < 0 {
-			return false, fmt.Errorf("there are %+v", list.Items)
+			return false, fmt.Errorf("there are %s", shown(list.Items))
 		}
 		found = &list.Items[i]
 		return true, nil
 	})
 	require.NoError(t, err, "no PendingChange of a %s came to be as expected", kind)
 	return found
+}
+
+// shown returns what PendingChanges say, in short.
+func shown(all []refitv1.PendingChange) string {
+	var out []string
+	for _, p := range all {
+		out = append(out, fmt.Sprintf("%s/%s since %s: %+v", p.Spec.Owner.Kind, p.Spec.Owner.Name, p.CreationTimestamp.UTC().Format(time.TimeOnly), p.Status.Conditions))
+	}
+	return strings.Join(out, "; ")
 }
 
 // nothingPending waits until nothing of a cluster is pending.
