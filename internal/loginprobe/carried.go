@@ -19,13 +19,13 @@ type carried struct {
 	at              time.Time
 }
 
-// take takes from the status of a NodeAccess what it knew of Machines, once.
-func (k *known) take(na *refitv1.NodeAccess, machines []*clusterv1.Machine, now time.Time, lasts span) {
+// take takes from the status of a NodeAccess what it knew of Machines, once. It reports whether records may have changed.
+func (k *known) take(na *refitv1.NodeAccess, machines []*clusterv1.Machine, now time.Time, lasts span) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	key := client.ObjectKeyFromObject(na)
 	if k.taken[key] != nil {
-		return
+		return false
 	}
 	if k.taken == nil {
 		k.taken = map[types.NamespacedName]*carried{}
@@ -34,7 +34,7 @@ func (k *known) take(na *refitv1.NodeAccess, machines []*clusterv1.Machine, now 
 	k.taken[key] = c
 	s := &na.Status
 	if s.ObservedGeneration != na.Generation || s.ProbedAt == nil || now.Sub(s.ProbedAt.Time) > lasts.Duration {
-		return
+		return false
 	}
 	all := allTold(s)
 	if !all && !lasts.failures { // else some of the counts might never age, since nobody logs in
@@ -46,6 +46,7 @@ func (k *known) take(na *refitv1.NodeAccess, machines []*clusterv1.Machine, now 
 			r.take(listed[m.Name], &m.CreationTimestamp, s, all, lasts)
 		}
 	}
+	return true
 }
 
 // listedIn returns the Machines that a status lists, by their names.

@@ -145,10 +145,10 @@ func (s *Status) records(ctx context.Context, na *refitv1.NodeAccess, accesses [
 		}
 		return out, nil
 	}
-	if _, err := look(); err != nil { // each Machine has a record then
-		return nil, err
+	records, err := look()
+	if err != nil || !s.Prober.known.take(na, machines, s.Prober.Clock.Now(), s.Prober.lasts()) { // each Machine has a record by now
+		return records, err
 	}
-	s.Prober.known.take(na, machines, s.Prober.Clock.Now(), s.Prober.lasts())
 	return look()
 }
 
