@@ -17,6 +17,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/index"
+	"github.com/capi-refit/refit/internal/revision"
 )
 
 // books are what counts against the budgets of a namespace. They are kept from one look to the next: an update is read again when something has changed
@@ -40,7 +41,7 @@ type books struct {
 // entry is an update in books, and of what its record was made.
 type entry struct {
 	record          *record // nil: it does not count, since its Cluster is gone
-	update, machine revision
+	update, machine revision.Revision
 	parents         []*parent
 	look            int64 // in which the record was made
 	again           bool  // the record holds for that look only
@@ -165,7 +166,7 @@ func eachOf[T any, P interface {
 
 // current reports whether the record of an update is as it would be made now.
 func (e *entry) current(now time.Time) bool {
-	return !e.again && e.update.is(e.updateNow) && e.machine.is(e.machineNow) && (e.until.IsZero() || now.Before(e.until)) &&
+	return !e.again && e.update.Is(e.updateNow) && e.machine.Is(e.machineNow) && (e.until.IsZero() || now.Before(e.until)) &&
 		!slices.ContainsFunc(e.parents, func(p *parent) bool { return p.changed > e.look })
 }
 
@@ -186,7 +187,7 @@ func (b *books) leave(e *entry) {
 func (b *books) enter(ctx context.Context, now time.Time, e *entry) error {
 	mu, m := e.updateNow.Restored(), e.machineNow
 	e.updateNow, e.machineNow = nil, nil // the cache's lists are not kept
-	e.update, e.machine, e.look, e.until = revisionOf(mu), revisionOf(m), b.look, time.Time{}
+	e.update, e.machine, e.look, e.until = revision.Of(mu), revision.Of(m), b.look, time.Time{}
 	if err := b.adopt(ctx, e, m); err != nil {
 		return err
 	}

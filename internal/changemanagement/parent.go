@@ -9,22 +9,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"github.com/capi-refit/refit/internal/revision"
 )
-
-// revision is which version of an object there is. It is zero if there is none.
-type revision struct {
-	uid             types.UID
-	resourceVersion string
-}
-
-func revisionOf(o client.Object) revision { return revision{o.GetUID(), o.GetResourceVersion()} }
-
-// is reports whether an object is of the version. One that does not tell its version is not.
-func (r revision) is(o client.Object) bool { return r.resourceVersion != "" && r == revisionOf(o) }
 
 // parent is a Cluster, or what has made Machines. What it says of changes goes for all of its Machines.
 type parent struct {
-	revision
+	revision.Revision
 	changed  int64 // the look at which it was another one than before
 	children int   // whose records depend on it
 }
@@ -40,8 +31,8 @@ func (b *books) lookAtParents(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if now != p.revision || there && now.resourceVersion == "" {
-			p.revision, p.changed = now, b.look
+		if now != p.Revision || there && now.ResourceVersion == "" {
+			p.Revision, p.changed = now, b.look
 		}
 	}
 	return nil
@@ -59,7 +50,7 @@ func (b *books) adopt(ctx context.Context, e *entry, m *clusterv1.Machine) error
 			if err != nil {
 				return err
 			}
-			p = &parent{revision: now, changed: b.look}
+			p = &parent{Revision: now, changed: b.look}
 			b.parents[o] = p
 		}
 		p.children++
@@ -69,7 +60,7 @@ func (b *books) adopt(ctx context.Context, e *entry, m *clusterv1.Machine) error
 }
 
 // revisionOf returns which version of a parent the cache has, and whether there is one.
-func (b *books) revisionOf(ctx context.Context, o owner) (revision, bool, error) {
+func (b *books) revisionOf(ctx context.Context, o owner) (revision.Revision, bool, error) {
 	var obj client.Object = &clusterv1.Cluster{}
 	if o.apiVersion != clusterv1.GroupVersion.String() || o.kind != "Cluster" {
 		meta := &metav1.PartialObjectMetadata{}
@@ -79,10 +70,10 @@ func (b *books) revisionOf(ctx context.Context, o owner) (revision, bool, error)
 	key := types.NamespacedName{Namespace: b.namespace, Name: o.name}
 	err := b.gate.Client.Get(ctx, key, obj, client.UnsafeDisableDeepCopy)
 	if client.IgnoreNotFound(err) != nil {
-		return revision{}, false, fmt.Errorf("read %s %s: %w", o.kind, key, err)
+		return revision.Revision{}, false, fmt.Errorf("read %s %s: %w", o.kind, key, err)
 	}
 	if err != nil {
-		return revision{}, false, nil
+		return revision.Revision{}, false, nil
 	}
-	return revisionOf(obj), true, nil
+	return revision.Of(obj), true, nil
 }

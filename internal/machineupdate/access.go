@@ -10,6 +10,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/nodeaccess"
+	"github.com/capi-refit/refit/internal/revision"
 )
 
 // access returns how the Machine's node is reached, or what the update waits for. Errors of the management cluster are returned: they say nothing about
@@ -18,7 +19,7 @@ func (u *update) access(ctx context.Context, machine *clusterv1.Machine) (*nodea
 	na, err := nodeaccess.Find(ctx, u.Client, machine)
 	recorded := ""
 	if err == nil {
-		u.circumstances.access = revision(na)
+		u.circumstances.access = revision.Of(na)
 		if u.firstUse = na.Spec.SSH.HostKeys.Policy == refitv1.HostKeyTrustOnFirstUse; u.firstUse {
 			recorded, err = u.knownHost(ctx, machine)
 		}

@@ -13,6 +13,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/nodeaccess"
+	"github.com/capi-refit/refit/internal/revision"
 )
 
 const (
@@ -35,10 +36,8 @@ type darkNode struct {
 	answered bool
 }
 
-// circumstances are what of an update and around it has a say in what is done about it before its node answers: UIDs and resourceVersions.
-type circumstances struct{ update, machine, cluster, access string }
-
-func revision(obj client.Object) string { return string(obj.GetUID()) + "/" + obj.GetResourceVersion() }
+// circumstances are what of an update and around it has a say in what is done about it before its node answers.
+type circumstances struct{ update, machine, cluster, access revision.Revision }
 
 // around returns the circumstances of an update that policies let go, as caches have them; false if they do not, or that can't be told.
 func (r *Reconciler) around(ctx context.Context, mu *refitv1.MachineUpdate) (_ circumstances, of types.NamespacedName, ok bool) {
@@ -55,7 +54,7 @@ func (r *Reconciler) around(ctx context.Context, mu *refitv1.MachineUpdate) (_ c
 	if d, err := r.Gate.Ask(ctx, &machine, mu); err != nil || !d.Open {
 		return circumstances{}, of, false
 	}
-	return circumstances{update: revision(mu), machine: revision(&machine), cluster: revision(&cluster), access: revision(access)}, clusterOf(&machine), true
+	return circumstances{update: revision.Of(mu), machine: revision.Of(&machine), cluster: revision.Of(&cluster), access: revision.Of(access)}, clusterOf(&machine), true
 }
 
 // noteDark notes that the node did not answer, and in how long it is to be tried again. It is not knocked at a node behind a jump host, which takes credentials, nor
@@ -65,7 +64,7 @@ func (u *update) noteDark(w *wait, after time.Duration) {
 		return
 	}
 	t, now := u.login.access.Target, u.Clock.Now()
-	u.circumstances.update = revision(u.mu)
+	u.circumstances.update = revision.Of(u.mu)
 	u.dark.Store(client.ObjectKeyFromObject(u.mu), darkNode{
 		around: u.circumstances,
 		target: remote.Target{Addresses: t.Addresses, User: t.User, Within: t.Within, Timeouts: t.Timeouts},

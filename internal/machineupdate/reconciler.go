@@ -23,6 +23,7 @@ import (
 	"github.com/capi-refit/refit/internal/node"
 	"github.com/capi-refit/refit/internal/node/remote"
 	"github.com/capi-refit/refit/internal/protection"
+	"github.com/capi-refit/refit/internal/revision"
 	"github.com/capi-refit/refit/internal/session"
 	"github.com/capi-refit/refit/internal/shard"
 	"github.com/capi-refit/refit/internal/slots"
@@ -293,7 +294,7 @@ func (u *update) machine(ctx context.Context) (*clusterv1.Machine, *wait, error)
 	if err := u.Live.Get(ctx, clusterKey, &cluster); err != nil {
 		return machine, nil, fmt.Errorf("read Cluster %s: %w", clusterKey, err)
 	}
-	u.circumstances.machine, u.circumstances.cluster = revision(machine), revision(&cluster)
+	u.circumstances.machine, u.circumstances.cluster = revision.Of(machine), revision.Of(&cluster)
 	u.read, u.readAt = &lease.Facts{Machine: machine, Cluster: &cluster}, u.Clock.Now()
 	u.marks.Machine = protection.MetadataOf(clusterv1.GroupVersion.WithKind("Machine"), &machine.ObjectMeta)
 	u.pause = ptr.To(pauseOf(&cluster, machine, u.mu))

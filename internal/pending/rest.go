@@ -18,6 +18,7 @@ import (
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/index"
+	"github.com/capi-refit/refit/internal/revision"
 )
 
 // restsFor is for how long a Cluster's PendingChanges are not found out again while nothing that they were found out from has changed. Not
@@ -175,7 +176,4 @@ func (v *View) versions(ctx context.Context, cluster *clusterv1.Cluster) (_ uint
 	return sum, true
 }
 
-// versionOf returns a digest of what an object is. Its resourceVersion alone may be that of another one.
-func versionOf(obj client.Object) uint64 {
-	return maphash.Comparable(hashed, [2]string{string(obj.GetUID()), obj.GetResourceVersion()})
-}
+func versionOf(obj client.Object) uint64 { return maphash.Comparable(hashed, revision.Of(obj)) }
