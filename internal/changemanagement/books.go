@@ -8,8 +8,6 @@ import (
 	"sort"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -122,20 +120,23 @@ func (b *books) lookAgain(ctx context.Context, now time.Time) error {
 
 // list notes what the cache has, and of which updates it does not know all.
 func (b *books) list(ctx context.Context) error {
-	if err := eachOf(ctx, b, &refitv1.MachineUpdateList{}, func(mu *refitv1.MachineUpdate) {
+	cached, of := b.gate.Cached(), index.Scope{Namespace: b.namespace}
+	if err := index.Each(ctx, cached, of, &refitv1.MachineUpdateList{}, func(mu *refitv1.MachineUpdate) error {
 		e := b.entries[mu.Name]
 		if e == nil {
 			e = &entry{}
 			b.entries[mu.Name] = e
 		}
 		e.updateNow = mu
+		return nil
 	}); err != nil {
 		return fmt.Errorf("list MachineUpdates: %w", err)
 	}
-	if err := eachOf(ctx, b, &clusterv1.MachineList{}, func(m *clusterv1.Machine) {
+	if err := index.Each(ctx, cached, of, &clusterv1.MachineList{}, func(m *clusterv1.Machine) error {
 		if e := b.entries[m.Name]; e != nil {
 			e.machineNow = m
 		}
+		return nil
 	}); err != nil {
 		return fmt.Errorf("list Machines: %w", err)
 	}
@@ -145,23 +146,6 @@ func (b *books) list(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// eachOf calls visit with all objects of a kind that the cache has in the books' namespace: out of its memory, or, where that can't be looked into, of a list.
-func eachOf[T any, P interface {
-	*T
-	client.Object
-}](ctx context.Context, b *books, list client.ObjectList, visit func(P)) error {
-	if all, err := index.Each(ctx, b.gate.Informers, b.namespace, visit); all || err != nil {
-		return err
-	}
-	if err := b.gate.Client.List(ctx, list, client.InNamespace(b.namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return err
-	}
-	return meta.EachListItem(list, func(obj runtime.Object) error {
-		visit(obj.(P))
-		return nil
-	})
 }
 
 // current reports whether the record of an update is as it would be made now.

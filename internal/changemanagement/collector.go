@@ -17,6 +17,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/index"
 	"github.com/capi-refit/refit/schedule"
 )
 
@@ -54,9 +55,11 @@ var (
 
 // Collector shows to Prometheus what the policies mean. It reads caches when it is asked.
 type Collector struct {
-	Client   client.Reader
-	Policies *Policies
-	Clock    clock.PassiveClock
+	Client client.Reader
+	// Informers are those of the cache that the client reads. Nil: it is listed.
+	Informers index.Informers
+	Policies  *Policies
+	Clock     clock.PassiveClock
 	// Waits find out how long changes may wait. Nil: there are no deadlines.
 	Waits *Waits
 
@@ -171,15 +174,14 @@ func (c *Collector) glance(ctx context.Context, all map[string][]*Policy) (*seen
 
 // look goes through all machines.
 func (c *Collector) look(ctx context.Context, all map[string][]*Policy) (*seen, error) {
-	var machines clusterv1.MachineList
-	var updates refitv1.MachineUpdateList
 	var shown refitv1.ChangeManagementPolicyList
-	if err := cmp.Or(c.Client.List(ctx, &machines), c.Client.List(ctx, &updates), c.Client.List(ctx, &shown)); err != nil {
-		return nil, fmt.Errorf("list Machines, MachineUpdates and ChangeManagementPolicies: %w", err)
+	if err := c.Client.List(ctx, &shown); err != nil {
+		return nil, fmt.Errorf("list ChangeManagementPolicies: %w", err)
 	}
-	byName := make(map[types.NamespacedName]*refitv1.MachineUpdate, len(updates.Items))
-	for i := range updates.Items {
-		byName[client.ObjectKeyFromObject(&updates.Items[i])] = &updates.Items[i]
+	cached := index.Memory{Client: c.Client, Informers: c.Informers}
+	update, err := index.Lookup[refitv1.MachineUpdate](ctx, cached)
+	if err != nil {
+		return nil, fmt.Errorf("read MachineUpdates: %w", err)
 	}
 	waits, err := readUncommitted(ctx, c.Client, "")
 	if err != nil {
@@ -191,35 +193,46 @@ func (c *Collector) look(ctx context.Context, all map[string][]*Policy) (*seen, 
 	}
 	now := c.Clock.Now()
 	out := &seen{now: now, groups: map[groupKey]*group{}, overrides: map[overrideKey]bool{}, machines: map[machinesKey]*machinesOf{}, gates: gatesShown(shown.Items)}
-	for i := range machines.Items {
-		m := &machines.Items[i]
-		s, err := (Candidates{c.Client}).Machine(ctx, m)
-		if client.IgnoreNotFound(err) != nil {
-			if ctx.Err() != nil {
-				return nil, err
-			}
-			c.errors++
-			continue
-		}
-		mu := byName[client.ObjectKeyFromObject(m)]
-		policies, err := c.Policies.Select(s)
+	err = index.Each(ctx, cached, index.Scope{}, &clusterv1.MachineList{}, func(m *clusterv1.Machine) error {
+		mu, err := update(client.ObjectKeyFromObject(m))
 		if err != nil {
-			return nil, err
+			return fmt.Errorf("read MachineUpdate %s/%s: %w", m.Namespace, m.Name, err)
 		}
-		out.note(now, s, policies, mu)
-		out.join(s, policies, measured, waitingFor(mu))
-		wait, err := c.wait(ctx, s, m, mu, policies)
-		if err != nil {
-			return nil, err
-		}
-		for _, p := range policies {
-			out.add(now, p, s, mu, measured)
-			out.groups[groupKey{p.NamespacedName, s.Namespace, s.Cluster, s.Role}].meet(now, p.due(wait))
-		}
+		return c.lookAt(ctx, out, m, mu, measured)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look at Machines: %w", err)
 	}
 	out.addUncommitted(waits, all)
 	out.addIdle(now, all)
 	return out, nil
+}
+
+// lookAt adds a Machine and its update, which is nil if there is none.
+func (c *Collector) lookAt(ctx context.Context, out *seen, m *clusterv1.Machine, mu *refitv1.MachineUpdate, measured estimates) error {
+	s, err := (Candidates{c.Client}).Machine(ctx, m)
+	if client.IgnoreNotFound(err) != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		c.errors++
+		return nil
+	}
+	policies, err := c.Policies.Select(s)
+	if err != nil {
+		return err
+	}
+	out.note(out.now, s, policies, mu)
+	out.join(s, policies, measured, waitingFor(mu))
+	wait, err := c.wait(ctx, s, m, mu, policies)
+	if err != nil {
+		return err
+	}
+	for _, p := range policies {
+		out.add(out.now, p, s, mu, measured)
+		out.groups[groupKey{p.NamespacedName, s.Namespace, s.Cluster, s.Role}].meet(out.now, p.due(wait))
+	}
+	return nil
 }
 
 // addIdle adds the policies that select no machine, without a cluster and a role: one that is invalid has to be seen before

@@ -23,6 +23,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/index"
 	"github.com/capi-refit/refit/internal/policykind"
 	"github.com/capi-refit/refit/internal/shard"
 	"github.com/capi-refit/refit/schedule"
@@ -47,6 +48,10 @@ type Status struct {
 	Clock    clock.PassiveClock
 	// Gate is told of updates that are gone.
 	Gate *Gate
+}
+
+func (s *Status) cached() index.Memory {
+	return index.Memory{Client: s.Client, Informers: s.Gate.Informers}
 }
 
 // SetupWithManager has the manager run the Status.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,17 +19,18 @@ import (
 func (s *Status) tally(ctx context.Context, now time.Time, p *Policy, st *refitv1.ChangeManagementPolicyStatus, update func(*refitv1.MachineUpdate)) error {
 	var selected int32
 	pending := pendings{now: now}
-	err := s.eachSelected(ctx, p, func(m *clusterv1.Machine) error {
+	of, err := index.Lookup[refitv1.MachineUpdate](ctx, s.cached())
+	if err != nil {
+		return err
+	}
+	err = s.eachSelected(ctx, p, func(m *clusterv1.Machine) error {
 		selected++
-		var mu refitv1.MachineUpdate
-		switch err := s.Client.Get(ctx, client.ObjectKeyFromObject(m), &mu); {
-		case apierrors.IsNotFound(err):
-			return nil
-		case err != nil:
+		mu, err := of(client.ObjectKeyFromObject(m))
+		if err != nil || mu == nil {
 			return err
 		}
-		update(&mu)
-		return pending.see(ctx, s.Gate.Waits, p, m, &mu)
+		update(mu)
+		return pending.see(ctx, s.Gate.Waits, p, m, mu)
 	})
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func (s *Status) tally(ctx context.Context, now time.Time, p *Policy, st *refitv
 // namespace, each for a few of the Clusters. One that selects any has those, too, whose Cluster is gone.
 func (s *Status) eachSelected(ctx context.Context, p *Policy, do func(*clusterv1.Machine) error) error {
 	if p.Selector.Cluster(nil) {
-		return s.eachMachine(ctx, p, "", do, client.InNamespace(p.Namespace)) // one of the platform has none, which is all
+		return s.eachMachine(ctx, p, index.Scope{Namespace: p.Namespace}, do) // one of the platform has none, which is all
 	}
 	var clusters clusterv1.ClusterList
 	if err := s.Client.List(ctx, &clusters, client.InNamespace(p.Namespace)); err != nil {
@@ -55,35 +55,28 @@ func (s *Status) eachSelected(ctx context.Context, p *Policy, do func(*clusterv1
 		if !p.Selector.Cluster(c.Labels) {
 			continue
 		}
-		if err := s.eachMachine(ctx, p, c.Name, do, index.InCluster(c.Namespace, c.Name)); err != nil {
+		if err := s.eachMachine(ctx, p, index.Scope{Namespace: c.Namespace, Cluster: c.Name}, do); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// eachMachine calls do with each Machine of a list that a policy selects: of a Cluster that it selects, or, without a name, of those that it does.
-func (s *Status) eachMachine(ctx context.Context, p *Policy, cluster string, do func(*clusterv1.Machine) error, of ...client.ListOption) error {
-	var machines clusterv1.MachineList
-	if err := s.Client.List(ctx, &machines, of...); err != nil {
-		return fmt.Errorf("list Machines: %w", err)
-	}
+// eachMachine calls do with each Machine that a policy selects: of a Cluster that it selects, or, where none is named, of those that it does.
+func (s *Status) eachMachine(ctx context.Context, p *Policy, of index.Scope, do func(*clusterv1.Machine) error) error {
 	clusters := clustersOfPolicy{status: s, policy: p, selected: map[types.NamespacedName]bool{}}
-	for i := range machines.Items {
-		m := &machines.Items[i]
-		if cluster != "" && m.Spec.ClusterName != cluster {
-			continue
+	err := index.Each(ctx, s.cached(), of, &clusterv1.MachineList{}, func(m *clusterv1.Machine) error {
+		if of.Cluster != "" && m.Spec.ClusterName != of.Cluster {
+			return nil
 		}
 		ok, err := clusters.selects(ctx, m)
-		if err != nil {
+		if err != nil || !ok || !p.Selector.Machine(RoleOf(m.Labels), m.Labels) {
 			return err
 		}
-		if !ok || !p.Selector.Machine(RoleOf(m.Labels), m.Labels) {
-			continue
-		}
-		if err := do(m); err != nil {
-			return err
-		}
+		return do(m)
+	})
+	if err != nil {
+		return fmt.Errorf("count Machines: %w", err)
 	}
 	return nil
 }

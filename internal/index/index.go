@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -48,6 +49,17 @@ func Setup(ctx context.Context, indexer client.FieldIndexer) error {
 			if err := indexer.IndexField(ctx, obj, field, by); err != nil {
 				return fmt.Errorf("index %T by %s: %w", obj, field, err)
 			}
+		}
+		informers, ok := indexer.(Informers)
+		if !ok {
+			continue // nor does it have a memory to look into
+		}
+		informer, err := informers.GetInformer(ctx, obj)
+		if err == nil {
+			err = informer.AddIndexers(toolscache.Indexers{clusterIndex: byCluster})
+		}
+		if err != nil {
+			return fmt.Errorf("index %T by %s: %w", obj, Cluster, err)
 		}
 	}
 	return nil

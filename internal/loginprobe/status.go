@@ -23,6 +23,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/index"
 	"github.com/capi-refit/refit/internal/nodeaccess"
 	"github.com/capi-refit/refit/internal/policykind"
 	"github.com/capi-refit/refit/internal/shard"
@@ -43,9 +44,11 @@ const (
 // Status shows in the status of each NodeAccess which of its Machines' nodes can't be reached. It runs in the leader only, or in who holds the shard,
 // which a NodeAccess has with all of its Machines, and writes what has changed.
 type Status struct {
-	Client   client.Client
-	Prober   *Prober
-	Recorder events.EventRecorder
+	Client client.Client
+	// Informers are those of the cache that the client reads. Nil: it is listed.
+	Informers index.Informers
+	Prober    *Prober
+	Recorder  events.EventRecorder
 }
 
 // SetupWithManager has the manager run the Status.
@@ -91,11 +94,15 @@ func (s *Status) fill(ctx context.Context, na *refitv1.NodeAccess) error {
 	if err := s.Client.List(ctx, &accesses, client.InNamespace(na.Namespace)); err != nil {
 		return fmt.Errorf("list NodeAccesses: %w", err)
 	}
-	var all clusterv1.MachineList
-	if err := s.Client.List(ctx, &all, client.InNamespace(na.Namespace)); err != nil {
+	var all []*clusterv1.Machine
+	err := index.Each(ctx, index.Memory{Client: s.Client, Informers: s.Informers}, index.Scope{Namespace: na.Namespace}, &clusterv1.MachineList{}, func(m *clusterv1.Machine) error {
+		all = append(all, m)
+		return nil
+	})
+	if err != nil {
 		return fmt.Errorf("list Machines: %w", err)
 	}
-	machines, err := selected(na, all.Items)
+	machines, err := selected(na, all)
 	if err != nil {
 		na.Status = refitv1.NodeAccessStatus{Conditions: na.Status.Conditions, ObservedGeneration: na.Generation}
 		ready(na, metav1.ConditionFalse, refitv1.NodeAccessInvalid, err.Error())
@@ -111,10 +118,9 @@ func (s *Status) fill(ctx context.Context, na *refitv1.NodeAccess) error {
 }
 
 // selected are the Machines with a node that a NodeAccess selects, by name.
-func selected(na *refitv1.NodeAccess, all []clusterv1.Machine) ([]*clusterv1.Machine, error) {
+func selected(na *refitv1.NodeAccess, all []*clusterv1.Machine) ([]*clusterv1.Machine, error) {
 	var out []*clusterv1.Machine
-	for i := range all {
-		m := &all[i]
+	for _, m := range all {
 		ok, err := nodeaccess.Selects(na, m)
 		if err != nil {
 			return nil, err
@@ -129,6 +135,10 @@ func selected(na *refitv1.NodeAccess, all []clusterv1.Machine) ([]*clusterv1.Mac
 
 // records are what is known of Machines.
 func (s *Status) records(ctx context.Context, na *refitv1.NodeAccess, accesses []refitv1.NodeAccess, machines []*clusterv1.Machine) ([]record, error) {
+	update, err := index.Lookup[refitv1.MachineUpdate](ctx, index.Memory{Client: s.Client, Informers: s.Informers})
+	if err != nil {
+		return nil, fmt.Errorf("read MachineUpdates: %w", err)
+	}
 	look := func() ([]record, error) {
 		now := s.Prober.Clock.Now()
 		out := make([]record, len(machines))
@@ -137,9 +147,12 @@ func (s *Status) records(ctx context.Context, na *refitv1.NodeAccess, accesses [
 				out[i] = record{Finding: Finding{refitv1.ReasonNodeAccess, err.Error()}, at: now, since: now}
 				continue
 			}
-			mu, err := updateOf(ctx, s.Client, m)
+			mu, err := update(client.ObjectKeyFromObject(m))
 			if err != nil {
-				return nil, err
+				return nil, fmt.Errorf("read MachineUpdate %s/%s: %w", m.Namespace, m.Name, err)
+			}
+			if mu != nil && !metav1.IsControlledBy(mu, m) {
+				mu = nil // it is that of an earlier Machine
 			}
 			out[i] = s.Prober.known.look(m, na, mu, now, s.Prober.lasts())
 		}

@@ -1,15 +1,14 @@
 package pending
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/maphash"
 	"maps"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -140,28 +139,21 @@ func (v *View) basis(ctx context.Context, cluster *clusterv1.Cluster) (basis, bo
 func (v *View) versions(ctx context.Context, cluster *clusterv1.Cluster) (_ uint64, ok bool) {
 	sum := versionOf(cluster)
 	owners := map[owner]bool{}
-	add := func(obj client.Object) {
-		if m, ok := obj.(*clusterv1.Machine); ok {
-			owners[ownerOf(m)] = true
-		}
+	add := func(obj client.Object) error {
 		sum += versionOf(obj)
+		return nil
 	}
-	for _, of := range []struct {
-		list  client.ObjectList
-		where client.ListOption
-	}{
-		{&clusterv1.MachineList{}, index.InCluster(cluster.Namespace, cluster.Name)},
-		{&refitv1.MachineUpdateList{}, index.InCluster(cluster.Namespace, cluster.Name)},
-		{&refitv1.ChangeManagementPolicyList{}, client.InNamespace(cluster.Namespace)},
-		{&refitv1.ClusterChangeManagementPolicyList{}, client.InNamespace("")},
-	} {
-		if v.Client.List(ctx, of.list, of.where, client.UnsafeDisableDeepCopy) != nil {
-			return 0, false
-		}
-		_ = meta.EachListItem(of.list, func(obj runtime.Object) error { // they are lists, of objects
-			add(obj.(client.Object))
-			return nil
-		})
+	cached, here := v.Gate.Cached(), index.Scope{Namespace: cluster.Namespace, Cluster: cluster.Name}
+	if cmp.Or(
+		index.Each(ctx, cached, here, &clusterv1.MachineList{}, func(m *clusterv1.Machine) error {
+			owners[ownerOf(m)] = true
+			return add(m)
+		}),
+		index.Each(ctx, cached, here, &refitv1.MachineUpdateList{}, func(mu *refitv1.MachineUpdate) error { return add(mu) }),
+		index.Each(ctx, cached, index.Scope{Namespace: cluster.Namespace}, &refitv1.ChangeManagementPolicyList{}, func(p *refitv1.ChangeManagementPolicy) error { return add(p) }),
+		index.Each(ctx, cached, index.Scope{}, &refitv1.ClusterChangeManagementPolicyList{}, func(p *refitv1.ClusterChangeManagementPolicy) error { return add(p) }),
+	) != nil {
+		return 0, false
 	}
 	for o := range owners {
 		if o.name == "" {

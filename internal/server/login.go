@@ -31,7 +31,7 @@ func (f *loginFlags) addTo(mgr shard.Manager, r *machineupdate.Reconciler) error
 	if err := prober.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("add what tries whether nodes can be reached: %w", err)
 	}
-	if err := (&loginprobe.Status{Client: r.Client, Prober: prober, Recorder: r.Recorder}).SetupWithManager(mgr); err != nil {
+	if err := (&loginprobe.Status{Client: r.Client, Informers: mgr.GetCache(), Prober: prober, Recorder: r.Recorder}).SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("add the status of NodeAccesses: %w", err)
 	}
 	whenLeading(mgr, &loginprobe.Collector{Client: r.Client})

@@ -72,7 +72,7 @@ func addChangeManagement(
 	); err != nil {
 		return nil, fmt.Errorf("add change management: %w", err)
 	}
-	whenLeading(mgr, &changemanagement.Collector{Client: mgr.GetClient(), Policies: policies, Clock: now, Waits: waits})
+	whenLeading(mgr, &changemanagement.Collector{Client: mgr.GetClient(), Informers: mgr.GetCache(), Policies: policies, Clock: now, Waits: waits})
 	mgr.Shards.OnAcquire(asker.ForgetNamespaces)
 	return &changeManagement{gate: gate, health: asker, hooks: hooks}, nil
 }
