@@ -120,7 +120,7 @@ func (b *books) lookAgain(ctx context.Context, now time.Time) error {
 
 // list notes what the cache has, and of which updates it does not know all.
 func (b *books) list(ctx context.Context) error {
-	cached, of := b.gate.Cached(), index.Scope{Namespace: b.namespace}
+	cached, of := b.gate.cached(), index.InNamespace(b.namespace)
 	if err := index.Each(ctx, cached, of, &refitv1.MachineUpdateList{}, func(mu *refitv1.MachineUpdate) error {
 		e := b.entries[mu.Name]
 		if e == nil {

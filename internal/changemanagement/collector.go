@@ -193,7 +193,7 @@ func (c *Collector) look(ctx context.Context, all map[string][]*Policy) (*seen, 
 	}
 	now := c.Clock.Now()
 	out := &seen{now: now, groups: map[groupKey]*group{}, overrides: map[overrideKey]bool{}, machines: map[machinesKey]*machinesOf{}, gates: gatesShown(shown.Items)}
-	err = index.Each(ctx, cached, index.Scope{}, &clusterv1.MachineList{}, func(m *clusterv1.Machine) error {
+	err = index.Each(ctx, cached, index.Where{}, &clusterv1.MachineList{}, func(m *clusterv1.Machine) error {
 		mu, err := update(client.ObjectKeyFromObject(m))
 		if err != nil {
 			return fmt.Errorf("read MachineUpdate %s/%s: %w", m.Namespace, m.Name, err)

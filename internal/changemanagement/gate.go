@@ -21,8 +21,7 @@ import (
 	"github.com/capi-refit/refit/schedule"
 )
 
-// Cached is what the cache has.
-func (g *Gate) Cached() index.Memory { return index.Memory{Client: g.Client, Informers: g.Informers} }
+func (g *Gate) cached() index.Memory { return index.Memory{Client: g.Client, Informers: g.Informers} }
 
 // Gate lets updates start on nodes. It is for the leader: what it has let start is counted in one place.
 type Gate struct {

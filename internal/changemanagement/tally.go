@@ -44,7 +44,7 @@ func (s *Status) tally(ctx context.Context, now time.Time, p *Policy, st *refitv
 // namespace, each for a few of the Clusters. One that selects any has those, too, whose Cluster is gone.
 func (s *Status) eachSelected(ctx context.Context, p *Policy, do func(*clusterv1.Machine) error) error {
 	if p.Selector.Cluster(nil) {
-		return s.eachMachine(ctx, p, index.Scope{Namespace: p.Namespace}, do) // one of the platform has none, which is all
+		return s.eachMachine(ctx, p, index.InNamespace(p.Namespace), do) // one of the platform has none, which is all
 	}
 	var clusters clusterv1.ClusterList
 	if err := s.Client.List(ctx, &clusters, client.InNamespace(p.Namespace)); err != nil {
@@ -55,7 +55,7 @@ func (s *Status) eachSelected(ctx context.Context, p *Policy, do func(*clusterv1
 		if !p.Selector.Cluster(c.Labels) {
 			continue
 		}
-		if err := s.eachMachine(ctx, p, index.Scope{Namespace: c.Namespace, Cluster: c.Name}, do); err != nil {
+		if err := s.eachMachine(ctx, p, index.InCluster(c.Namespace, c.Name), do); err != nil {
 			return err
 		}
 	}
@@ -63,12 +63,9 @@ func (s *Status) eachSelected(ctx context.Context, p *Policy, do func(*clusterv1
 }
 
 // eachMachine calls do with each Machine that a policy selects: of a Cluster that it selects, or, where none is named, of those that it does.
-func (s *Status) eachMachine(ctx context.Context, p *Policy, of index.Scope, do func(*clusterv1.Machine) error) error {
+func (s *Status) eachMachine(ctx context.Context, p *Policy, of index.Where, do func(*clusterv1.Machine) error) error {
 	clusters := clustersOfPolicy{status: s, policy: p, selected: map[types.NamespacedName]bool{}}
 	err := index.Each(ctx, s.cached(), of, &clusterv1.MachineList{}, func(m *clusterv1.Machine) error {
-		if of.Cluster != "" && m.Spec.ClusterName != of.Cluster {
-			return nil
-		}
 		ok, err := clusters.selects(ctx, m)
 		if err != nil || !ok || !p.Selector.Machine(RoleOf(m.Labels), m.Labels) {
 			return err

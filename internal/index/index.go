@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -56,10 +55,10 @@ func Setup(ctx context.Context, indexer client.FieldIndexer) error {
 		}
 		informer, err := informers.GetInformer(ctx, obj)
 		if err == nil {
-			err = informer.AddIndexers(toolscache.Indexers{clusterIndex: byCluster})
+			err = informer.AddIndexers(inMemory())
 		}
 		if err != nil {
-			return fmt.Errorf("index %T by %s: %w", obj, Cluster, err)
+			return fmt.Errorf("index %T: %w", obj, err)
 		}
 	}
 	return nil
@@ -70,26 +69,27 @@ func Fields() map[string]client.IndexerFunc {
 	return map[string]client.IndexerFunc{Cluster: ByCluster, MachineSet: ByMachineSet, Unsettled: ByUnsettled}
 }
 
-// InCluster lists what is of a Cluster, of a cache that was set up. The API server does not know the field.
-func InCluster(namespace, name string) client.ListOption { return where{namespace, Cluster, name} }
+// Where is which objects are meant: those that have a value of a field in a namespace, all of a namespace, or, if it is zero, all.
+type Where struct{ namespace, field, value string }
 
-// OfMachineSet lists what a MachineSet controls, of a cache that was set up.
-func OfMachineSet(namespace, name string) client.ListOption {
-	return where{namespace, MachineSet, name}
-}
+// InNamespace is what is in a namespace, or everything if that is empty.
+func InNamespace(namespace string) Where { return Where{namespace: namespace} }
 
-// OnlyUnsettled lists what is unsettled in a namespace, of a cache that was set up.
-func OnlyUnsettled(namespace string) client.ListOption {
-	return where{namespace, Unsettled, Unsettled}
-}
+// InCluster is what is of a Cluster, in a cache that was set up. The API server does not know the field.
+func InCluster(namespace, name string) Where { return Where{namespace, Cluster, name} }
 
-// where lists what has a value of a field in a namespace.
-type where struct{ namespace, field, value string }
+// OfMachineSet is what a MachineSet controls, in a cache that was set up.
+func OfMachineSet(namespace, name string) Where { return Where{namespace, MachineSet, name} }
+
+// OnlyUnsettled is what is unsettled in a namespace, in a cache that was set up.
+func OnlyUnsettled(namespace string) Where { return Where{namespace, Unsettled, Unsettled} }
 
 // ApplyToList implements client.ListOption.
-func (w where) ApplyToList(o *client.ListOptions) {
+func (w Where) ApplyToList(o *client.ListOptions) {
 	client.InNamespace(w.namespace).ApplyToList(o)
-	client.MatchingFields{w.field: w.value}.ApplyToList(o)
+	if w.field != "" {
+		client.MatchingFields{w.field: w.value}.ApplyToList(o)
+	}
 }
 
 // ByMachineSet returns the name of the MachineSet that controls an object.

@@ -26,39 +26,43 @@ type Memory struct {
 	Informers Informers
 }
 
-// Scope is which objects are meant: those of a Cluster, of a namespace if none is named, or all.
-type Scope struct{ Namespace, Cluster string }
-
 // object is a pointer to an object.
 type object[T any] interface {
 	*T
 	client.Object
 }
 
-// clusterIndex is what an informer finds the objects of a Cluster by. The index of the field is for those who list.
-const clusterIndex = "refit/" + Cluster
-
-func byCluster(obj any) ([]string, error) {
-	o, ok := obj.(client.Object)
-	if !ok {
-		return nil, nil
+// inMemory are the fields by which an informer's own memory is indexed. The cache's index is for those who list: it is the cache's own how that is named.
+func inMemory() toolscache.Indexers {
+	out := toolscache.Indexers{}
+	for _, field := range []string{Cluster, Unsettled} {
+		by := Fields()[field]
+		out[indexName(field)] = func(obj any) ([]string, error) {
+			o, ok := obj.(client.Object)
+			if !ok {
+				return nil, nil
+			}
+			values := by(o)
+			for i, value := range values {
+				values[i] = indexKey(o.GetNamespace(), value)
+			}
+			return values, nil
+		}
 	}
-	names := ByCluster(o)
-	for i, name := range names {
-		names[i] = clusterKey(o.GetNamespace(), name)
-	}
-	return names, nil
+	return out
 }
 
-func clusterKey(namespace, name string) string { return namespace + "/" + name }
+func indexName(field string) string { return "refit/" + field }
+
+func indexKey(namespace, value string) string { return namespace + "/" + value }
 
 // Each calls visit with each object of a kind, until it returns an error. The list is for a memory that can't be looked into.
-func Each[T any, P object[T]](ctx context.Context, m Memory, s Scope, list client.ObjectList, visit func(P) error) error {
+func Each[T any, P object[T]](ctx context.Context, m Memory, where Where, list client.ObjectList, visit func(P) error) error {
 	indexer, err := indexerOf[T, P](ctx, m)
 	if err != nil {
 		return err
 	}
-	if all, ok := s.in(indexer); ok {
+	if all, ok := where.in(indexer); ok {
 		for _, obj := range all {
 			if one, ok := obj.(P); ok {
 				if err := visit(one); err != nil {
@@ -68,27 +72,23 @@ func Each[T any, P object[T]](ctx context.Context, m Memory, s Scope, list clien
 		}
 		return nil
 	}
-	of := []client.ListOption{client.InNamespace(s.Namespace), client.UnsafeDisableDeepCopy}
-	if s.Cluster != "" {
-		of[0] = InCluster(s.Namespace, s.Cluster)
-	}
-	if err := m.Client.List(ctx, list, of...); err != nil {
+	if err := m.Client.List(ctx, list, where, client.UnsafeDisableDeepCopy); err != nil {
 		return err
 	}
 	return meta.EachListItem(list, func(obj runtime.Object) error { return visit(obj.(P)) })
 }
 
 // in returns the objects that are meant, out of an indexer that finds them.
-func (s Scope) in(indexer toolscache.Indexer) ([]any, bool) {
+func (w Where) in(indexer toolscache.Indexer) ([]any, bool) {
 	switch {
 	case indexer == nil:
 		return nil, false
-	case s == Scope{}:
+	case w == Where{}:
 		return indexer.List(), true
 	}
-	name, value := toolscache.NamespaceIndex, s.Namespace
-	if s.Cluster != "" {
-		name, value = clusterIndex, clusterKey(s.Namespace, s.Cluster)
+	name, value := toolscache.NamespaceIndex, w.namespace
+	if w.field != "" {
+		name, value = indexName(w.field), indexKey(w.namespace, w.value)
 	}
 	all, err := indexer.ByIndex(name, value)
 	return all, err == nil

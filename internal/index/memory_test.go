@@ -49,7 +49,8 @@ func memories(t *testing.T, machines ...*clusterv1.Machine) map[string]Memory {
 	for field, by := range Fields() {
 		objects = objects.WithIndex(&clusterv1.Machine{}, field, by)
 	}
-	looked := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{toolscache.NamespaceIndex: toolscache.MetaNamespaceIndexFunc, clusterIndex: byCluster})
+	looked := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{toolscache.NamespaceIndex: toolscache.MetaNamespaceIndexFunc})
+	require.NoError(t, looked.AddIndexers(inMemory()))
 	bare := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, nil)
 	for _, m := range machines {
 		objects = objects.WithObjects(m.DeepCopy())
@@ -77,23 +78,23 @@ func (down) List(context.Context, client.ObjectList, ...client.ListOption) error
 func TestEach(t *testing.T) {
 	for name, m := range memories(t, machine("a", "one", "c1"), machine("b", "two", "c1"), machine("b", "three", "c2"), machine("b", "four", "c1")) {
 		t.Run(name, func(t *testing.T) {
-			for scope, want := range map[Scope][]string{
-				{}:                              {"four", "one", "three", "two"},
-				{Namespace: "b"}:                {"four", "three", "two"},
-				{Namespace: "b", Cluster: "c1"}: {"four", "two"},
-				{Namespace: "c"}:                nil,
-				{Namespace: "a", Cluster: "c2"}: nil,
+			for where, want := range map[Where][]string{
+				{}:                   {"four", "one", "three", "two"},
+				InNamespace("b"):     {"four", "three", "two"},
+				InCluster("b", "c1"): {"four", "two"},
+				InNamespace("c"):     nil,
+				InCluster("a", "c2"): nil,
 			} {
 				var names []string
-				require.NoError(t, Each(t.Context(), m, scope, &clusterv1.MachineList{}, func(m *clusterv1.Machine) error {
+				require.NoError(t, Each(t.Context(), m, where, &clusterv1.MachineList{}, func(m *clusterv1.Machine) error {
 					names = append(names, m.Name)
 					return nil
 				}))
 				slices.Sort(names)
-				require.Equal(t, want, names, "%+v", scope)
+				require.Equal(t, want, names, "%+v", where)
 			}
 			visits := 0
-			require.ErrorIs(t, Each(t.Context(), m, Scope{}, &clusterv1.MachineList{}, func(*clusterv1.Machine) error {
+			require.ErrorIs(t, Each(t.Context(), m, Where{}, &clusterv1.MachineList{}, func(*clusterv1.Machine) error {
 				visits++
 				return errDown
 			}), errDown)
@@ -120,8 +121,8 @@ func TestLookup(t *testing.T) {
 func TestAMemoryThatIsDown(t *testing.T) {
 	visit := func(*clusterv1.Machine) error { return nil }
 	unsynced := Memory{Informers: informers(func() (cache.Informer, error) { return nil, errDown })}
-	require.ErrorIs(t, Each(t.Context(), unsynced, Scope{}, &clusterv1.MachineList{}, visit), errDown)
+	require.ErrorIs(t, Each(t.Context(), unsynced, Where{}, &clusterv1.MachineList{}, visit), errDown)
 	_, err := Lookup[clusterv1.Machine](t.Context(), unsynced)
 	require.ErrorIs(t, err, errDown)
-	require.ErrorIs(t, Each(t.Context(), Memory{Client: down{}}, Scope{}, &clusterv1.MachineList{}, visit), errDown)
+	require.ErrorIs(t, Each(t.Context(), Memory{Client: down{}}, Where{}, &clusterv1.MachineList{}, visit), errDown)
 }

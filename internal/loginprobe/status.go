@@ -95,7 +95,7 @@ func (s *Status) fill(ctx context.Context, na *refitv1.NodeAccess) error {
 		return fmt.Errorf("list NodeAccesses: %w", err)
 	}
 	var all []*clusterv1.Machine
-	err := index.Each(ctx, index.Memory{Client: s.Client, Informers: s.Informers}, index.Scope{Namespace: na.Namespace}, &clusterv1.MachineList{}, func(m *clusterv1.Machine) error {
+	err := index.Each(ctx, index.Memory{Client: s.Client, Informers: s.Informers}, index.InNamespace(na.Namespace), &clusterv1.MachineList{}, func(m *clusterv1.Machine) error {
 		all = append(all, m)
 		return nil
 	})

@@ -143,15 +143,15 @@ func (v *View) versions(ctx context.Context, cluster *clusterv1.Cluster) (_ uint
 		sum += versionOf(obj)
 		return nil
 	}
-	cached, here := v.Gate.Cached(), index.Scope{Namespace: cluster.Namespace, Cluster: cluster.Name}
+	cached, here := v.cached(), index.InCluster(cluster.Namespace, cluster.Name)
 	if cmp.Or(
 		index.Each(ctx, cached, here, &clusterv1.MachineList{}, func(m *clusterv1.Machine) error {
 			owners[ownerOf(m)] = true
 			return add(m)
 		}),
 		index.Each(ctx, cached, here, &refitv1.MachineUpdateList{}, func(mu *refitv1.MachineUpdate) error { return add(mu) }),
-		index.Each(ctx, cached, index.Scope{Namespace: cluster.Namespace}, &refitv1.ChangeManagementPolicyList{}, func(p *refitv1.ChangeManagementPolicy) error { return add(p) }),
-		index.Each(ctx, cached, index.Scope{}, &refitv1.ClusterChangeManagementPolicyList{}, func(p *refitv1.ClusterChangeManagementPolicy) error { return add(p) }),
+		index.Each(ctx, cached, index.InNamespace(cluster.Namespace), &refitv1.ChangeManagementPolicyList{}, func(p *refitv1.ChangeManagementPolicy) error { return add(p) }),
+		index.Each(ctx, cached, index.Where{}, &refitv1.ClusterChangeManagementPolicyList{}, func(p *refitv1.ClusterChangeManagementPolicy) error { return add(p) }),
 	) != nil {
 		return 0, false
 	}

@@ -7,7 +7,6 @@ import (
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -64,30 +63,35 @@ func (v *View) survey(ctx context.Context, namespace string) (*survey, error) {
 		namespace: namespace, clusters: map[string]*clusterv1.Cluster{}, machines: map[string]*clusterv1.Machine{}, updates: map[string]*refitv1.MachineUpdate{},
 		told: map[string]bool{},
 	}
-	var clusters clusterv1.ClusterList
-	var machines clusterv1.MachineList
-	var updates refitv1.MachineUpdateList
-	if err := v.Client.List(ctx, &clusters, client.InNamespace(namespace)); err != nil {
+	cached := v.cached()
+	if err := index.Each(ctx, cached, index.InNamespace(namespace), &clusterv1.ClusterList{}, func(c *clusterv1.Cluster) error {
+		s.clusters[c.Name] = c
+		return nil
+	}); err != nil {
 		return nil, fmt.Errorf("list Clusters: %w", err)
 	}
-	if err := v.Client.List(ctx, &machines, index.OnlyUnsettled(namespace)); err != nil {
+	if err := index.Each(ctx, cached, index.OnlyUnsettled(namespace), &clusterv1.MachineList{}, func(m *clusterv1.Machine) error {
+		s.machines[m.Name] = m
+		return nil
+	}); err != nil {
 		return nil, fmt.Errorf("list Machines of which a change is wanted: %w", err)
 	}
-	if err := v.Client.List(ctx, &updates, index.OnlyUnsettled(namespace)); err != nil {
-		return nil, fmt.Errorf("list MachineUpdates that have not succeeded: %w", err)
+	machine, err := index.Lookup[clusterv1.Machine](ctx, cached)
+	if err != nil {
+		return nil, fmt.Errorf("read Machines: %w", err)
 	}
-	for i := range clusters.Items {
-		s.clusters[clusters.Items[i].Name] = &clusters.Items[i]
-	}
-	for i := range machines.Items {
-		s.machines[machines.Items[i].Name] = &machines.Items[i]
-	}
-	for i := range updates.Items {
-		mu := updates.Items[i].Restored()
-		s.updates[mu.Name] = mu
-		if err := v.addMachine(ctx, s, mu.Name); err != nil {
-			return nil, err
+	if err := index.Each(ctx, cached, index.OnlyUnsettled(namespace), &refitv1.MachineUpdateList{}, func(mu *refitv1.MachineUpdate) error {
+		s.updates[mu.Name] = mu.Restored()
+		if s.machines[mu.Name] != nil {
+			return nil
 		}
+		m, err := machine(client.ObjectKeyFromObject(mu))
+		if m != nil { // one that is gone takes its update with it
+			s.machines[mu.Name] = m
+		}
+		return err
+	}); err != nil {
+		return nil, fmt.Errorf("list MachineUpdates that have not succeeded: %w", err)
 	}
 	for _, m := range s.machines {
 		s.add(m)
@@ -98,22 +102,6 @@ func (v *View) survey(ctx context.Context, namespace string) (*survey, error) {
 		}
 	}
 	return s, nil
-}
-
-// addMachine adds the Machine of a name. One that is gone takes its update with it.
-func (v *View) addMachine(ctx context.Context, s *survey, name string) error {
-	if s.machines[name] != nil {
-		return nil
-	}
-	var m clusterv1.Machine
-	err := v.Client.Get(ctx, types.NamespacedName{Namespace: s.namespace, Name: name}, &m)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("read Machine %s/%s: %w", s.namespace, name, err)
-	}
-	if err == nil {
-		s.machines[name] = &m
-	}
-	return nil
 }
 
 // add adds a Machine if a change of it waits or is under way. Of a change that is wanted while an earlier one is not done, the earlier one is told.

@@ -63,6 +63,8 @@ type View struct {
 	woken chan event.GenericEvent
 }
 
+func (v *View) cached() index.Memory { return index.Memory{Client: v.Client, Informers: v.Gate.Informers} }
+
 // sight is what waited in a namespace at an instant.
 type sight struct {
 	at      time.Time
@@ -296,14 +298,13 @@ func (v *View) workers(ctx context.Context, s *survey) (map[string]int, error) {
 		out[e.cluster.Name] = 0
 	}
 	for name := range maps.Keys(out) {
-		var list clusterv1.MachineList
-		if err := v.Client.List(ctx, &list, index.InCluster(s.namespace, name)); err != nil {
-			return nil, fmt.Errorf("list the Machines of Cluster %s/%s: %w", s.namespace, name, err)
-		}
-		for i := range list.Items {
-			if changemanagement.RoleOf(list.Items[i].Labels) == refitv1.WorkerRole {
+		if err := index.Each(ctx, v.cached(), index.InCluster(s.namespace, name), &clusterv1.MachineList{}, func(m *clusterv1.Machine) error {
+			if changemanagement.RoleOf(m.Labels) == refitv1.WorkerRole {
 				out[name]++
 			}
+			return nil
+		}); err != nil {
+			return nil, fmt.Errorf("list the Machines of Cluster %s/%s: %w", s.namespace, name, err)
 		}
 	}
 	return out, nil

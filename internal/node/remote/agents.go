@@ -1,8 +1,11 @@
 package remote
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -26,8 +29,13 @@ type AgentBinary struct {
 	SHA256 string
 	// Signature is nil for an agent that nobody has signed.
 	Signature *node.AgentSignature
-	data      []byte
+	// file stays open: a file that is put in its place would not be what was hashed. Nodes refuse what does not have the digest.
+	file *os.File
+	size int64
 }
+
+// content returns what a node is sent. It is not kept in memory, of which it would be a tenth where a thousand machines are.
+func (b AgentBinary) content() io.Reader { return io.NewSectionReader(b.file, 0, b.size) }
 
 // Name is the file's name on the node. It has the digest in it, so that servers of different versions don't get into each
 // other's way.
@@ -41,8 +49,8 @@ type Agents struct {
 	binaries []AgentBinary
 }
 
-// LoadAgents reads refit-node-linux-amd64 and refit-node-linux-arm64 from dir, whichever are there, and their signatures if there are
-// any. They are read once: a file that is replaced later would not be what was hashed.
+// LoadAgents opens refit-node-linux-amd64 and refit-node-linux-arm64 in dir, whichever are there, and reads their signatures if there are
+// any. They stay open.
 func LoadAgents(dir string) (*Agents, error) { return LoadSignedAgents(dir, dir) }
 
 // LoadSignedAgents is LoadAgents with the signatures in a directory of their own.
@@ -50,14 +58,14 @@ func LoadSignedAgents(dir, signatures string) (*Agents, error) {
 	agents := &Agents{dir: dir}
 	for _, arch := range architectures {
 		name := "refit-node-linux-" + arch.name
-		data, err := os.ReadFile(filepath.Join(dir, name))
+		binary, err := openAgent(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read the agent for %s: %w", arch.name, err)
 		}
-		binary := AgentBinary{Arch: arch.name, SHA256: digest(data), data: data}
+		binary.Arch = arch.name
 		if err := binary.loadSignature(filepath.Join(signatures, name+".sig")); err != nil {
 			return nil, err
 		}
@@ -67,6 +75,21 @@ func LoadSignedAgents(dir, signatures string) (*Agents, error) {
 		return nil, fmt.Errorf("no agent in %q: want refit-node-linux-amd64 or refit-node-linux-arm64 there; `make build` makes them, --agent-dir says where they are", dir)
 	}
 	return agents, nil
+}
+
+// openAgent opens the file of an agent.
+func openAgent(name string) (AgentBinary, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return AgentBinary{}, err
+	}
+	sum := sha256.New()
+	size, err := io.Copy(sum, file)
+	if err != nil {
+		_ = file.Close()
+		return AgentBinary{}, err
+	}
+	return AgentBinary{SHA256: hex.EncodeToString(sum.Sum(nil)), file: file, size: size}, nil
 }
 
 // loadSignature reads the signature of an agent, if there is one. Who has made it is for the nodes to judge.

@@ -18,12 +18,12 @@ func (c *Client) runGate(ctx context.Context, verb string, input []byte) (node.A
 	for _, b := range c.opts.Agents.binaries {
 		digests[b.Arch] = b.SHA256
 	}
-	return c.ask(ctx, node.GateRequest{Do: node.GateRun, Agents: digests, Verb: verb}, input)
+	return c.ask(ctx, node.GateRequest{Do: node.GateRun, Agents: digests, Verb: verb}, bytes.NewReader(input))
 }
 
 // pushGate brings the agent for the node's architecture, with its signature, to the gate.
 func (c *Client) pushGate(ctx context.Context) error {
-	hello, err := c.ask(instead(ctx, VerbArchitecture, digest(nil)), node.GateRequest{Do: node.GateHello}, nil)
+	hello, err := c.ask(instead(ctx, VerbArchitecture, digest(nil)), node.GateRequest{Do: node.GateHello})
 	if err == nil && hello.Gate == nil {
 		err = &AnswerError{Reason: "there is nothing about the gate in it"}
 	}
@@ -37,8 +37,8 @@ func (c *Client) pushGate(ctx context.Context) error {
 	if err != nil {
 		return &PushError{Dir: "the gate", Reason: "no agent fits", Err: err}
 	}
-	request := node.GateRequest{Do: node.GatePush, Size: int64(len(agent.data)), Signature: agent.Signature}
-	if _, err = c.ask(instead(ctx, VerbPush, agent.SHA256), request, agent.data); err != nil {
+	request := node.GateRequest{Do: node.GatePush, Size: agent.size, Signature: agent.Signature}
+	if _, err = c.ask(instead(ctx, VerbPush, agent.SHA256), request, agent.content()); err != nil {
 		var refused *node.AgentError
 		if errors.As(err, &refused) {
 			return &PushError{Dir: "the gate", Reason: "the gate refuses it", Err: err}
@@ -49,14 +49,15 @@ func (c *Client) pushGate(ctx context.Context) error {
 }
 
 // ask has the gate do something.
-func (c *Client) ask(ctx context.Context, r node.GateRequest, body []byte) (node.Answer, error) {
+func (c *Client) ask(ctx context.Context, r node.GateRequest, body ...io.Reader) (node.Answer, error) {
 	r.Gate = node.GateProtocol
 	header, err := json.Marshal(r)
 	if err != nil {
 		return node.Answer{}, fmt.Errorf("encode the request: %w", err)
 	}
+	in := io.MultiReader(append([]io.Reader{bytes.NewReader(append(header, '\n'))}, body...)...)
 	out := &limited{left: maxAnswer}
-	err = c.conn.Run(ctx, node.GateCommand, io.MultiReader(bytes.NewReader(append(header, '\n')), bytes.NewReader(body)), out)
+	err = c.conn.Run(ctx, node.GateCommand, in, out)
 	var failed *CommandError
 	if err != nil && !errors.As(err, &failed) {
 		return node.Answer{}, err

@@ -20,7 +20,7 @@ var loginScript = compact(safeText + "line=$2$3\nabsent() { echo \"$line\"; exit
 func (c *Client) LogIn(ctx context.Context) error {
 	ctx = Command{Verb: VerbLogin, SHA256: digest(nil)}.with(ctx)
 	if c.opts.Gate {
-		hello, err := c.ask(ctx, node.GateRequest{Do: node.GateHello}, nil)
+		hello, err := c.ask(ctx, node.GateRequest{Do: node.GateHello})
 		if err == nil && hello.Gate == nil {
 			err = &AnswerError{Reason: "there is nothing about the gate in it"}
 		}

@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -24,8 +23,8 @@ func (c *Client) push(ctx context.Context) error {
 	if err != nil {
 		return &PushError{Dir: c.opts.Dir, Reason: "no agent fits", Err: err}
 	}
-	command := c.shell(pushScript, c.opts.Dir, agent.Name(), agent.SHA256, strconv.Itoa(len(agent.data)))
-	err = c.conn.Run(instead(ctx, VerbPush, agent.SHA256), command, bytes.NewReader(agent.data), nil)
+	command := c.shell(pushScript, c.opts.Dir, agent.Name(), agent.SHA256, strconv.FormatInt(agent.size, 10))
+	err = c.conn.Run(instead(ctx, VerbPush, agent.SHA256), command, agent.content(), nil)
 	var failed *CommandError
 	switch {
 	case err == nil:
