@@ -25,6 +25,7 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 	"github.com/capi-refit/refit/internal/index"
 	"github.com/capi-refit/refit/internal/policykind"
+	"github.com/capi-refit/refit/internal/revision"
 	"github.com/capi-refit/refit/internal/shard"
 	"github.com/capi-refit/refit/schedule"
 )
@@ -48,6 +49,9 @@ type Status struct {
 	Clock    clock.PassiveClock
 	// Gate is told of updates that are gone.
 	Gate *Gate
+
+	changes index.Changes // of what is counted
+	still   revision.Standing[still]
 }
 
 func (s *Status) cached() index.Memory {
@@ -81,7 +85,9 @@ func (s *Status) depart(mu *refitv1.MachineUpdate, again func(ctrl.Request, time
 	s.Gate.departed.note(s.Clock.Now(), mu)
 	if a := mu.Status.Admission; a != nil {
 		for _, name := range a.Policies {
-			again(ctrl.Request{NamespacedName: types.NamespacedName{Namespace: mu.Namespace, Name: name}}, ledgerDelay)
+			policy := types.NamespacedName{Namespace: mu.Namespace, Name: name}
+			s.still.Forget(policy)
+			again(ctrl.Request{NamespacedName: policy}, ledgerDelay)
 		}
 	}
 }
@@ -115,18 +121,26 @@ func (s *Status) reconcile(ctx context.Context, req ctrl.Request, policy stored)
 	shown := policykind.Shown{
 		Client: s.Client, Recorder: s.Recorder, Kind: policy.kind, Policy: policy.Object, Conditions: &st.Conditions,
 	}
+	made := func() {} // notes from what the status was made
 	result, err := shown.Show(ctx, req, func() (time.Duration, error) {
 		read, ok := policy.read()
 		if !ok {
 			return time.Second, nil // it is about to be read
 		}
-		st.ObservedGeneration = policy.GetGeneration()
 		now := s.Clock.Now()
+		from, still := s.from(policy, read)
+		if still && s.still.Stands(now, req.NamespacedName, from) {
+			return untilNext(now, st), nil
+		}
+		st.ObservedGeneration = policy.GetGeneration()
 		if err := policy.count(now, read); err != nil {
 			return 0, err
 		}
 		read.show(now, policy.GetCreationTimestamp().Time, st)
 		st.Gates = s.Gate.gatesOf(read)
+		if still {
+			made = func() { s.still.Note(now, req.NamespacedName, from, standsUntil(now, st)) }
+		}
 		left, err := s.grace(ctx, policy, read)
 		if err != nil || left == 0 {
 			return untilNext(now, st), err
@@ -142,6 +156,9 @@ func (s *Status) reconcile(ctx context.Context, req ctrl.Request, policy stored)
 	})
 	if errors.Is(err, errGone) {
 		return ctrl.Result{}, nil
+	}
+	if err == nil {
+		made()
 	}
 	return result, err
 }

@@ -27,6 +27,15 @@ type known struct {
 	taken map[types.NamespacedName]*carried
 	// ways are how each NodeAccess has nodes be reached.
 	ways map[types.NamespacedName]way
+	// news is how often something else has come to be known.
+	news int64
+}
+
+// newsBy returns how often something else has come to be known.
+func (k *known) newsBy() int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.news
 }
 
 // way is how a NodeAccess of a generation has nodes be reached: a digest, which is the same where only other Machines are selected.
@@ -65,9 +74,10 @@ func (k *known) look(machine *clusterv1.Machine, na *refitv1.NodeAccess, mu *ref
 			k.records = map[types.NamespacedName]*record{}
 		}
 		k.records[key] = r
+		k.news++
 	}
 	if f, at, ok := told(mu, now); ok && at.After(r.at) && r.sameWay(na, at) {
-		r.note(f, at)
+		k.noteOf(r, f, at)
 	}
 	return r.aged(now, lasts)
 }
@@ -136,8 +146,16 @@ func (k *known) note(machine types.NamespacedName, f Finding, at time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if r := k.records[machine]; r != nil {
-		r.note(f, at)
+		k.noteOf(r, f, at)
 	}
+}
+
+// noteOf records what a login has found. It is no news that it is as before.
+func (k *known) noteOf(r *record, f Finding, at time.Time) {
+	if r.Finding != f || r.at.IsZero() {
+		k.news++
+	}
+	r.note(f, at)
 }
 
 func (r *record) note(f Finding, at time.Time) {
@@ -173,7 +191,10 @@ func (r *record) turn(interval time.Duration) time.Time {
 func (k *known) drop(machine types.NamespacedName) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	delete(k.records, machine)
+	if k.records[machine] != nil {
+		delete(k.records, machine)
+		k.news++
+	}
 }
 
 // dropAccess forgets a NodeAccess that is gone.
@@ -182,12 +203,14 @@ func (k *known) dropAccess(na types.NamespacedName) {
 	defer k.mu.Unlock()
 	delete(k.taken, na)
 	delete(k.ways, na)
+	k.news++
 }
 
 // forget forgets what is of a shard: others have looked after it.
 func (k *known) forget(ofShard func(namespace string) bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.news++
 	for key := range k.records {
 		if ofShard(key.Namespace) {
 			delete(k.records, key)

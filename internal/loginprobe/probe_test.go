@@ -12,10 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -35,6 +38,7 @@ type fleet struct {
 	down   map[string]Finding
 	off    map[string]bool
 	tried  []string
+	told   map[types.UID]string // resourceVersions
 }
 
 func (f *fleet) SkipsLogin(_ context.Context, m *clusterv1.Machine, _ *refitv1.MachineUpdate) bool {
@@ -66,7 +70,42 @@ func (f *fleet) restart() {
 	f.events = events.NewFakeRecorder(100)
 	f.probe = &Prober{Client: f, Clock: f.clock, Nodes: f, Interval: time.Hour, Metrics: NewMetrics(prometheus.NewPedanticRegistry())}
 	f.status = &Status{Client: f, Prober: f.probe, Recorder: f.events}
+	f.told = map[types.UID]string{}
+	require.NoError(f.t, f.status.Watch(f.t.Context(), silent{}))
 	f.tried = nil
+}
+
+// silent are informers of which nothing comes: a fleet tells of changes itself.
+type silent struct{ cache.Informer }
+
+func (s silent) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
+	return s, nil
+}
+
+func (silent) AddEventHandler(toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
+	return nil, nil
+}
+
+// tell tells what has changed since it did so last, as informers do.
+func (f *fleet) tell() {
+	there := map[types.UID]string{}
+	for _, list := range []client.ObjectList{&clusterv1.MachineList{}, &refitv1.MachineUpdateList{}, &refitv1.NodeAccessList{}} {
+		require.NoError(f.t, f.List(f.t.Context(), list))
+		require.NoError(f.t, meta.EachListItem(list, func(obj runtime.Object) error {
+			o := obj.(client.Object)
+			key := types.UID(fmt.Sprintf("%T %s %s", o, o.GetUID(), client.ObjectKeyFromObject(o)))
+			if there[key] = o.GetResourceVersion(); f.told[key] != there[key] {
+				f.status.changes.OnAdd(o, false)
+			}
+			return nil
+		}))
+	}
+	for key := range f.told {
+		if _, ok := there[key]; !ok {
+			f.status.changes.OnDelete(f.access())
+		}
+	}
+	f.told = there
 }
 
 // run has time go by, a minute at a time, and looks at all Machines and NodeAccesses each time. It returns how many logins there were at most in one.
@@ -86,6 +125,7 @@ func (f *fleet) look() {
 		_, err := f.probe.Reconcile(f.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&machines.Items[i])})
 		require.NoError(f.t, err)
 	}
+	f.tell()
 	var accesses refitv1.NodeAccessList
 	require.NoError(f.t, f.List(f.t.Context(), &accesses))
 	for i := range accesses.Items {
@@ -145,6 +185,53 @@ func TestTheStatusShowsWhichNodesCantBeReached(t *testing.T) {
 }
 
 // TestLoginsAreATrickle: each node has its own moment in the hour, and none comes at once after a restart.
+// TestAStatusIsMadeAgainWhenSomethingChanges and not before: a fleet is at rest for days.
+func TestAStatusIsMadeAgainWhenSomethingChanges(t *testing.T) {
+	f := newFleet(t, 3)
+	f.run(2 * time.Hour)
+	status := func() bool { // without the probes, which look themselves
+		f.probe.known.ways = nil // which a look makes again
+		f.tell()
+		_, err := f.status.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(f.access())})
+		require.NoError(t, err)
+		return len(f.probe.known.ways) > 0
+	}
+	status()
+	for range 4 {
+		require.False(t, status())
+		f.clock.Step(statusRefresh)
+	}
+	f.clock.Step(stillFor)
+	require.True(t, status(), "not all shows")
+	require.False(t, status())
+	for name, change := range map[string]func(){
+		"a Machine": func() {
+			require.NoError(t, f.Create(t.Context(), managementtest.Machine("lab", "m99", "c1")))
+		},
+		"a NodeAccess": func() {
+			na := f.access()
+			na.Labels = map[string]string{"a": "b"}
+			require.NoError(t, f.Update(t.Context(), na))
+		},
+		"a login that fails": func() {
+			f.probe.known.note(types.NamespacedName{Namespace: "lab", Name: "m01"}, refused, f.clock.Now())
+		},
+		"a shard is acquired": func() { f.probe.known.forget(func(string) bool { return true }) },
+	} {
+		change()
+		require.True(t, status(), name)
+		for range 3 { // it was written
+			status()
+		}
+		require.False(t, status(), name)
+	}
+	f.probe.known.note(types.NamespacedName{Namespace: "lab", Name: "m01"}, refused, f.clock.Now())
+	status()
+	require.False(t, status())
+	f.probe.known.note(types.NamespacedName{Namespace: "lab", Name: "m01"}, refused, f.clock.Now())
+	require.False(t, status(), "a login finds what the last one has found")
+}
+
 func TestLoginsAreATrickle(t *testing.T) {
 	f := newFleet(t, 60)
 	for range 2 {

@@ -26,6 +26,7 @@ import (
 	"github.com/capi-refit/refit/internal/index"
 	"github.com/capi-refit/refit/internal/nodeaccess"
 	"github.com/capi-refit/refit/internal/policykind"
+	"github.com/capi-refit/refit/internal/revision"
 	"github.com/capi-refit/refit/internal/shard"
 )
 
@@ -49,6 +50,23 @@ type Status struct {
 	Informers index.Informers
 	Prober    *Prober
 	Recorder  events.EventRecorder
+
+	changes index.Changes
+	still   revision.Standing[still]
+}
+
+// stillFor is for how long a status is not made again while nothing that it is made from has changed: what is old is forgotten, and that does not show.
+const stillFor = 5 * time.Minute
+
+// still is what the status of a NodeAccess is made from.
+type still struct {
+	access        revision.Revision // as it was before that was written
+	changes, news int64
+}
+
+// Watch has statuses be made less often where nothing changes. It is for the time before the manager starts.
+func (s *Status) Watch(ctx context.Context, informers index.Informers) error {
+	return s.changes.Watch(ctx, informers, &refitv1.NodeAccess{}, &clusterv1.Machine{}, &refitv1.MachineUpdate{})
 }
 
 // SetupWithManager has the manager run the Status.
@@ -64,11 +82,17 @@ func (s *Status) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		s.Prober.known.dropAccess(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+	changes, known := s.changes.In(na.Namespace)
+	now, from := s.Prober.Clock.Now(), still{revision.Of(&na), changes, s.Prober.known.newsBy()}
+	if known && s.still.Stands(now, req.NamespacedName, from) {
+		return ctrl.Result{RequeueAfter: statusRefresh}, nil
+	}
 	before := na.DeepCopy()
 	if err := s.fill(ctx, &na); err != nil {
 		return ctrl.Result{}, err
 	}
 	if !news(&before.Status, &na.Status) {
+		s.still.Note(now, req.NamespacedName, from, now.Add(stillFor))
 		return ctrl.Result{RequeueAfter: statusRefresh}, nil
 	}
 	if err := s.Client.Status().Update(ctx, &na); err != nil {

@@ -63,7 +63,9 @@ type View struct {
 	woken chan event.GenericEvent
 }
 
-func (v *View) cached() index.Memory { return index.Memory{Client: v.Client, Informers: v.Gate.Informers} }
+func (v *View) cached() index.Memory {
+	return index.Memory{Client: v.Client, Informers: v.Gate.Informers}
+}
 
 // sight is what waited in a namespace at an instant.
 type sight struct {

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -23,7 +25,7 @@ func (f *loginFlags) add(fs *pflag.FlagSet) {
 }
 
 // addTo has the manager try whether nodes can be reached.
-func (f *loginFlags) addTo(mgr shard.Manager, r *machineupdate.Reconciler) error {
+func (f *loginFlags) addTo(ctx context.Context, mgr shard.Manager, r *machineupdate.Reconciler) error {
 	if f.interval != 0 && f.interval < leastLoginInterval {
 		return fmt.Errorf("--login-interval is %s and can be 0, or %s and more", f.interval, leastLoginInterval)
 	}
@@ -31,7 +33,8 @@ func (f *loginFlags) addTo(mgr shard.Manager, r *machineupdate.Reconciler) error
 	if err := prober.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("add what tries whether nodes can be reached: %w", err)
 	}
-	if err := (&loginprobe.Status{Client: r.Client, Informers: mgr.GetCache(), Prober: prober, Recorder: r.Recorder}).SetupWithManager(mgr); err != nil {
+	status := &loginprobe.Status{Client: r.Client, Informers: mgr.GetCache(), Prober: prober, Recorder: r.Recorder}
+	if err := errors.Join(status.Watch(ctx, mgr.GetCache()), status.SetupWithManager(mgr)); err != nil {
 		return fmt.Errorf("add the status of NodeAccesses: %w", err)
 	}
 	whenLeading(mgr, &loginprobe.Collector{Client: r.Client})

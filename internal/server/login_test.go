@@ -16,5 +16,5 @@ func TestLoginInterval(t *testing.T) {
 	f.add(fs)
 	require.Equal(t, time.Hour, f.interval)
 	require.NoError(t, fs.Parse([]string{"--login-interval=5s"}))
-	require.ErrorContains(t, f.addTo(shard.Manager{}, nil), "--login-interval is 5s")
+	require.ErrorContains(t, f.addTo(t.Context(), shard.Manager{}, nil), "--login-interval is 5s")
 }

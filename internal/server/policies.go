@@ -66,7 +66,7 @@ func addChangeManagement(
 	hooks := &changemanagement.Hooks{Policies: policies, Client: mgr.GetClient(), Versions: versions, Clock: now, Recorder: mgr.GetEventRecorder("refit")}
 	remediations := &changemanagement.Remediations{Client: mgr.GetClient(), Hooks: hooks, Metrics: counters}
 	if err := errors.Join(
-		policies.SetupWithManager(mgr), remediations.SetupWithManager(mgr), status.SetupWithManager(mgr), since.SetupWithManager(mgr),
+		policies.SetupWithManager(mgr), remediations.SetupWithManager(mgr), status.Watch(ctx, mgr.GetCache()), status.SetupWithManager(mgr), since.SetupWithManager(mgr),
 		soaks.SetupWithManager(mgr), mgr.Add(asker), counters.ForgetClusters(ctx, mgr.GetCache()),
 		mgr.AddReadyzCheck("policies", func(*http.Request) error { return policies.Ready() }),
 	); err != nil {
