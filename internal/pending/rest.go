@@ -69,6 +69,7 @@ func (v *View) rouse(cluster types.NamespacedName) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	delete(v.rests, cluster)
+	v.contents.Delete(cluster)
 }
 
 // rest has a Cluster rest of which all was written that was seen.
@@ -136,26 +137,19 @@ func (v *View) basis(ctx context.Context, cluster *clusterv1.Cluster) (basis, bo
 
 // versions returns a digest of the resourceVersions of all in the cache from which the PendingChanges of a Cluster are found out, if all of it can be read. A view takes them before it
 // looks, so that what changes meanwhile is found out the next time.
-func (v *View) versions(ctx context.Context, cluster *clusterv1.Cluster) (_ uint64, ok bool) {
-	sum := versionOf(cluster)
-	owners := map[owner]bool{}
-	add := func(obj client.Object) error {
-		sum += versionOf(obj)
-		return nil
-	}
-	cached, here := v.cached(), index.InCluster(cluster.Namespace, cluster.Name)
-	if cmp.Or(
-		index.Each(ctx, cached, here, &clusterv1.MachineList{}, func(m *clusterv1.Machine) error {
-			owners[ownerOf(m)] = true
-			return add(m)
-		}),
-		index.Each(ctx, cached, here, &refitv1.MachineUpdateList{}, func(mu *refitv1.MachineUpdate) error { return add(mu) }),
-		index.Each(ctx, cached, index.InNamespace(cluster.Namespace), &refitv1.ChangeManagementPolicyList{}, func(p *refitv1.ChangeManagementPolicy) error { return add(p) }),
-		index.Each(ctx, cached, index.Where{}, &refitv1.ClusterChangeManagementPolicyList{}, func(p *refitv1.ClusterChangeManagementPolicy) error { return add(p) }),
-	) != nil {
+func (v *View) versions(ctx context.Context, cluster *clusterv1.Cluster) (uint64, bool) {
+	has, err := v.content(ctx, client.ObjectKeyFromObject(cluster))
+	if err != nil {
 		return 0, false
 	}
-	for o := range owners {
+	sum := has.versions + versionOf(cluster)
+	if index.Each(ctx, v.cached(), index.Where{}, &refitv1.ClusterChangeManagementPolicyList{}, func(p *refitv1.ClusterChangeManagementPolicy) error {
+		sum += versionOf(p)
+		return nil
+	}) != nil {
+		return 0, false
+	}
+	for o := range has.owners {
 		if o.name == "" {
 			continue
 		}
@@ -166,6 +160,44 @@ func (v *View) versions(ctx context.Context, cluster *clusterv1.Cluster) (_ uint
 		sum += versionOf(obj)
 	}
 	return sum, true
+}
+
+// content is what is in a Cluster, and which policies are in its namespace: a digest of versions, and who owns the Machines.
+type content struct {
+	changes  int64 // in the namespace, before
+	versions uint64
+	owners   map[owner]bool
+}
+
+// Watch has Clusters be looked into only where something has changed in their namespaces. It is for the time before the manager starts.
+func (v *View) Watch(ctx context.Context, informers index.Informers) error {
+	return v.changes.Watch(ctx, informers, &clusterv1.Machine{}, &refitv1.MachineUpdate{}, &refitv1.ChangeManagementPolicy{})
+}
+
+// content looks into a Cluster.
+func (v *View) content(ctx context.Context, cluster types.NamespacedName) (content, error) {
+	changes, known := v.changes.In(cluster.Namespace)
+	if last, ok := v.contents.Load(cluster); ok && known && last.(content).changes == changes {
+		return last.(content), nil
+	}
+	is := content{changes: changes, owners: map[owner]bool{}}
+	add := func(obj client.Object) error {
+		is.versions += versionOf(obj)
+		return nil
+	}
+	cached, here := v.cached(), index.InCluster(cluster.Namespace, cluster.Name)
+	err := cmp.Or(
+		index.Each(ctx, cached, here, &clusterv1.MachineList{}, func(m *clusterv1.Machine) error {
+			is.owners[ownerOf(m)] = true
+			return add(m)
+		}),
+		index.Each(ctx, cached, here, &refitv1.MachineUpdateList{}, func(mu *refitv1.MachineUpdate) error { return add(mu) }),
+		index.Each(ctx, cached, index.InNamespace(cluster.Namespace), &refitv1.ChangeManagementPolicyList{}, func(p *refitv1.ChangeManagementPolicy) error { return add(p) }),
+	)
+	if err == nil {
+		v.contents.Store(cluster, is)
+	}
+	return is, err
 }
 
 func versionOf(obj client.Object) uint64 { return maphash.Comparable(hashed, revision.Of(obj)) }

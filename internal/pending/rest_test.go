@@ -1,12 +1,17 @@
 package pending
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -18,12 +23,42 @@ import (
 // atRest returns a world in which updates wait for their window, and of which all is told that there is to tell.
 func atRest(t *testing.T) *world {
 	w := newWorld(t, outside, append(fleet(sysctl), saturdays("a"), worker("w1"), worker("w2"), update("w1", held), update("w2", held))...)
+	require.NoError(t, w.view.Watch(t.Context(), silent{}))
 	for range 2 { // PendingChanges are there after the first
 		w.show("MachineDeployment", "md")
 		w.Clock.Step(refresh)
 	}
 	require.Len(t, w.view.rests, 1)
 	return w
+}
+
+// silent are informers of which nothing comes.
+type silent struct{ cache.Informer }
+
+func (s silent) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
+	return s, nil
+}
+
+func (silent) AddEventHandler(toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
+	return nil, nil
+}
+
+// TestWhatIsInAClusterIsReadWhenSomethingHasChanged in its namespace.
+func TestWhatIsInAClusterIsReadWhenSomethingHasChanged(t *testing.T) {
+	w := atRest(t)
+	machines := 0
+	w.OnRead = func(obj runtime.Object) {
+		if _, ok := obj.(*clusterv1.MachineList); ok {
+			machines++
+		}
+	}
+	for range 3 {
+		w.Reconcile(w.view, "c1")
+	}
+	require.Zero(t, machines)
+	w.view.changes.OnAdd(worker("w1"), false)
+	require.False(t, w.looks(), "it was of another Cluster")
+	require.Equal(t, 1, machines)
 }
 
 // looks reports whether a reconcile finds out what waits.
@@ -44,6 +79,12 @@ func TestWhatRestsIsNotFoundOutAgain(t *testing.T) {
 	w.Clock.Step(refresh)
 	require.True(t, w.looks(), "not all shows")
 	require.False(t, w.looks(), "it rests again")
+}
+
+// comesFrom are the objects whose informer tells of a change in a Cluster. Other changes are looked for.
+var comesFrom = map[string]client.Object{
+	"a Machine": worker("w1"), "a policy": saturdays("a"), "another policy": saturdays("b"), "a Machine more": worker("w3"),
+	"an update more": update("w3"), "an update less": update("w1"), "an update": update("w1"),
 }
 
 // TestWhatChangesIsFoundOutAgain at once, of all from which PendingChanges are found out.
@@ -81,6 +122,9 @@ func TestWhatChangesIsFoundOutAgain(t *testing.T) {
 			w := atRest(t)
 			require.False(t, w.looks())
 			change(w)
+			if of, ok := comesFrom[name]; ok {
+				w.view.changes.OnAdd(of, false)
+			}
 			require.True(t, w.looks())
 		})
 	}

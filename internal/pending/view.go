@@ -53,12 +53,14 @@ type View struct {
 	Limits slots.Limits
 	Clock  clock.PassiveClock
 
-	mu      sync.Mutex
-	last    map[string]*sight                  // by namespace
-	written map[types.NamespacedName]time.Time // when PendingChanges were written last
-	rests   map[types.NamespacedName]rest      // of Clusters at which nothing changes
-	edits   atomic.Int64                       // how often policies have come to say something else
-	shards  *shard.Shards
+	mu       sync.Mutex
+	last     map[string]*sight                  // by namespace
+	written  map[types.NamespacedName]time.Time // when PendingChanges were written last
+	rests    map[types.NamespacedName]rest      // of Clusters at which nothing changes
+	edits    atomic.Int64                       // how often policies have come to say something else
+	changes  index.Changes                      // of what is in Clusters
+	contents sync.Map                           // what is in Clusters: content, by types.NamespacedName
+	shards   *shard.Shards
 	// woken has the Clusters of which a registered extension has said something else than before.
 	woken chan event.GenericEvent
 }

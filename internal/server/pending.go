@@ -1,6 +1,8 @@
 package server
 
 import (
+	"context"
+	"errors"
 	"fmt"
 
 	"k8s.io/utils/clock"
@@ -17,7 +19,7 @@ import (
 )
 
 // addPending has the manager show and measure what waits. others are the extensions that are registered as updaters; nil if refit asks none.
-func addPending(mgr shard.Manager, by judges.ByPolicy, changes *changeManagement, limits slots.Limits, others *registered.Registry, engine *handlers.Engine, accesses nodeaccess.Machines) error {
+func addPending(ctx context.Context, mgr shard.Manager, by judges.ByPolicy, changes *changeManagement, limits slots.Limits, others *registered.Registry, engine *handlers.Engine, accesses nodeaccess.Machines) error {
 	now := clock.RealClock{}
 	differences := &rollback.Rollback{Writer: mgr.GetClient(), Live: machineupdate.RememberCRDs(mgr.GetAPIReader(), now)}
 	view := &pending.View{
@@ -30,7 +32,7 @@ func addPending(mgr shard.Manager, by judges.ByPolicy, changes *changeManagement
 	if others != nil {
 		view.Owners.Registered, view.Owners.Asker = others, asker{differences, engine}
 	}
-	if err := view.SetupWithManager(mgr); err != nil {
+	if err := errors.Join(view.Watch(ctx, mgr.GetCache()), view.SetupWithManager(mgr)); err != nil {
 		return fmt.Errorf("add what shows what waits: %w", err)
 	}
 	whenLeading(mgr, pending.Collector{Client: mgr.GetClient()})

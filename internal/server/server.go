@@ -256,7 +256,7 @@ func (o *options) addUpdates(ctx context.Context, mgr shard.Manager, on ctrlwebh
 	metrics.Registry.MustRegister(machineupdate.SessionsCollector{Sessions: reconciler.Sessions})
 	mgr.Shards.OnAcquire(reconciler.Slots.Forget)
 	mgr.Shards.OnAcquire(changes.gate.ForgetNamespaces)
-	if err := errors.Join(o.drift.addTo(mgr, reconciler), o.login.addTo(ctx, mgr, reconciler), addPending(mgr, judges, changes, reconciler.Slots.Limits, others, engine, accesses)); err != nil {
+	if err := errors.Join(o.drift.addTo(mgr, reconciler), o.login.addTo(ctx, mgr, reconciler), addPending(ctx, mgr, judges, changes, reconciler.Slots.Limits, others, engine, accesses)); err != nil {
 		return err
 	}
 	return o.addHooks(mgr, on, engine, changes, hooks)

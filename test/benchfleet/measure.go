@@ -53,7 +53,7 @@ func (b *bench) measure(ctx context.Context) error {
 }
 
 func (b *bench) line(ctx context.Context, what string, c cost, more string) {
-	say(b.out, "| %s | %.0f (%.0f) | %.0f | %.1f | %s |", what, c.rss, c.mostRSS, c.cpu, c.requests, more)
+	say(b.out, "| %s | %.0f (%.0f) | %.1f | %.1f | %s |", what, c.rss, c.mostRSS, c.cpu, c.requests, more)
 	if now, err := b.m.served(ctx); err == nil {
 		say(b.out, "  a second, of everybody: %s", now.since(b.before))
 		b.before = now
