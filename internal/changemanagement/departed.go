@@ -12,8 +12,16 @@ import (
 
 // departures are MachineUpdates that have been deleted since the ledgers were written last.
 type departures struct {
-	mu  sync.Mutex
-	all map[types.UID]departure
+	mu    sync.Mutex
+	all   map[types.UID]departure
+	noted int64
+}
+
+// count returns how many have been noted.
+func (d *departures) count() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.noted
 }
 
 type departure struct {
@@ -40,6 +48,7 @@ func (d *departures) note(now time.Time, mu *refitv1.MachineUpdate) {
 		}
 	}
 	d.all[mu.UID] = departure{mu, now}
+	d.noted++
 }
 
 // of returns the updates that are gone and were admitted under a policy.

@@ -85,9 +85,7 @@ func (s *Status) depart(mu *refitv1.MachineUpdate, again func(ctrl.Request, time
 	s.Gate.departed.note(s.Clock.Now(), mu)
 	if a := mu.Status.Admission; a != nil {
 		for _, name := range a.Policies {
-			policy := types.NamespacedName{Namespace: mu.Namespace, Name: name}
-			s.still.Forget(policy)
-			again(ctrl.Request{NamespacedName: policy}, ledgerDelay)
+			again(ctrl.Request{NamespacedName: types.NamespacedName{Namespace: mu.Namespace, Name: name}}, ledgerDelay)
 		}
 	}
 }

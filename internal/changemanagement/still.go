@@ -20,7 +20,9 @@ type still struct {
 	policy  revision.Revision // as it was before that was written
 	read    *Policy           // what was read of it, and of its calendars
 	changes int64             // of what it counts
-	soaks   int               // that have failed
+	// departures are told by another handler than changes are, which may come later.
+	departures int64
+	soaks      int // that have failed
 }
 
 // Watch has the status of a policy be made less often where nothing changes. It is for the time before the manager starts.
@@ -31,7 +33,7 @@ func (s *Status) Watch(ctx context.Context, informers index.Informers) error {
 // from returns what the status of a policy is about to be made from; false if that can't be told, or time has a say in it.
 func (s *Status) from(policy stored, read *Policy) (still, bool) {
 	changes, ok := s.changes.In(policy.GetNamespace())
-	return still{revision.Of(policy), read, changes, len(s.Gate.soaks.of(policy.GetUID()))},
+	return still{revision.Of(policy), read, changes, s.Gate.departed.count(), len(s.Gate.soaks.of(policy.GetUID()))},
 		ok && read.Deadline == nil && len(read.Gates) == 0 && read.Namespaces == nil && policy.GetDeletionTimestamp().IsZero()
 }
 

@@ -35,11 +35,16 @@ type watching struct {
 	client.Client
 	lists int
 	down  error
+	then  func() // is called when they are
 }
 
 func (w *watching) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	if _, ok := list.(*clusterv1.MachineList); ok {
 		w.lists++
+		if then := w.then; then != nil {
+			w.then = nil
+			defer then()
+		}
 	}
 	return w.Client.List(ctx, list, opts...)
 }
@@ -106,6 +111,14 @@ func TestAStatusIsMadeAgainWhenSomethingChanges(t *testing.T) {
 			s.depart(update("w1", started(outside), func(mu *refitv1.MachineUpdate) { mu.Status.Admission.Policies = []string{"a"} }), func(req ctrl.Request, _ time.Duration) {
 				require.Equal(t, "a", req.Name)
 			})
+		},
+		"an update that goes while it is made": func(w *world, s *Status) {
+			gone := update("w1", started(outside), func(mu *refitv1.MachineUpdate) { mu.UID, mu.Status.Admission.Policies = "u", []string{"a"} })
+			s.changes.OnDelete(gone) // its other handler comes later
+			counts := s.Client.(*watching)
+			counts.then = func() { s.depart(gone, func(ctrl.Request, time.Duration) {}) }
+			w.show(s)
+			counts.lists = 0
 		},
 		"the window opens": func(w *world, _ *Status) { w.Clock.SetTime(opened) },
 		"it is deleted": func(w *world, _ *Status) {

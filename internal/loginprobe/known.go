@@ -27,15 +27,23 @@ type known struct {
 	taken map[types.NamespacedName]*carried
 	// ways are how each NodeAccess has nodes be reached.
 	ways map[types.NamespacedName]way
-	// news is how often something else has come to be known.
-	news int64
+	// news is how often something else has come to be known of a namespace, and of all if that is empty.
+	news map[string]int64
 }
 
-// newsBy returns how often something else has come to be known.
-func (k *known) newsBy() int64 {
+// newsOf returns how often something else has come to be known of a namespace.
+func (k *known) newsOf(namespace string) int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.news
+	return k.news[namespace] + k.news[""]
+}
+
+// isNews notes that something else has come to be known of a namespace, or of all if that is empty.
+func (k *known) isNews(namespace string) {
+	if k.news == nil {
+		k.news = map[string]int64{}
+	}
+	k.news[namespace]++
 }
 
 // way is how a NodeAccess of a generation has nodes be reached: a digest, which is the same where only other Machines are selected.
@@ -74,10 +82,10 @@ func (k *known) look(machine *clusterv1.Machine, na *refitv1.NodeAccess, mu *ref
 			k.records = map[types.NamespacedName]*record{}
 		}
 		k.records[key] = r
-		k.news++
+		k.isNews(key.Namespace)
 	}
 	if f, at, ok := told(mu, now); ok && at.After(r.at) && r.sameWay(na, at) {
-		k.noteOf(r, f, at)
+		k.noteOf(key, f, at, lasts)
 	}
 	return r.aged(now, lasts)
 }
@@ -142,18 +150,20 @@ func changedLately(na *refitv1.NodeAccess, recent time.Time) bool {
 }
 
 // note records what a login has found.
-func (k *known) note(machine types.NamespacedName, f Finding, at time.Time) {
+func (k *known) note(machine types.NamespacedName, f Finding, at time.Time, lasts span) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if r := k.records[machine]; r != nil {
-		k.noteOf(r, f, at)
+	if k.records[machine] != nil {
+		k.noteOf(machine, f, at, lasts)
 	}
 }
 
-// noteOf records what a login has found. It is no news that it is as before.
-func (k *known) noteOf(r *record, f Finding, at time.Time) {
-	if r.Finding != f || r.at.IsZero() {
-		k.news++
+// noteOf records what a login has found. It is no news that it is as it was, if that counts still.
+func (k *known) noteOf(machine types.NamespacedName, f Finding, at time.Time, lasts span) {
+	r := k.records[machine]
+	same := r.Finding == f || r.Reason == f.Reason && lasting(r.Message) == lasting(f.Message)
+	if !same || r.at.IsZero() || at.Sub(r.at) > lasts.Duration {
+		k.isNews(machine.Namespace)
 	}
 	r.note(f, at)
 }
@@ -193,7 +203,7 @@ func (k *known) drop(machine types.NamespacedName) {
 	defer k.mu.Unlock()
 	if k.records[machine] != nil {
 		delete(k.records, machine)
-		k.news++
+		k.isNews(machine.Namespace)
 	}
 }
 
@@ -203,14 +213,14 @@ func (k *known) dropAccess(na types.NamespacedName) {
 	defer k.mu.Unlock()
 	delete(k.taken, na)
 	delete(k.ways, na)
-	k.news++
+	k.isNews(na.Namespace)
 }
 
 // forget forgets what is of a shard: others have looked after it.
 func (k *known) forget(ofShard func(namespace string) bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.news++
+	k.isNews("")
 	for key := range k.records {
 		if ofShard(key.Namespace) {
 			delete(k.records, key)

@@ -184,7 +184,6 @@ func TestTheStatusShowsWhichNodesCantBeReached(t *testing.T) {
 	require.Empty(t, f.events.Events, "no Event but for what has become news")
 }
 
-// TestLoginsAreATrickle: each node has its own moment in the hour, and none comes at once after a restart.
 // TestAStatusIsMadeAgainWhenSomethingChanges and not before: a fleet is at rest for days.
 func TestAStatusIsMadeAgainWhenSomethingChanges(t *testing.T) {
 	f := newFleet(t, 3)
@@ -214,7 +213,7 @@ func TestAStatusIsMadeAgainWhenSomethingChanges(t *testing.T) {
 			require.NoError(t, f.Update(t.Context(), na))
 		},
 		"a login that fails": func() {
-			f.probe.known.note(types.NamespacedName{Namespace: "lab", Name: "m01"}, refused, f.clock.Now())
+			f.probe.known.note(types.NamespacedName{Namespace: "lab", Name: "m01"}, refused, f.clock.Now(), f.probe.lasts())
 		},
 		"a shard is acquired": func() { f.probe.known.forget(func(string) bool { return true }) },
 	} {
@@ -225,13 +224,37 @@ func TestAStatusIsMadeAgainWhenSomethingChanges(t *testing.T) {
 		}
 		require.False(t, status(), name)
 	}
-	f.probe.known.note(types.NamespacedName{Namespace: "lab", Name: "m01"}, refused, f.clock.Now())
+	f.probe.known.note(types.NamespacedName{Namespace: "lab", Name: "m01"}, refused, f.clock.Now(), f.probe.lasts())
 	status()
 	require.False(t, status())
-	f.probe.known.note(types.NamespacedName{Namespace: "lab", Name: "m01"}, refused, f.clock.Now())
+	f.probe.known.note(types.NamespacedName{Namespace: "lab", Name: "m01"}, refused, f.clock.Now(), f.probe.lasts())
 	require.False(t, status(), "a login finds what the last one has found")
+	port := func(p string) Finding {
+		return Finding{refused.Reason, "dial tcp 10.0.0.1:" + p + "->10.0.0.2:22: i/o timeout"}
+	}
+	f.probe.known.note(types.NamespacedName{Namespace: "lab", Name: "m01"}, port("1"), f.clock.Now(), f.probe.lasts())
+	status()
+	status()
+	f.probe.known.note(types.NamespacedName{Namespace: "lab", Name: "m01"}, port("2"), f.clock.Now(), f.probe.lasts())
+	require.False(t, status(), "nor is it news in other words")
 }
 
+// TestALoginAfterALongTimeIsNews: the status says that the node was not tried, or too long ago.
+func TestALoginAfterALongTimeIsNews(t *testing.T) {
+	f := newFleet(t, 1)
+	f.run(time.Hour + time.Minute)
+	f.off["m00"] = true
+	f.run(3*time.Hour + 20*time.Minute)
+	f.requireCounts(1, 0, 0)
+	f.clock.Step(stillFor)
+	f.look()
+	f.probe.known.note(types.NamespacedName{Namespace: "lab", Name: "m00"}, Finding{}, f.clock.Now(), f.probe.lasts())
+	f.clock.Step(statusRefresh)
+	f.look()
+	f.requireCounts(1, 1, 0)
+}
+
+// TestLoginsAreATrickle: each node has its own moment in the hour, and none comes at once after a restart.
 func TestLoginsAreATrickle(t *testing.T) {
 	f := newFleet(t, 60)
 	for range 2 {

@@ -182,7 +182,7 @@ func (p *Prober) probe(ctx context.Context, req ctrl.Request) (ctrl.Result, erro
 		return ctrl.Result{RequeueAfter: skipped}, err
 	}
 	p.Metrics.probed(found)
-	p.known.note(req.NamespacedName, *found, p.Clock.Now())
+	p.known.note(req.NamespacedName, *found, p.Clock.Now(), p.lasts())
 	d, err := p.due(ctx, req)
 	return ctrl.Result{RequeueAfter: max(d.after, time.Second)}, err
 }

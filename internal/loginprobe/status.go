@@ -83,7 +83,7 @@ func (s *Status) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	changes, known := s.changes.In(na.Namespace)
-	now, from := s.Prober.Clock.Now(), still{revision.Of(&na), changes, s.Prober.known.newsBy()}
+	now, from := s.Prober.Clock.Now(), still{revision.Of(&na), changes, s.Prober.known.newsOf(na.Namespace)}
 	if known && s.still.Stands(now, req.NamespacedName, from) {
 		return ctrl.Result{RequeueAfter: statusRefresh}, nil
 	}

@@ -40,6 +40,8 @@ const (
 	// older than oldest. A view takes long where the API server or the machine is slow, too, and then nobody is to wait for what else waits there.
 	share  = 20
 	oldest = 2 * time.Minute
+	// busiest is what part of the time goes into views at most where even that is not kept.
+	busiest = 2
 )
 
 // View keeps a PendingChange for each owner of Machines, and for each Cluster, at which something waits. It is for the leader, or who holds the shard.
@@ -115,7 +117,8 @@ func (v *View) see(ctx context.Context, namespace string) (*sight, error) {
 // apart returns how long after a view there may be another one of its namespace, by how long it took and how many namespaces are looked at.
 func apart(took time.Duration, namespaces int) time.Duration {
 	alone := share * took
-	return max(again, alone, min(time.Duration(namespaces)*alone, oldest))
+	all := time.Duration(namespaces) * took
+	return max(again, alone, min(share*all, max(oldest, busiest*all)))
 }
 
 // tell finds out of each entry what becomes of its Machine, when that may start, and when it is expected to be done, as of the instant that it returns.

@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Standing remembers from what things were made, by their names, so that none is made again from the same. The zero value is ready.
+// Standing remembers from what things were made, by their names, so that none is made again from the same. What has a say in a thing is in From, and is read
+// before the thing is made: what happens meanwhile has it made again. The zero value is ready.
 type Standing[From comparable] struct {
 	mu  sync.Mutex
 	all map[types.NamespacedName]standing[From]
@@ -36,11 +37,4 @@ func (s *Standing[From]) Note(now time.Time, name types.NamespacedName, from Fro
 	}
 	maps.DeleteFunc(s.all, func(_ types.NamespacedName, last standing[From]) bool { return !now.Before(last.until) })
 	s.all[name] = standing[From]{from, until}
-}
-
-// Forget has a thing be made again.
-func (s *Standing[From]) Forget(name types.NamespacedName) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.all, name)
 }

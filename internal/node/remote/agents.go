@@ -34,9 +34,6 @@ type AgentBinary struct {
 	size int64
 }
 
-// content returns what a node is sent. It is not kept in memory, of which it would be a tenth where a thousand machines are.
-func (b AgentBinary) content() io.Reader { return io.NewSectionReader(b.file, 0, b.size) }
-
 // Name is the file's name on the node. It has the digest in it, so that servers of different versions don't get into each
 // other's way.
 func (b AgentBinary) Name() string { return agentPrefix + b.SHA256[:16] }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -317,4 +318,43 @@ func TestAgents(t *testing.T) {
 	require.ErrorContains(t, err, "no agents")
 	_, err = remote.NewClient(nil, remote.ClientOptions{Agents: a, Dir: "a\nb"})
 	require.ErrorContains(t, err, "no path should have")
+}
+
+// TestAnAgentWhoseFileChanges while the server runs: what nodes are brought is what was hashed, or nothing, and who is to blame is said.
+func TestAnAgentWhoseFileChanges(t *testing.T) {
+	const over = "was written over while refit ran; restart refit"
+	for name, tc := range map[string]struct {
+		spoil func(string) error
+		err   string
+	}{
+		"another one is put in its place": {func(f string) error {
+			return errors.Join(os.Rename(f, f+".old"), os.WriteFile(f, []byte("other"), 0o600))
+		}, ""},
+		"it is taken away":               {os.Remove, ""},
+		"more is written to it":          {func(f string) error { return os.WriteFile(f, []byte(scriptAgent+"# more\n"), 0o600) }, ""},
+		"it is truncated":                {func(f string) error { return os.Truncate(f, 0) }, over},
+		"another one is written over it": {func(f string) error { return os.WriteFile(f, []byte(strings.Repeat("x", len(scriptAgent))), 0o600) }, over},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for _, arch := range []string{"amd64", "arm64"} {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, "refit-node-linux-"+arch), []byte(scriptAgent), 0o600))
+			}
+			a, err := remote.LoadAgents(dir)
+			require.NoError(t, err)
+			for _, arch := range []string{"amd64", "arm64"} {
+				require.NoError(t, tc.spoil(filepath.Join(dir, "refit-node-linux-"+arch)))
+			}
+			c, err := remote.NewClient(dial(t, target(t, start(t, nodetest.Options{}))), remote.ClientOptions{Agents: a, Dir: "bin-refit"})
+			require.NoError(t, err)
+			_, err = c.Plan(t.Context(), node.Request{})
+			if tc.err == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, tc.err)
+			var pushed *remote.PushError
+			require.ErrorAs(t, err, &pushed)
+		})
+	}
 }

@@ -38,7 +38,11 @@ func (c *Client) pushGate(ctx context.Context) error {
 		return &PushError{Dir: "the gate", Reason: "no agent fits", Err: err}
 	}
 	request := node.GateRequest{Do: node.GatePush, Size: agent.size, Signature: agent.Signature}
-	if _, err = c.ask(instead(ctx, VerbPush, agent.SHA256), request, agent.content()); err != nil {
+	content := agent.content()
+	if _, err = c.ask(instead(ctx, VerbPush, agent.SHA256), request, content); err != nil {
+		if changed := content.changed(); changed != nil {
+			return &PushError{Dir: "the gate", Reason: "the agent's file has changed", Err: changed}
+		}
 		var refused *node.AgentError
 		if errors.As(err, &refused) {
 			return &PushError{Dir: "the gate", Reason: "the gate refuses it", Err: err}

@@ -24,11 +24,14 @@ func (c *Client) push(ctx context.Context) error {
 		return &PushError{Dir: c.opts.Dir, Reason: "no agent fits", Err: err}
 	}
 	command := c.shell(pushScript, c.opts.Dir, agent.Name(), agent.SHA256, strconv.FormatInt(agent.size, 10))
-	err = c.conn.Run(instead(ctx, VerbPush, agent.SHA256), command, agent.content(), nil)
+	content := agent.content()
+	err = c.conn.Run(instead(ctx, VerbPush, agent.SHA256), command, content, nil)
 	var failed *CommandError
-	switch {
+	switch changed := content.changed(); {
 	case err == nil:
 		return nil
+	case changed != nil:
+		return &PushError{Dir: c.opts.Dir, Reason: "the agent's file has changed", Err: changed}
 	case errors.As(err, &failed):
 		return c.explainPush(failed)
 	}
