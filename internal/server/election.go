@@ -58,7 +58,7 @@ func (o *options) elector(cfg *rest.Config) (*shard.Elector, error) {
 		o.leaderNamespace = strings.TrimSpace(string(name))
 	}
 	// A fleet's requests are not to delay those by which the Leases are renewed, and these are few.
-	own := rest.AddUserAgent(cfg, "leader-election")
+	own := rest.AddUserAgent(rest.CopyConfig(cfg), "leader-election") // which changes what it is given
 	own.QPS = -1
 	watcher, err := kubernetes.NewForConfig(own)
 	if err != nil {

@@ -32,7 +32,9 @@ func TestHowAFleetIsDivided(t *testing.T) {
 			o.add(fs)
 			require.NoError(t, fs.Parse(tc.args))
 			o.instance = "me"
-			e, err := o.elector(&rest.Config{Host: "127.0.0.1:1"})
+			cfg := &rest.Config{Host: "127.0.0.1:1", QPS: 1000}
+			e, err := o.elector(cfg)
+			require.Equal(t, &rest.Config{Host: "127.0.0.1:1", QPS: 1000}, cfg, "watches of 30,000 Machines take longer than an election may")
 			if tc.says != "" {
 				require.ErrorContains(t, err, tc.says)
 				return
