@@ -7,28 +7,16 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/managementtest"
 	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 	"github.com/capi-refit/refit/schedule"
 )
-
-// silent are informers of which nothing comes.
-type silent struct{ cache.Informer }
-
-func (s silent) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
-	return s, nil
-}
-
-func (silent) AddEventHandler(toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
-	return nil, nil
-}
 
 // watching counts how often Machines are listed, and has writes fail.
 type watching struct {
@@ -70,7 +58,7 @@ func shownAgain(t *testing.T, policy *refitv1.ChangeManagementPolicy) (*world, *
 	s := w.status()
 	counts := &watching{Client: s.Client}
 	s.Client = counts
-	require.NoError(t, s.Watch(t.Context(), silent{}))
+	require.NoError(t, s.Watch(t.Context(), managementtest.Silent{}))
 	for range 3 { // a finalizer, and then the status
 		w.show(s)
 	}

@@ -14,11 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -71,19 +69,8 @@ func (f *fleet) restart() {
 	f.probe = &Prober{Client: f, Clock: f.clock, Nodes: f, Interval: time.Hour, Metrics: NewMetrics(prometheus.NewPedanticRegistry())}
 	f.status = &Status{Client: f, Prober: f.probe, Recorder: f.events}
 	f.told = map[types.UID]string{}
-	require.NoError(f.t, f.status.Watch(f.t.Context(), silent{}))
+	require.NoError(f.t, f.status.Watch(f.t.Context(), managementtest.Silent{}))
 	f.tried = nil
-}
-
-// silent are informers of which nothing comes: a fleet tells of changes itself.
-type silent struct{ cache.Informer }
-
-func (s silent) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
-	return s, nil
-}
-
-func (silent) AddEventHandler(toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
-	return nil, nil
 }
 
 // tell tells what has changed since it did so last, as informers do.

@@ -1,7 +1,6 @@
 package pending
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -9,13 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/managementtest"
 	"github.com/capi-refit/refit/internal/policykind/policykindtest"
 	"github.com/capi-refit/refit/schedule"
 )
@@ -23,24 +21,13 @@ import (
 // atRest returns a world in which updates wait for their window, and of which all is told that there is to tell.
 func atRest(t *testing.T) *world {
 	w := newWorld(t, outside, append(fleet(sysctl), saturdays("a"), worker("w1"), worker("w2"), update("w1", held), update("w2", held))...)
-	require.NoError(t, w.view.Watch(t.Context(), silent{}))
+	require.NoError(t, w.view.Watch(t.Context(), managementtest.Silent{}))
 	for range 2 { // PendingChanges are there after the first
 		w.show("MachineDeployment", "md")
 		w.Clock.Step(refresh)
 	}
 	require.Len(t, w.view.rests, 1)
 	return w
-}
-
-// silent are informers of which nothing comes.
-type silent struct{ cache.Informer }
-
-func (s silent) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
-	return s, nil
-}
-
-func (silent) AddEventHandler(toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
-	return nil, nil
 }
 
 // TestWhatIsInAClusterIsReadWhenSomethingHasChanged in its namespace.
