@@ -80,12 +80,12 @@ func TestAStatusIsMadeAgainWhenSomethingChanges(t *testing.T) {
 	require.Equal(t, 1, counts.lists, "not all shows")
 
 	for name, change := range map[string]func(w *world, s *Status){
-		"a Machine": func(w *world, s *Status) { s.changes.OnAdd(worker("w3"), false) },
-		"an edit": func(w *world, s *Status) {
+		"a Machine": func(_ *world, s *Status) { s.changes.OnAdd(worker("w3"), false) },
+		"an edit": func(w *world, _ *Status) {
 			w.Change("a", func(s *spec) { s.Selector.Roles = []refitv1.Role{refitv1.WorkerRole} })
 			w.Reread("a")
 		},
-		"somebody takes the counts": func(w *world, s *Status) {
+		"somebody takes the counts": func(w *world, _ *Status) {
 			p := get(w, "a", &refitv1.ChangeManagementPolicy{})
 			p.Status.SelectedMachines = nil
 			require.NoError(t, w.Client.Status().Update(t.Context(), p))
@@ -95,7 +95,7 @@ func TestAStatusIsMadeAgainWhenSomethingChanges(t *testing.T) {
 			key := soakKey{policy: get(w, "a", &refitv1.ChangeManagementPolicy{}).UID, update: "u"}
 			s.Gate.soaks.all = map[soakKey]refitv1.GateFailure{key: {}}
 		},
-		"an update that is gone": func(w *world, s *Status) {
+		"an update that is gone": func(_ *world, s *Status) {
 			s.depart(update("w1", started(outside), func(mu *refitv1.MachineUpdate) { mu.Status.Admission.Policies = []string{"a"} }), func(req ctrl.Request, _ time.Duration) {
 				require.Equal(t, "a", req.Name)
 			})
@@ -110,7 +110,7 @@ func TestAStatusIsMadeAgainWhenSomethingChanges(t *testing.T) {
 		},
 		"the window opens": func(w *world, _ *Status) { w.Clock.SetTime(opened) },
 		"it is deleted": func(w *world, _ *Status) {
-			require.NoError(t, w.Client.Delete(t.Context(), get(w, "a", &refitv1.ChangeManagementPolicy{})))
+			require.NoError(t, w.Delete(t.Context(), get(w, "a", &refitv1.ChangeManagementPolicy{})))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -181,18 +181,21 @@ func (v *View) content(ctx context.Context, cluster types.NamespacedName) (conte
 		return last.(content), nil
 	}
 	is := content{changes: changes, owners: map[owner]bool{}}
-	add := func(obj client.Object) error {
-		is.versions += versionOf(obj)
-		return nil
-	}
 	cached, here := v.cached(), index.InCluster(cluster.Namespace, cluster.Name)
 	err := cmp.Or(
 		index.Each(ctx, cached, here, &clusterv1.MachineList{}, func(m *clusterv1.Machine) error {
 			is.owners[ownerOf(m)] = true
-			return add(m)
+			is.versions += versionOf(m)
+			return nil
 		}),
-		index.Each(ctx, cached, here, &refitv1.MachineUpdateList{}, func(mu *refitv1.MachineUpdate) error { return add(mu) }),
-		index.Each(ctx, cached, index.InNamespace(cluster.Namespace), &refitv1.ChangeManagementPolicyList{}, func(p *refitv1.ChangeManagementPolicy) error { return add(p) }),
+		index.Each(ctx, cached, here, &refitv1.MachineUpdateList{}, func(mu *refitv1.MachineUpdate) error {
+			is.versions += versionOf(mu)
+			return nil
+		}),
+		index.Each(ctx, cached, index.InNamespace(cluster.Namespace), &refitv1.ChangeManagementPolicyList{}, func(p *refitv1.ChangeManagementPolicy) error {
+			is.versions += versionOf(p)
+			return nil
+		}),
 	)
 	if err == nil {
 		v.contents.Store(cluster, is)

@@ -3,6 +3,7 @@ package remote
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -42,9 +43,9 @@ func (c *content) changed() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.err != nil && c.err != io.EOF:
+	case c.err != nil && !errors.Is(c.err, io.EOF):
 		return fmt.Errorf("read %s: %w; restart refit when it can be read again", c.agent.file.Name(), c.err)
-	case c.err == io.EOF && c.sent < c.agent.size, c.sent == c.agent.size && hex.EncodeToString(c.sum.Sum(nil)) != c.agent.SHA256:
+	case c.err != nil && c.sent < c.agent.size, c.sent == c.agent.size && hex.EncodeToString(c.sum.Sum(nil)) != c.agent.SHA256:
 		return fmt.Errorf("%s was written over while refit ran; restart refit to have it bring the agent that is there now", c.agent.file.Name())
 	}
 	return nil
