@@ -43,6 +43,8 @@ func (e *Elector) elect(ctx context.Context, shard int) error {
 		defer stop()
 		defer close(el.over)
 		elector.Run(running)
+		// One that is ended between two renewals leaves leader_election_master_status as it was. A new one, which is never run, says that nobody leads.
+		_, _ = e.elector(el.lock, name, func() {})
 		e.over(running, shard, el)
 	}()
 	return nil
