@@ -7,6 +7,8 @@ import (
 
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/capi-refit/refit/internal/revision"
 )
 
 // Changes counts what changes in a manager's cache, so that what was found out of it need not be found out again. It may count a moment later than the cache
@@ -69,7 +71,7 @@ func (c *Changes) OnAdd(obj any, _ bool) { c.count(obj) }
 func (c *Changes) OnUpdate(was, is any) {
 	before, ok := was.(client.Object)
 	after, also := is.(client.Object)
-	if ok && also && before.GetUID() == after.GetUID() && before.GetResourceVersion() == after.GetResourceVersion() {
+	if ok && also && revision.Of(before) == revision.Of(after) {
 		return
 	}
 	c.count(is)

@@ -21,6 +21,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
+	"github.com/capi-refit/refit/internal/index"
 	"github.com/capi-refit/refit/internal/nodeaccess"
 	"github.com/capi-refit/refit/internal/session"
 	"github.com/capi-refit/refit/internal/shard"
@@ -153,7 +154,11 @@ func (p *Prober) due(ctx context.Context, req ctrl.Request) (due, error) {
 		p.known.drop(req.NamespacedName)
 		return due{}, nil
 	}
-	mu, err := updateOf(ctx, p.Client, &machine)
+	find, err := index.Lookup[refitv1.MachineUpdate](ctx, index.Memory{Client: p.Client})
+	if err != nil {
+		return due{}, err
+	}
+	mu, err := updateOf(find, &machine)
 	if err != nil {
 		return due{}, err
 	}

@@ -69,6 +69,8 @@ func (s *Status) Watch(ctx context.Context, informers index.Informers) error {
 	return s.changes.Watch(ctx, informers, &refitv1.NodeAccess{}, &clusterv1.Machine{}, &refitv1.MachineUpdate{})
 }
 
+func (s *Status) cached() index.Memory { return index.Memory{Client: s.Client, Informers: s.Informers} }
+
 // SetupWithManager has the manager run the Status.
 func (s *Status) SetupWithManager(mgr ctrl.Manager) error {
 	return shard.Complete(mgr, ctrl.NewControllerManagedBy(mgr).Named("nodeaccess-status").
@@ -119,7 +121,7 @@ func (s *Status) fill(ctx context.Context, na *refitv1.NodeAccess) error {
 		return fmt.Errorf("list NodeAccesses: %w", err)
 	}
 	var all []*clusterv1.Machine
-	err := index.Each(ctx, index.Memory{Client: s.Client, Informers: s.Informers}, index.InNamespace(na.Namespace), &clusterv1.MachineList{}, func(m *clusterv1.Machine) error {
+	err := index.Each(ctx, s.cached(), index.InNamespace(na.Namespace), &clusterv1.MachineList{}, func(m *clusterv1.Machine) error {
 		all = append(all, m)
 		return nil
 	})
@@ -159,7 +161,7 @@ func selected(na *refitv1.NodeAccess, all []*clusterv1.Machine) ([]*clusterv1.Ma
 
 // records are what is known of Machines.
 func (s *Status) records(ctx context.Context, na *refitv1.NodeAccess, accesses []refitv1.NodeAccess, machines []*clusterv1.Machine) ([]record, error) {
-	update, err := index.Lookup[refitv1.MachineUpdate](ctx, index.Memory{Client: s.Client, Informers: s.Informers})
+	find, err := index.Lookup[refitv1.MachineUpdate](ctx, s.cached())
 	if err != nil {
 		return nil, fmt.Errorf("read MachineUpdates: %w", err)
 	}
@@ -171,12 +173,9 @@ func (s *Status) records(ctx context.Context, na *refitv1.NodeAccess, accesses [
 				out[i] = record{Finding: Finding{refitv1.ReasonNodeAccess, err.Error()}, at: now, since: now}
 				continue
 			}
-			mu, err := update(client.ObjectKeyFromObject(m))
+			mu, err := updateOf(find, m)
 			if err != nil {
-				return nil, fmt.Errorf("read MachineUpdate %s/%s: %w", m.Namespace, m.Name, err)
-			}
-			if mu != nil && !metav1.IsControlledBy(mu, m) {
-				mu = nil // it is that of an earlier Machine
+				return nil, err
 			}
 			out[i] = s.Prober.known.look(m, na, mu, now, s.Prober.lasts())
 		}

@@ -1,13 +1,12 @@
 package loginprobe
 
 import (
-	"context"
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -15,18 +14,16 @@ import (
 	refitv1 "github.com/capi-refit/refit/api/v1alpha1"
 )
 
-// updateOf returns the MachineUpdate of a Machine out of a cache, or nil.
-func updateOf(ctx context.Context, cached client.Reader, machine *clusterv1.Machine) (*refitv1.MachineUpdate, error) {
-	var mu refitv1.MachineUpdate
-	switch err := cached.Get(ctx, client.ObjectKeyFromObject(machine), &mu); {
-	case apierrors.IsNotFound(err):
-		return nil, nil //nolint:nilnil // there need be none
-	case err != nil:
+// updateOf returns the MachineUpdate of a Machine by what finds it in a cache, or nil: there need be none, and one may be that of an earlier Machine.
+func updateOf(find func(types.NamespacedName) (*refitv1.MachineUpdate, error), machine *clusterv1.Machine) (*refitv1.MachineUpdate, error) {
+	mu, err := find(client.ObjectKeyFromObject(machine))
+	if err != nil {
 		return nil, fmt.Errorf("read MachineUpdate %s/%s: %w", machine.Namespace, machine.Name, err)
-	case !metav1.IsControlledBy(&mu, machine):
-		return nil, nil //nolint:nilnil // it is that of an earlier Machine
 	}
-	return &mu, nil
+	if mu != nil && !metav1.IsControlledBy(mu, machine) {
+		mu = nil
+	}
+	return mu, nil
 }
 
 // working reports whether an update works on the node: it knows better whether that can be reached.
