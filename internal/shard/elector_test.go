@@ -18,7 +18,6 @@ import (
 	kubetesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
 const system = "refit-system"
@@ -121,37 +120,6 @@ func TestReplicasShareTheFleet(t *testing.T) {
 	require.EventuallyWithT(t, func(ct *assert.CollectT) { require.Equal(ct, 3, a.has()+d.has()) }, 30*time.Second, 10*time.Millisecond)
 	_, err := c.CoordinationV1().Leases(system).Get(t.Context(), memberName("b"), metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err))
-}
-
-// led returns what leader_election_master_status says of shards.
-func led(t *testing.T, shards int) []float64 {
-	t.Helper()
-	families, err := metrics.Registry.Gather()
-	require.NoError(t, err)
-	of := map[string]float64{}
-	for _, f := range families {
-		if f.GetName() != "leader_election_master_status" {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			of[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
-		}
-	}
-	out := make([]float64, shards)
-	for shard := range out {
-		out[shard] = of[shardName(shard, shards)]
-	}
-	return out
-}
-
-// TestTheMetricTellsWhichShardsAreReleased: client-go forgets to tell of an election that is ended between two renewals.
-func TestTheMetricTellsWhichShardsAreReleased(t *testing.T) {
-	a := startReplica(t, apiServer(), "a", 7) // no other test has seven
-	requireShares(t, []int{7}, a)
-	require.Equal(t, []float64{1, 1, 1, 1, 1, 1, 1}, led(t, 7))
-	a.stop()
-	require.NoError(t, <-a.ended)
-	require.Equal(t, make([]float64, 7), led(t, 7))
 }
 
 // put writes a Lease as another process does.
